@@ -1,0 +1,46 @@
+# Every target sets up what it needs; nothing but Python 3.11+ (and a JDK 17+
+# where Spark runs) has to be there before.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+READY := .venv/.ready
+ARGS ?=
+
+.PHONY: help setup demo test check lint soak bench docs clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup
+
+setup: $(READY) ## Make .venv with all dependencies
+
+demo: $(READY) ## Run the demo; options: make demo ARGS="--for 30s"
+	@scripts/need-java
+	@$(BIN)/tidegate demo $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint ## The quick half of the tests: lint, types, layers, no Spark
+	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" --doctest-modules src tests $(ARGS)
+
+test: lint ## All tests, real Spark included: what CI runs
+	@scripts/need-java
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not soak" --doctest-modules src tests $(ARGS)
+
+soak: $(READY) ## The long runs: 200,000 texts and deep property searches
+	TIDEGATE_SOAK=1 $(BIN)/python -m pytest -n 2 -m "not spark" tests $(ARGS)
+
+bench: $(READY) ## Measure; options: make bench ARGS="--quick"
+	$(BIN)/tidegate bench filters $(ARGS)
+
+docs: $(READY) ## Check that the documents' examples and links hold
+	$(BIN)/python -m pytest tests/docs $(ARGS)
+
+clean: ## Remove what was built
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

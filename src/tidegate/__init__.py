@@ -1,0 +1,80 @@
+"""Tidegate turns sensor streams into services.
+
+Importing this package does no work: each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.errors import (
+        EventError,
+        FilterError,
+        FilterNotNative,
+        FilterParameterError,
+        FilterSyntaxError,
+        FilterTypeError,
+        MissingDependency,
+        SchemaError,
+        SemanticsUnavailable,
+        TidegateError,
+        UnsatisfiableFilter,
+    )
+    from tidegate.filters import Filter
+    from tidegate.model import Array, Enum, Optional, Schema
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Array": "tidegate.model",
+    "Enum": "tidegate.model",
+    "EventError": "tidegate.errors",
+    "Filter": "tidegate.filters",
+    "FilterError": "tidegate.errors",
+    "FilterNotNative": "tidegate.errors",
+    "FilterParameterError": "tidegate.errors",
+    "FilterSyntaxError": "tidegate.errors",
+    "FilterTypeError": "tidegate.errors",
+    "MissingDependency": "tidegate.errors",
+    "Optional": "tidegate.model",
+    "Schema": "tidegate.model",
+    "SchemaError": "tidegate.errors",
+    "SemanticsUnavailable": "tidegate.errors",
+    "TidegateError": "tidegate.errors",
+    "UnsatisfiableFilter": "tidegate.errors",
+}
+
+__all__ = [
+    "Array",
+    "Enum",
+    "EventError",
+    "Filter",
+    "FilterError",
+    "FilterNotNative",
+    "FilterParameterError",
+    "FilterSyntaxError",
+    "FilterTypeError",
+    "MissingDependency",
+    "Optional",
+    "Schema",
+    "SchemaError",
+    "SemanticsUnavailable",
+    "TidegateError",
+    "UnsatisfiableFilter",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

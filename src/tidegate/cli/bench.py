@@ -1,0 +1,30 @@
+"""`tidegate bench`: run the benchmarks of a checkout."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.errors import EnvironmentProblem
+
+_AREAS = ("filters",)
+
+
+def bench(
+    area: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(_AREAS)}.")],
+    quick: Annotated[bool, typer.Option(help="Fewer repeats: a first impression.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    out: Annotated[str, typer.Option(help="Where the results are written.")] = "benchmarks/results",
+) -> None:
+    """Measure one area; results are JSON with commit, CPU and versions."""
+    if area not in _AREAS:
+        raise EnvironmentProblem(f"no benchmark is named {area!r}; expected one of {', '.join(_AREAS)}")
+    checkout = Path(__file__).parents[3]
+    if not (checkout / "benchmarks" / f"{area}.py").exists():
+        raise EnvironmentProblem("the benchmarks come with a checkout of Tidegate, not with the installed package")
+    sys.path.insert(0, str(checkout))
+    import_module(f"benchmarks.{area}").run(quick=quick, as_json=as_json, out=Path(out))

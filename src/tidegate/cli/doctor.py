@@ -1,0 +1,116 @@
+"""`tidegate doctor`: what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_LEAST_JAVA = 17
+_LEAST_DISK_GB = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    """What to do about it; empty where it is fine."""
+
+
+def doctor(
+    port: Annotated[int, typer.Option(help="The port that a gateway would take.")] = 8080,
+    data: Annotated[str, typer.Option(help="Where streams would be kept.")] = ".",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
+    """Say what this machine lacks to run Tidegate, and how to get it; exit code 1 if anything."""
+    findings = examine(port, Path(data))
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in findings], indent=2))
+    else:
+        for each in findings:
+            typer.echo(f"{'ok     ' if each.ok else 'MISSING'}  {each.what:<10} {each.found}")
+            if each.remedy:
+                typer.echo(f"         {'':<10} {each.remedy}")
+    raise typer.Exit(0 if all(each.ok for each in findings) else 1)
+
+
+def examine(port: int, data: Path) -> list[Finding]:
+    """Look at everything."""
+    checks: list[Callable[[], Finding]] = [
+        python,
+        java,
+        lambda: package("pyarrow", "arrow"),
+        lambda: package("pyspark", "spark"),
+        lambda: free_port(port),
+        lambda: disk(data),
+    ]
+    return [check() for check in checks]
+
+
+def python() -> Finding:
+    """Look at the interpreter."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return _finding("python", sys.version_info[:2] >= (3, 11), version, "install Python 3.11 or newer")
+
+
+def java() -> Finding:
+    """Look for a JDK, in JAVA_HOME first."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else "java"
+    remedy = "install a JDK 17+ (Debian: apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
+    if shutil.which(command) is None:
+        return Finding("java", False, f"no {command}", remedy)
+    told = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    number = int(version[1]) if version else 0
+    return _finding("java", number >= _LEAST_JAVA, f"version {number or 'unknown'}", remedy)
+
+
+def package(name: str, extra: str) -> Finding:
+    """Look for a Python package that an extra brings."""
+    there = find_spec(name) is not None
+    return _finding(name, there, "installed" if there else "not installed", f"pip install 'tidegate[{extra}]'")
+
+
+def free_port(port: int) -> Finding:
+    """Look whether a port can be had on loopback."""
+    if not 0 < port < 2**16:
+        return Finding("port", False, f"{port} is no port", "choose one from 1 to 65535")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return Finding("port", False, f"{port}: {error.strerror}", "choose another one with --port")
+    return Finding("port", True, f"{port} is free")
+
+
+def disk(folder: Path) -> Finding:
+    """Look at the room where streams would be kept."""
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    free_gb = shutil.disk_usage(there).free / 2**30
+    if not os.access(there, os.W_OK):
+        return Finding("disk", False, f"{there} can't be written", "choose another folder with --data")
+    remedy = f"free {_LEAST_DISK_GB} GiB, or choose another folder with --data"
+    return _finding("disk", free_gb >= _LEAST_DISK_GB, f"{free_gb:.0f} GiB free in {there}", remedy)
+
+
+def _finding(what: str, ok: bool, found: str, remedy: str) -> Finding:
+    return Finding(what, ok, found, "" if ok else remedy)

@@ -1,0 +1,113 @@
+"""`tidegate explain`: what a filter means, and why an event matches it or not."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.cli.inputs import read_event, read_schema
+from tidegate.filters import Filter
+from tidegate.filters import explain as explaining
+
+
+def explain(
+    text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, in quotes.")],
+    schema: Annotated[str | None, typer.Option(help="A schema file, JSON or YAML.")] = None,
+    event: Annotated[str | None, typer.Option(help="An event, a JSON file or - for standard input.")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="A value for %0, %1, ...; repeat it.")] = None,
+    like_star: Annotated[bool, typer.Option(help="* and ? are wildcards of LIKE too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
+    """Show how a filter is read, its normal form, value sets and fuzzy cuts; with an event, what decided."""
+    made = Filter(text, read_schema(schema) if schema else None, param or [], like_star=like_star)
+    described = describe(made, read_event(event) if event else None)
+    if as_json:
+        typer.echo(json.dumps(described, indent=2, default=str, ensure_ascii=False))
+    else:
+        _print(described)
+
+
+def describe(made: Filter, event: dict[str, Any] | None) -> dict[str, Any]:
+    """Put all that can be said of a filter into JSON values."""
+    described: dict[str, Any] = {
+        "text": made.text,
+        "canonical": str(made),
+        "tree": explaining.tree_lines(made),
+        "normal_form": explaining.normal_form(made),
+        "fuzzy": explaining.fuzzy_cuts(made),
+        "warnings": explaining.warnings(made),
+    }
+    if event is not None:
+        described["event"] = {
+            "matches": made.matches(event),
+            "truth": _truth(made.truth(event)),
+            "degree": made.degree(event),
+            "predicates": [
+                {
+                    "predicate": verdict.predicate,
+                    "truth": _truth(verdict.truth),
+                    "values": verdict.values,
+                    "degree": verdict.degree,
+                    "decided": verdict.decided,
+                }
+                for verdict in explaining.verdicts(made, event)
+            ],
+        }
+    return described
+
+
+def _truth(value: bool | None) -> str:
+    return {True: "true", False: "false", None: "unknown"}[value]
+
+
+def _print(described: dict[str, Any]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"[bold]filter[/]  {escape(described['canonical'] or '(every event)')}")
+    for warning in described["warnings"]:
+        console.print(f"[yellow]warning[/] {escape(warning)}")
+    console.print("\n[bold]parse[/]")
+    for line in described["tree"]:
+        console.print(f"  {escape(line)}")
+    _print_normal(console, described["normal_form"])
+    _print_fuzzy(console, described["fuzzy"])
+    if "event" in described:
+        _print_event(console, described["event"])
+
+
+def _print_normal(console: Console, normal: dict[str, Any]) -> None:
+    count = len(normal["alternatives"])
+    summary = "matches every event" if normal["everything"] else "matches nothing" if normal["nothing"] else ""
+    console.print(f"\n[bold]normal form[/]  {summary or f'{count} alternative' + 's' * (count != 1)}")
+    for n, each in enumerate(normal["alternatives"], 1):
+        console.print(f"  {n}. {escape(each['filter'])}")
+        for path, found in each["sets"].items():
+            console.print(f"       {escape(path)} in {escape(found)}")
+        for term in each["verify"]:
+            console.print(f"       verify {escape(term)}")
+
+
+def _print_fuzzy(console: Console, groups: list[dict[str, Any]]) -> None:
+    for group in groups:
+        console.print(f"\n[bold]fuzzy[/]  {escape(group['group'])}, degree at least {group['degree_at_least']:g}")
+        for item in group["items"]:
+            cuts = f": outer {item['outer']}, inner {item['inner']}" if "outer" in item else ""
+            console.print(f"  {escape(item['item'])} must reach {item['must_reach']:.3g}{escape(cuts)}")
+
+
+def _print_event(console: Console, event: dict[str, Any]) -> None:
+    outcome = "[green]matches[/]" if event["matches"] else "[red]does not match[/]"
+    console.print(f"\n[bold]event[/]  {outcome} ({event['truth']}, degree {event['degree']:g})")
+    table = Table(box=None, padding=(0, 2))
+    for title in ("predicate", "is", "because", "degree", ""):
+        table.add_column(title, overflow="fold")
+    for each in event["predicates"]:
+        because = ", ".join(f"{path} = {value!r}" for path, value in each["values"].items())
+        degree = "" if each["degree"] is None else f"{each['degree']:.4g}"
+        decided = "[bold]decided[/]" if each["decided"] else ""
+        table.add_row(escape(each["predicate"]), each["truth"], escape(because), degree, decided)
+    console.print(table)

@@ -1,0 +1,51 @@
+"""`tidegate`: the commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tidegate import __version__
+from tidegate.cli import bench, demo, doctor, explain
+from tidegate.errors import TidegateError
+
+app = typer.Typer(
+    name="tidegate",
+    help="Turn sensor streams into services.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("explain")(explain.explain)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tidegate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Turn sensor streams into services."""
+
+
+def run() -> None:
+    """Run the command line; a deliberate error is a message and exit code 2, never a traceback."""
+    try:
+        app()
+    except TidegateError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of a pipe went away: `tidegate ... | head`
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,163 @@
+"""Every error that Tidegate raises on purpose, as one tree.
+
+A branch per party who can act on it: the author of a filter, of a schema, the
+producer of an event, whoever installed the software. Each error shows the
+offending value, the place and what was expected there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class TidegateError(Exception):
+    """The base of every deliberate error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a filter's text, and where."""
+
+    at: int
+    """Offset of the offending text, in characters from the start."""
+    message: str
+    """What is wrong, or what was expected instead."""
+    length: int = 1
+    """How many characters the caret underlines."""
+
+
+class FilterError(TidegateError):
+    """A filter that can't be used; the author of its text can mend it.
+
+    >>> print(FilterSyntaxError("speed >", at=7, expected="a value or a field"))
+    expected a value or a field
+      speed >
+             ^ expected a value or a field
+    """
+
+    def __init__(self, text: str, problems: Sequence[Problem]) -> None:
+        self.text = text
+        self.problems = tuple(sorted(problems, key=lambda p: p.at))
+        super().__init__(_report(text, self.problems))
+
+    @property
+    def position(self) -> int:
+        """Offset of the first problem in `text`."""
+        return self.problems[0].at
+
+    @property
+    def expected(self) -> str:
+        """What the first problem expected."""
+        return self.problems[0].message.removeprefix("expected ")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.text, self.problems)
+
+
+class FilterSyntaxError(FilterError):
+    """Text that is not a filter."""
+
+    def __init__(self, text: str, at: int, expected: str, length: int = 1) -> None:
+        super().__init__(text, [Problem(at, f"expected {expected}", length)])
+
+
+class FilterTypeError(FilterError):
+    """A filter that does not fit its schema: fields, types, labels, shapes."""
+
+
+class FilterParameterError(FilterTypeError):
+    """Parameters that are missing, too many, or of the wrong type."""
+
+
+class UnsatisfiableFilter(FilterError):  # noqa: N818 - a name of the public surface
+    """A filter that can never match, by its own predicates or by a constraint."""
+
+
+class SemanticsUnavailable(FilterError):  # noqa: N818 - reads as the state it reports
+    """A `~` predicate was evaluated without a semantic space."""
+
+
+class FilterNotNative(FilterError):  # noqa: N818 - reads as the state it reports
+    """A filter that has no exact counterpart as a native Spark expression."""
+
+
+class SchemaError(TidegateError):
+    """A schema, or a part of one, that can't be understood."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        self.message = message
+        super().__init__(f"{path}: {message}" if path else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One value of an event that does not fit, and where."""
+
+    path: str
+    """The attribute as a filter would write it: `pos.x`, `wheels[3]`."""
+    message: str
+    """What is wrong with the value, shown, and what was expected."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class EventError(TidegateError):
+    """An event that does not fit its schema, with every violation found."""
+
+    def __init__(self, violations: Iterable[Violation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__("\n".join(map(str, self.violations)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.violations,)
+
+
+class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it reports
+    """A part of Tidegate that is not installed, and how to get it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what = what
+        self.extra = extra
+        super().__init__(f"{what} is not installed: pip install 'tidegate[{extra}]'")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.what, self.extra)
+
+
+class EnvironmentProblem(TidegateError):  # noqa: N818 - reads as the state it reports
+    """Something outside Python that is missing or unfit, and how to mend it."""
+
+
+def _report(text: str, problems: Sequence[Problem]) -> str:
+    """Say what is wrong, then show each place with a caret under it."""
+    headline = problems[0].message
+    if len(problems) > 1:
+        headline = f"{len(problems)} problems, the first: {headline}"
+    return "\n".join([headline, *(_underline(text, problem) for problem in problems)])
+
+
+def _underline(text: str, problem: Problem, context: int = 60) -> str:
+    """Show the line of the problem, cut to what fits, with a caret below."""
+    at = min(max(problem.at, 0), len(text))
+    begin = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    line = text[begin : end if end >= 0 else len(text)]
+    at -= begin
+    left = max(0, at - context)
+    right = min(len(line), at + context)
+    shown = line[left:right].replace("\t", " ")
+    before, after = "..." if left else "", "..." if right < len(line) else ""
+    carets = "^" * max(1, min(problem.length, right - at))
+    return f"  {before}{shown}{after}\n  {' ' * (len(before) + at - left)}{carets} {problem.message}"
+
+
+def _rebuild(kind: type[FilterError], text: str, problems: Sequence[Problem]) -> FilterError:
+    error = kind.__new__(kind)
+    FilterError.__init__(error, text, problems)
+    return error

@@ -1,0 +1,144 @@
+"""Says whether one filter matches every event that another matches."""
+
+from __future__ import annotations
+
+from tidegate.filters import areas, fuzzy, shapes
+from tidegate.filters.evaluate import pattern_test, strlike_test
+from tidegate.filters.nodes import Group, Inside, Item, Literal, Member, Node, Or, Path, Pattern, Query, StrLike
+from tidegate.filters.normalize import Conjunct, Normal, area_numbers
+from tidegate.filters.patterns import default_edits
+from tidegate.filters.sets import ValueSet, is_subset, single_values
+
+
+def covers(query: Query, normal: Normal, other: Query, other_normal: Normal) -> bool:
+    """Say whether every event that satisfies `other` satisfies `query`.
+
+    Sound, not complete: False may mean "could not tell". A broker that gets
+    False forwards more than it must; a wrong True would lose events.
+    """
+    if (query.themes, query.threshold) != (other.themes, other.threshold):
+        return False
+    if normal.is_everything:
+        return True
+    return all(any(_contains(mine, each) for mine in normal.conjuncts) for each in other_normal.conjuncts)
+
+
+def _contains(outer: Conjunct, inner: Conjunct) -> bool:
+    """Say whether a conjunct holds all of another."""
+    for path, allowed in outer.exact.items():
+        given = inner.necessary.get(path)
+        if given is None or not _within(given, allowed):
+            return False
+    return all(_follows(term, inner) for term in outer.rest)
+
+
+def _within(given: ValueSet, allowed: ValueSet) -> bool:
+    return given.within(allowed) and all(_passes(given, test) for test in allowed.tests)
+
+
+def _passes(given: ValueSet, test: Pattern | StrLike) -> bool:
+    """Say whether every text of a set passes a test."""
+    if test in given.tests:
+        return True
+    balls = [other for other in given.tests if isinstance(other, StrLike)]
+    if isinstance(test, StrLike) and not test.negated and any(_ball_holds(test, other) for other in balls):
+        return True
+    if given.null or {kind for kind, cuts in given.cuts.items() if cuts} - {"string"}:
+        return False
+    texts = single_values(given.cuts.get("string", ()))
+    if texts is None:
+        return False
+    check = strlike_test(test) if isinstance(test, StrLike) else pattern_test(test)
+    return all(check(text) is (not test.negated) for text in texts)
+
+
+def _ball_holds(outer: StrLike, inner: StrLike) -> bool:
+    """Say whether one ball of edits holds another: d(q, q') + k' <= k."""
+    from rapidfuzz.distance.Levenshtein import distance
+
+    budget, other = _budget(outer), _budget(inner)
+    if inner.negated or budget is None or other is None:
+        return False
+    assert isinstance(outer.text, Literal)
+    assert isinstance(inner.text, Literal)
+    return distance(str(outer.text.value), str(inner.text.value)) + other <= budget
+
+
+def _budget(node: StrLike) -> int | None:
+    assert isinstance(node.text, Literal)
+    if node.bound is None:
+        return default_edits(str(node.text.value))
+    return int(fuzzy.number(node.bound.number)) if node.bound.unit == "EDITS" else None
+
+
+def _follows(term: Node, inner: Conjunct) -> bool:
+    """Say whether a term of the outer conjunct holds wherever the inner one does."""
+    if term in inner.rest:
+        return True
+    match term:
+        case Group(negated=False):
+            if any(_group_holds(term, other) for other in inner.rest if isinstance(other, Group)):
+                return True
+            return _in_box(term, inner)
+        case Inside(negated=False):
+            return any(_area_holds(term, other) for other in inner.rest if isinstance(other, Inside))
+        case Or(terms):
+            from tidegate.filters.normalize import normalize
+
+            return any(_contains(each, inner) for option in terms for each in normalize(option).conjuncts)
+    return False
+
+
+def _in_box(group: Group, inner: Conjunct) -> bool:
+    """Say whether the inner conjunct lies in the group's inner box."""
+    box = fuzzy.inner_box(group)
+    return box is not None and all(_numbers_within(inner.necessary.get(path), cuts) for path, cuts in box)
+
+
+def _numbers_within(given: ValueSet | None, cuts: tuple[object, ...]) -> bool:
+    if given is None or given.null:
+        return False
+    for kind, mine in given.cuts.items():
+        if not mine:
+            continue
+        if kind not in ("int", "float") or not is_subset(mine, cuts):  # type: ignore[arg-type]
+            return False
+    return True
+
+
+def _area_holds(outer: Inside, inner: Inside) -> bool:
+    same_place = (outer.longitude, outer.latitude) == (inner.longitude, inner.latitude)
+    return (
+        same_place
+        and not inner.negated
+        and areas.holds(outer.area.name, area_numbers(outer), inner.area.name, area_numbers(inner))
+    )
+
+
+def _group_holds(outer: Group, inner: Group) -> bool:
+    """Same attributes and weights, pointwise higher memberships, lower thresholds."""
+    if inner.negated or outer.mode != inner.mode or len(outer.items) != len(inner.items):
+        return False
+    if fuzzy.number(outer.least) > fuzzy.number(inner.least):
+        return False
+    theirs = {_path(item): item for item in inner.items}
+    if len(theirs) < len(inner.items):
+        return False
+    return all(_path(item) in theirs and _item_holds(item, theirs[_path(item)]) for item in outer.items)
+
+
+def _path(item: Item) -> Path | Item:
+    return item.predicate.path if isinstance(item.predicate, Member) else item
+
+
+def _item_holds(outer: Item, inner: Item) -> bool:
+    if outer == inner:
+        return True
+    one, other = outer.predicate, inner.predicate
+    if not isinstance(one, Member) or not isinstance(other, Member) or outer.negated != inner.negated:
+        return False
+    if outer.weight != inner.weight or fuzzy.number(outer.least) > fuzzy.number(inner.least):
+        return False
+    if outer.negated:
+        one, other = other, one
+    return shapes.dominates(one.shape.name, fuzzy.shape_numbers(one), other.shape.name, fuzzy.shape_numbers(other))

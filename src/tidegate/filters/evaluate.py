@@ -1,0 +1,615 @@
+"""Evaluates a typed tree on one event.
+
+Each predicate becomes a closure that says True, False or None (unknown). `Not`
+is pushed inwards first, so an AND or OR only asks whether its terms are True:
+three-valued logic costs nothing until somebody asks for `truth`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from ctypes import c_float
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from tidegate.filters import areas, fuzzy, patterns, shapes
+from tidegate.filters.nodes import (
+    And,
+    Between,
+    Compare,
+    Group,
+    In,
+    Inside,
+    IsNull,
+    Item,
+    Literal,
+    Member,
+    Node,
+    Not,
+    Operand,
+    Or,
+    Path,
+    Pattern,
+    Predicate,
+    StrLike,
+    predicates,
+)
+from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
+from tidegate.model import timestamps
+from tidegate.model.types import Enum, Type
+
+Event = Mapping[str, Any]
+Truth = bool | None
+Test = Callable[[Event], Truth]
+Grade = Callable[[Event], float | None]
+Read = Callable[[Event], Any]
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+_MEETS: dict[str, frozenset[type]] = {
+    "bool": frozenset({bool, int}),
+    "int": frozenset({bool, int, float}),
+    "float": frozenset({int, float}),
+    "string": frozenset({str}),
+    "time": frozenset({int}),
+}
+"""Which values a literal compares with; all others are unknown to it."""
+
+
+# The whole ---------------------------------------------------------------------
+
+
+def matcher(root: Node) -> Test:
+    """Compile to a test that is True just where the tree is true."""
+    return _matcher(push_not_inwards(root))
+
+
+def _matcher(node: Node) -> Test:
+    match node:
+        case And(terms):
+            tests = []
+            for term in terms:
+                tests.append(_matcher(term))
+            return _all(tests)
+        case Or(terms):
+            tests = []
+            for term in terms:
+                tests.append(_matcher(term))
+            return _any(tests)
+    assert not isinstance(node, Not)
+    return test(node)
+
+
+def _all(tests: list[Test]) -> Test:
+    if len(tests) == 2:
+        first, second = tests
+        return lambda event: first(event) and second(event)
+
+    def every(event: Event) -> Truth:
+        for each in tests:  # noqa: SIM110 - all() with a generator takes twice the time
+            if not each(event):
+                return False
+        return True
+
+    return every
+
+
+def _any(tests: list[Test]) -> Test:
+    def some(event: Event) -> Truth:
+        for each in tests:  # noqa: SIM110 - any() with a generator takes twice the time
+            if each(event):
+                return True
+        return False
+
+    return some
+
+
+def truth(root: Node, event: Event) -> Truth:
+    """Evaluate in three-valued logic: True, False, or None for unknown."""
+    return truth_by(root, lambda node: test(node)(event))
+
+
+def truth_by(root: Node, verdict: Callable[[Predicate], Truth]) -> Truth:
+    """Combine the verdicts of the predicates of a tree."""
+    match root:
+        case And(terms) | Or(terms):
+            absorbing = isinstance(root, Or)
+            unknown = False
+            for term in terms:
+                found = truth_by(term, verdict)
+                if found is absorbing:
+                    return absorbing
+                unknown |= found is None
+            return None if unknown else not absorbing
+        case Not(term):
+            found = truth_by(term, verdict)
+            return None if found is None else not found
+    return verdict(root)
+
+
+def grader(root: Node) -> Callable[[Event], float]:
+    """Compile to the degree of an event: AND is the least, OR the greatest.
+
+    An unknown predicate has degree 0, negated or not, and so has a filter that
+    ends unknown.
+    """
+    pushed = push_not_inwards(root)
+    if not any(isinstance(node, Group) for node in predicates(pushed)):
+        matches = _matcher(pushed)
+        return lambda event: 1.0 if matches(event) else 0.0
+    tests = {node: test(node) for node in predicates(pushed)}
+    grades = {node: group_grade(node) for node in tests if isinstance(node, Group)}
+
+    def degree(event: Event) -> float:
+        if truth_by(pushed, lambda node: tests[node](event)) is None:
+            return 0.0
+        return _degree(pushed, lambda node: _leaf_degree(node, event))
+
+    def _leaf_degree(node: Predicate, event: Event) -> float:
+        if isinstance(node, Group):
+            found = grades[node](event)
+            return 0.0 if found is None else 1.0 - found if node.negated else found
+        return 1.0 if tests[node](event) else 0.0
+
+    return degree
+
+
+def _degree(node: Node, leaf: Callable[[Predicate], float]) -> float:
+    match node:
+        case And(terms):
+            least = 1.0
+            for term in terms:
+                least = min(least, _degree(term, leaf))
+            return least
+        case Or(terms):
+            most = 0.0
+            for term in terms:
+                most = max(most, _degree(term, leaf))
+            return most
+    assert not isinstance(node, Not)
+    return leaf(node)
+
+
+# Predicates --------------------------------------------------------------------
+
+
+def test(node: Predicate) -> Test:
+    """Compile one predicate."""
+    match node:
+        case Compare(path, relation, Literal() as other):
+            return _compare(path, relation, other)
+        case Compare(path, relation, Path() as other):
+            return _compare_fields(path, relation, other)
+        case Between(path, Literal() as low, Literal() as high, negated):
+            return _between(path, low, high, negated)
+        case In(path, values, negated):
+            return _in(path, [value for value in values if isinstance(value, Literal)], negated)
+        case IsNull(path, negated):
+            return _is_null(path, negated)
+        case Pattern():
+            return _pattern(node)
+        case StrLike():
+            return _on_text(node.path, strlike_test(node), node.negated)
+        case Inside():
+            return _inside(node)
+        case Group():
+            return _group(node)
+    raise AssertionError(node)
+
+
+def _compare(path: Path, relation: str, literal: Literal) -> Test:
+    compare = _RELATIONS[relation]
+    value = comparable(literal, path.type)
+    meets = _MEETS["int" if path.type is not None and path.type.kind == "enum" else literal.kind]
+    if len(path.parts) == 1 and _is_plain(path.type):
+        return _compare_plain(str(path.parts[0]), path, compare, value, meets, literal)
+    read = reader(path)
+    timed = _time_of(literal) if path.type is None else None
+
+    def leaf(event: Event) -> Truth:
+        found = read(event)
+        if found.__class__ in meets:
+            return compare(found, value) if found == found else None
+        if timed is not None and found.__class__ is _Time:
+            return compare(int(found), timed)
+        return None
+
+    return leaf
+
+
+def _compare_plain(
+    name: str, path: Path, compare: Callable[[Any, Any], bool], value: Any, meets: frozenset[type], literal: Literal
+) -> Test:
+    """The common case without a call to read the field: a top-level number, text or truth value."""
+    timed = _time_of(literal) if path.type is None else None
+
+    def leaf(event: Event) -> Truth:
+        found = event.get(name)
+        if found.__class__ in meets:
+            return compare(found, value) if found == found else None
+        if found is None:
+            return None
+        found = plain(found)
+        if found.__class__ in meets:
+            return compare(found, value) if found == found else None
+        if timed is not None and found.__class__ is _Time:
+            return compare(int(found), timed)
+        return None
+
+    return leaf
+
+
+def _time_of(literal: Literal) -> int | None:
+    return timestamps.from_text(str(literal.value)) if literal.kind == "string" else None
+
+
+def comparable(literal: Literal, kind: Type | None) -> Any:
+    """A literal as the number or text that its field's values are compared with."""
+    if isinstance(kind, Enum) and isinstance(literal.value, str):
+        return kind.labels.index(literal.value)
+    return literal.value
+
+
+def _compare_fields(path: Path, relation: str, other: Path) -> Test:
+    compare = _RELATIONS[relation]
+    left, right = reader(path), reader(other)
+
+    def leaf(event: Event) -> Truth:
+        one, two = left(event), right(event)
+        if not compare_kinds(one, two) or one != one or two != two:
+            return None
+        return compare(one, two)
+
+    return leaf
+
+
+def compare_kinds(one: Any, two: Any) -> bool:
+    """Say whether two values compare: the same kind, bool with int, int with float."""
+    a, b = one.__class__, two.__class__
+    if a is b:
+        return a in _KINDS
+    return (a is int and b in (bool, float)) or (b is int and a in (bool, float))
+
+
+def _between(path: Path, low: Literal, high: Literal, negated: bool) -> Test:
+    above, below = _compare(path, ">=", low), _compare(path, "<=", high)
+
+    def leaf(event: Event) -> Truth:
+        one, two = above(event), below(event)
+        if one is None or two is None:
+            return None
+        return (one and two) is not negated
+
+    return leaf
+
+
+def _in(path: Path, values: list[Literal], negated: bool) -> Test:
+    """True if any is equal; unknown if it compares with none or, unfound, not with all."""
+    enum = path.type is not None and path.type.kind == "enum"
+    by_class: dict[type, tuple[frozenset[Any], bool]] = {}
+    for cls in (bool, int, float, str):
+        met = [value for value in values if cls in _MEETS["int" if enum else value.kind]]
+        by_class[cls] = frozenset(comparable(value, path.type) for value in met), len(met) == len(values)
+    if path.type is None:
+        times = [micros for value in values if (micros := _time_of(value)) is not None]
+        by_class[_Time] = frozenset(map(_Time, times)), len(times) == len(values)
+    read = reader(path)
+
+    def leaf(event: Event) -> Truth:
+        found = read(event)
+        members, whole = by_class.get(found.__class__, (frozenset(), False))
+        if found != found:
+            return None
+        if found in members:
+            return not negated
+        return negated if whole else None
+
+    return leaf
+
+
+def _is_null(path: Path, negated: bool) -> Test:
+    read = raw_reader(path)
+
+    def leaf(event: Event) -> Truth:
+        found = read(event)
+        missing = found is None or (isinstance(found, float) and found != found)
+        return missing is not negated
+
+    return leaf
+
+
+def _pattern(node: Pattern) -> Test:
+    if isinstance(node.pattern, Literal) and isinstance(node.subject, Path):
+        return _on_text(node.subject, pattern_test(node), node.negated)
+    subject, pattern = _text_reader(node.subject), _text_reader(node.pattern)
+    make = (lambda text: patterns.like(text, node.star)) if node.operator == "LIKE" else patterns.match
+
+    def leaf(event: Event) -> Truth:
+        text, wanted = subject(event), pattern(event)
+        if text.__class__ is not str or wanted.__class__ is not str:
+            return None
+        try:
+            check = make(wanted)
+        except UnicodeEncodeError:
+            return None
+        found = check(text) if check is not None else None
+        return None if found is None else found is not node.negated
+
+    return leaf
+
+
+def pattern_test(node: Pattern) -> patterns.TextTest:
+    """The test of a LIKE or MATCH against a literal, its negation left out."""
+    assert isinstance(node.pattern, Literal)
+    text = str(node.pattern.value)
+    found = patterns.like(text) if node.operator == "LIKE" else patterns.match(text)
+    assert found is not None
+    return found
+
+
+def strlike_test(node: StrLike) -> patterns.TextTest:
+    """The test of a STRLIKE, its negation left out."""
+    assert isinstance(node.text, Literal)
+    text = str(node.text.value)
+    if node.bound is None:
+        return patterns.edits(text, patterns.default_edits(text))
+    limit = fuzzy.number(node.bound.number)
+    return patterns.similar(text, limit) if node.bound.unit == "SIMILARITY" else patterns.edits(text, int(limit))
+
+
+def _text_reader(side: Operand) -> Read:
+    if isinstance(side, Path):
+        return reader(side)
+    assert isinstance(side, Literal)
+    return lambda _: side.value
+
+
+def _on_text(path: Path, check: patterns.TextTest, negated: bool) -> Test:
+    read = reader(path)
+
+    def leaf(event: Event) -> Truth:
+        value = read(event)
+        if value.__class__ is not str:
+            return None
+        found = check(value)
+        return None if found is None else found is not negated
+
+    return leaf
+
+
+def _inside(node: Inside) -> Test:
+    longitude, latitude = number_reader(node.longitude), number_reader(node.latitude)
+    contains = areas.contains(node.area.name, area_numbers(node))
+
+    def leaf(event: Event) -> Truth:
+        x, y = longitude(event), latitude(event)
+        if x is None or y is None:
+            return None
+        return contains(x, y) is not node.negated
+
+    return leaf
+
+
+# Fuzzy groups ------------------------------------------------------------------
+
+
+def _group(group: Group) -> Test:
+    limits = fuzzy.thresholds(group)
+    grades = [item_grade(item) for item in group.items]
+
+    def leaf(event: Event) -> Truth:
+        found = []
+        for grade in grades:
+            mu = grade(event)
+            if mu is None:
+                return None
+            found.append(mu)
+        return limits.reached(found, limits.degree(found)) is not group.negated
+
+    return leaf
+
+
+def group_grade(group: Group) -> Grade:
+    """The degree of a group before its negation; None where it is unknown."""
+    limits = fuzzy.thresholds(group)
+    grades = [item_grade(item) for item in group.items]
+
+    def grade(event: Event) -> float | None:
+        found = []
+        for each in grades:
+            mu = each(event)
+            if mu is None:
+                return None
+            found.append(mu)
+        return limits.degree(found)
+
+    return grade
+
+
+def item_grade(item: Item) -> Grade:
+    """The membership of one item, its negation included."""
+    match item.predicate:
+        case Member(path, shape):
+            read: Read = number_reader(path)
+            mu: Callable[[Any], float] = shapes.membership(shape.name, fuzzy.shape_numbers(item.predicate))
+            negated = item.negated
+        case StrLike() as like:
+            read, mu = text_reader(like.path), strlike_grade(like)
+            negated = item.negated ^ like.negated
+        case _:
+            crisp = test(opposite(item.predicate) if item.negated else item.predicate)
+            return lambda event: None if (found := crisp(event)) is None else float(found)
+
+    def grade(event: Event) -> float | None:
+        value = read(event)
+        if value is None:
+            return None
+        return 1.0 - mu(value) if negated else mu(value)
+
+    return grade
+
+
+def strlike_grade(node: StrLike) -> Callable[[str], float]:
+    """Similarity to the text; 0 beyond a bound that the author gave."""
+    assert isinstance(node.text, Literal)
+    similarity = patterns.similarity(str(node.text.value))
+    if node.bound is None:
+        return similarity
+    within = strlike_test(node)
+    return lambda value: similarity(value) if within(value) else 0.0
+
+
+# Reading fields ----------------------------------------------------------------
+
+
+class _Time(int):
+    """A moment in an event without a schema: compares with moments only."""
+
+
+_KINDS = frozenset({bool, int, float, str, _Time})
+
+
+def raw_reader(path: Path) -> Read:
+    """Give the value at a path as it is in the event; None where there is none."""
+    if len(path.parts) == 1:
+        name = str(path.parts[0])
+        return lambda event: event.get(name)
+    parts = path.parts
+
+    def read(event: Event) -> Any:
+        value: Any = event
+        for part in parts:
+            if isinstance(part, int):
+                if not isinstance(value, list | tuple) or part >= len(value):
+                    return None
+                value = value[part]
+            else:
+                if value.__class__ is not dict and not isinstance(value, Mapping):
+                    return None
+                value = value.get(part)
+        return value
+
+    return read
+
+
+def reader(path: Path) -> Read:
+    """Give the value at a path as it compares: a number, text, truth value or moment."""
+    raw = raw_reader(path)
+    convert = converter(path.type)
+    return lambda event: None if (value := raw(event)) is None else convert(value)
+
+
+def converter(kind: Type | None) -> Callable[[Any], Any]:
+    """How a value of a type becomes one that compares; None where it is no such value."""
+    if isinstance(kind, Enum):
+        positions: dict[Any, int] = {label: n for n, label in enumerate(kind.labels)}
+        return lambda value: positions.get(value) if isinstance(value, str) else _enum_number(value)
+    match kind.kind if kind is not None else None:
+        case "time":
+            return _moment
+        case "float" if str(kind) == "float32":
+            return _float32
+        case "string" | "char":
+            return lambda value: value if value.__class__ is str else _other_text(value)
+    return plain if kind is None else _no_time
+
+
+def _is_plain(kind: Type | None) -> bool:
+    """Whether values of a type compare as they are."""
+    return kind is None or (kind.kind in ("bool", "int", "float", "string", "char") and str(kind) != "float32")
+
+
+_AS_THEY_ARE = frozenset({bool, int, float, str})
+
+
+def plain(value: Any) -> Any:
+    """A value as one of the kinds that compare, or None."""
+    if value.__class__ in _AS_THEY_ARE:
+        return value
+    if isinstance(value, datetime):
+        return _Time(timestamps.from_datetime(value))
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return None
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bool | int | float | str):
+        return _base(value)
+    if hasattr(value, "item") and not isinstance(value, Mapping | list | tuple):  # a numpy scalar
+        return plain(value.item()) if value.item() is not value else None
+    if isinstance(value, date):
+        return _Time(timestamps.from_datetime(datetime(value.year, value.month, value.day)))  # noqa: DTZ001
+    return None
+
+
+def _base(value: Any) -> Any:
+    """A value of a subclass (an IntEnum, numpy's float64) as its base class."""
+    for base in (int, float, str):
+        if isinstance(value, base):
+            return base(value)
+    return None
+
+
+def _no_time(value: Any) -> Any:
+    found = plain(value)
+    return None if found.__class__ is _Time else found
+
+
+def _other_text(value: Any) -> Any:
+    found = plain(value)
+    return found if found.__class__ is str else None
+
+
+def _enum_number(value: Any) -> int | None:
+    found = plain(value)
+    return found if found.__class__ is int else None
+
+
+def _float32(value: Any) -> float | None:
+    found = plain(value)
+    if found.__class__ not in (int, float):
+        return None
+    try:
+        return c_float(found).value
+    except OverflowError:
+        return math.inf if found > 0 else -math.inf
+
+
+def _moment(value: Any) -> int | None:
+    if isinstance(value, str):
+        return timestamps.from_text(value)
+    found = plain(value)
+    return int(found) if found.__class__ is _Time else None
+
+
+def number_reader(path: Path) -> Callable[[Event], float | None]:
+    """Give the number at a path as a float; None where there is none."""
+    read = reader(path)
+
+    def number(event: Event) -> float | None:
+        value = read(event)
+        if value.__class__ is float:
+            return value if value == value else None
+        if value.__class__ is not int:
+            return None
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+
+    return number
+
+
+def text_reader(path: Path) -> Callable[[Event], str | None]:
+    """Give the text at a path; None where there is none."""
+    read = reader(path)
+    return lambda event: value if (value := read(event)).__class__ is str else None

@@ -1,0 +1,166 @@
+"""Says what a filter means and why an event does or does not match it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.filters import evaluate, fuzzy, sets
+from tidegate.filters.filter import Filter
+from tidegate.filters.nodes import (
+    And,
+    Compare,
+    Group,
+    Item,
+    Member,
+    Node,
+    Not,
+    Or,
+    Path,
+    Predicate,
+    paths,
+    predicates,
+)
+from tidegate.filters.normalize import Conjunct, push_not_inwards
+from tidegate.filters.render import path_text, predicate
+from tidegate.filters.sets import ValueSet
+from tidegate.model import timestamps
+from tidegate.model.types import Enum, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one predicate says of an event."""
+
+    predicate: str
+    truth: bool | None
+    values: Mapping[str, Any]
+    """The values that it read."""
+    degree: float | None
+    """How well they fit, for a fuzzy group."""
+    decided: bool
+    """Whether the whole would end otherwise without it."""
+
+
+def tree_lines(filter_: Filter) -> list[str]:
+    """Draw the parsed tree, one node a line."""
+    return _draw(filter_.tree.root, "", "") if filter_.tree.root != And(()) else ["every event"]
+
+
+def _draw(node: Node, first: str, rest: str) -> list[str]:
+    match node:
+        case And(terms) | Or(terms):
+            lines = [first + type(node).__name__.upper()]
+            for n, term in enumerate(terms):
+                last = n == len(terms) - 1
+                lines += _draw(term, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+            return lines
+        case Not(term):
+            return [first + "NOT", *_draw(term, rest + "└─ ", rest + "   ")]
+    return [first + predicate(node)]
+
+
+def normal_form(filter_: Filter) -> dict[str, Any]:
+    """Describe the alternatives, the value sets and what else is verified, as JSON values."""
+    normal = filter_.normal
+    return {
+        "everything": normal.is_everything,
+        "nothing": normal.is_nothing,
+        "factored": normal.is_factored,
+        "alternatives": [_alternative(each) for each in normal.conjuncts],
+    }
+
+
+def _alternative(conjunct: Conjunct) -> dict[str, Any]:
+    from tidegate.filters.render import render_node
+
+    return {
+        "filter": render_node(And(conjunct.terms)) if conjunct.terms else "every event",
+        "sets": {path_text(path): describe_set(found, path.type) for path, found in conjunct.necessary.items()},
+        "verify": [render_node(term) for term in conjunct.rest],
+    }
+
+
+def describe_set(found: ValueSet, kind: Type | None) -> str:
+    """Write a value set for a reader."""
+    show = _shower(kind)
+    by_text: dict[str, list[str]] = {}
+    for name, cuts in found.cuts.items():
+        by_text.setdefault(sets.describe(cuts, show if kind is not None else _SHOW.get(name, repr)), []).append(name)
+    if kind is not None:
+        parts = list(by_text)
+    else:
+        parts = [f"{text} ({', '.join(names)})" for text, names in by_text.items() if text != "none"]
+    parts += [predicate(test) for test in found.tests]
+    if found.null:
+        parts = [part for part in parts if part != "none"] + ["null"]
+    return " and ".join(parts) if found.tests else " or ".join(parts) or "none"
+
+
+def _shower(kind: Type | None) -> Any:
+    if isinstance(kind, Enum):
+        return lambda n: kind.labels[n]
+    return timestamps.to_text if kind is not None and kind.kind == "time" else repr
+
+
+_SHOW: dict[str, Any] = {"time": timestamps.to_text, "bool": lambda n: str(bool(n)).upper()}
+
+
+def fuzzy_cuts(filter_: Filter) -> list[dict[str, Any]]:
+    """Describe each fuzzy group: its thresholds, and the interval each member is cut to."""
+    found = []
+    for node in predicates(filter_.tree.root):
+        if isinstance(node, Group):
+            limits = fuzzy.thresholds(node)
+            items = [_item(item, n, limits) for n, item in enumerate(node.items)]
+            found.append({"group": predicate(node), "degree_at_least": limits.alpha, "items": items})
+    return found
+
+
+def _item(item: Item, n: int, limits: fuzzy.Thresholds) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "item": "NOT " * item.negated + predicate(item.predicate),
+        "at_least": limits.betas[n],
+        "weight": limits.weights[n],
+        "must_reach": max(0.0, limits.outer(n)),
+    }
+    if isinstance(item.predicate, Member):
+        described["outer"] = sets.describe(fuzzy.member_cuts(item, limits.outer(n)), _short)
+        described["inner"] = sets.describe(fuzzy.member_cuts(item, limits.inner(n)), _short)
+    return described
+
+
+def _short(number: float) -> str:
+    return f"{number:.6g}"
+
+
+def warnings(filter_: Filter) -> list[str]:
+    """Point at what is legal and probably not meant."""
+    found = []
+    for node in predicates(filter_.tree.root):
+        if filter_.schema is None and isinstance(node, Compare) and isinstance(node.other, Path):
+            other = path_text(node.other)
+            found.append(f"{other} in {predicate(node)} is a field; for the text write '{other}'")
+    if filter_.normal.is_nothing:
+        found.append("no event can match")
+    if filter_.normal.is_factored:
+        found.append("too many alternatives: an OR is kept as it is and verified event by event")
+    return found
+
+
+def verdicts(filter_: Filter, event: Mapping[str, Any]) -> list[Verdict]:
+    """Say what each predicate says of an event, and which of them decided."""
+    root = push_not_inwards(filter_.tree.root)
+    truths = {node: evaluate.test(node)(event) for node in predicates(root)}
+    return [_verdict(node, event, root, truths) for node in dict.fromkeys(predicates(root))]
+
+
+def _verdict(node: Predicate, event: Mapping[str, Any], root: Node, truths: dict[Predicate, bool | None]) -> Verdict:
+    degree = evaluate.group_grade(node)(event) if isinstance(node, Group) else None
+    if degree is not None and isinstance(node, Group) and node.negated:
+        degree = 1.0 - degree
+    whole = evaluate.truth_by(root, truths.__getitem__) is True
+    otherwise = evaluate.truth_by(root, lambda each: (not whole) if each == node else truths[each]) is True
+    values = {path_text(path): evaluate.raw_reader(path)(event) for path in paths(node)}
+    return Verdict(predicate(node), truths[node], values, degree, decided=whole is not otherwise)

@@ -1,0 +1,230 @@
+"""The filter that users hold: text, schema and parameters made one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import EventError, FilterParameterError, Problem, SemanticsUnavailable, Violation
+from tidegate.filters import covering, evaluate, satisfiable
+from tidegate.filters.nodes import Group, Node, Query, Semantic, predicates
+from tidegate.filters.normalize import Normal, canonical, normalize
+from tidegate.filters.parser import parse
+from tidegate.filters.render import render
+from tidegate.filters.typing import resolve
+from tidegate.model.schema import Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+class Filter:
+    """An expression over the attributes of an event; immutable, hashable.
+
+    Without a schema values carry their own types and what does not compare is
+    unknown; with one the filter is checked when it is made. Two filters are
+    equal when they say the same: case, blanks, order of terms and the way a
+    parameter came in do not matter.
+
+    >>> fast = Filter("speed > %0 AND vid LIKE 'B%'", params=["60"])
+    >>> fast.matches({"speed": 61.5, "vid": "B17"})
+    True
+    >>> str(fast.with_params(["80"]))
+    "speed > 80 AND vid LIKE 'B%'"
+    >>> Filter("speed > 50").covers(fast)
+    True
+    """
+
+    __slots__ = ("_cache", "_parsed", "_query", "like_star", "params", "schema", "strict_params", "text")
+
+    text: str
+    """The text as it was given."""
+    schema: Schema | None
+    params: tuple[Any, ...]
+    like_star: bool
+    """`*` and `?` are wildcards of LIKE too."""
+    strict_params: bool
+    """More parameters than the text names are an error."""
+    _parsed: Query
+    _query: Query
+    _cache: dict[str, Any]
+
+    def __init__(
+        self,
+        text: str,
+        schema: Schema | None = None,
+        params: Sequence[Any] = (),
+        *,
+        like_star: bool = False,
+        strict_params: bool = False,
+    ) -> None:
+        self._make(text, parse(text), schema, params, like_star, strict_params)
+
+    def _make(
+        self,
+        text: str,
+        parsed: Query,
+        schema: Schema | None,
+        params: Sequence[Any],
+        like_star: bool,
+        strict_params: bool,
+    ) -> None:
+        if isinstance(params, str) or not isinstance(params, Sequence):
+            params = _refuse_params(params)
+        query = resolve(parsed, text, schema, params, like_star=like_star, strict_params=strict_params)
+        satisfiable.check(query, text, schema)
+        put = object.__setattr__
+        put(self, "text", text)
+        put(self, "schema", schema)
+        put(self, "params", tuple(params))
+        put(self, "like_star", like_star)
+        put(self, "strict_params", strict_params)
+        put(self, "_parsed", parsed)
+        put(self, "_query", query)
+        put(self, "_cache", {})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Filter does not change; make a new one to set {name}")
+
+    # Evaluation ----------------------------------------------------------------
+
+    def matches(self, event: Mapping[str, Any]) -> bool:
+        """Say whether an event matches; unknown does not."""
+        try:
+            test = self._cache["test"]
+        except KeyError:
+            test = self._compiled("test", evaluate.matcher)
+        if event.__class__ is not dict:
+            _check_event(event)
+        return test(event) is True
+
+    def truth(self, event: Mapping[str, Any]) -> bool | None:
+        """Say True, False, or None where the event does not tell."""
+        self._want_no_semantics()
+        _check_event(event)
+        return evaluate.truth(self._query.root, event)
+
+    def degree(self, event: Mapping[str, Any]) -> float:
+        """Say how well an event fits, 0 to 1; exact filters say 0 or 1."""
+        grade = self._cache.get("grade") or self._compiled("grade", evaluate.grader)
+        _check_event(event)
+        found: float = grade(event)
+        return found
+
+    def mask(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Say which events of an Arrow record batch match, as a numpy array of bools."""
+        from tidegate.filters import columns
+
+        self._want_no_semantics()
+        return columns.mask(self._query.root, batch)
+
+    def degrees(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Say how well each event of an Arrow record batch fits, 0 to 1."""
+        from tidegate.filters import columns
+
+        self._want_no_semantics()
+        return columns.degrees(self._query.root, batch)
+
+    def _compiled(self, name: str, make: Callable[[Node], Any]) -> Any:
+        self._want_no_semantics()
+        made = make(self._query.root)
+        self._cache[name] = made
+        return made
+
+    def _want_no_semantics(self) -> None:
+        if self._query.is_semantic:
+            found = _semantics(self._query.root)
+            message = "likeness of meaning (~) needs a semantic space, and this version can't open one yet"
+            raise SemanticsUnavailable(
+                self.text, [Problem(n.span[0], message, max(1, n.span[1] - n.span[0])) for n in found]
+            )
+
+    # Parameters ----------------------------------------------------------------
+
+    def with_params(self, params: Sequence[Any]) -> Filter:
+        """Give this filter with other parameters; one bad value changes nothing.
+
+        The text is not parsed again.
+        """
+        made = object.__new__(Filter)
+        made._make(self.text, self._parsed, self.schema, params, self.like_star, self.strict_params)
+        return made
+
+    # Meaning -------------------------------------------------------------------
+
+    @property
+    def tree(self) -> Query:
+        """The typed tree, parameters put in; positions point into `text`."""
+        return self._query
+
+    @property
+    def canonical(self) -> Query:
+        """The tree that all filters of the same meaning share."""
+        found = self._cache.get("canonical")
+        if found is None:
+            found = self._cache["canonical"] = canonical(self._query)
+        query: Query = found
+        return query
+
+    @property
+    def normal(self) -> Normal:
+        """The alternatives of this filter and what each allows every attribute."""
+        found = self._cache.get("normal")
+        if found is None:
+            found = self._cache["normal"] = normalize(self._query.root)
+        normal: Normal = found
+        return normal
+
+    def covers(self, other: Filter) -> bool:
+        """Say whether every event that matches `other` matches this; False when unsure."""
+        return self == other or covering.covers(self._query, self.normal, other._query, other.normal)
+
+    def __str__(self) -> str:
+        """Give the canonical text; it parses back to an equal filter."""
+        found = self._cache.get("text")
+        if found is None:
+            found = self._cache["text"] = render(self.canonical)
+        text: str = found
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Filter):
+            return NotImplemented
+        return self is other or self.canonical == other.canonical
+
+    def __hash__(self) -> int:
+        found = self._cache.get("hash")
+        if found is None:
+            found = self._cache["hash"] = hash(self.canonical)
+        hashed: int = found
+        return hashed
+
+    def __repr__(self) -> str:
+        shown = f", params={list(self.params)!r}" if self.params else ""
+        return f"Filter({self.text!r}{shown})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.text, self.schema, self.params, self.like_star, self.strict_params)
+
+
+def _rebuild(text: str, schema: Schema | None, params: tuple[Any, ...], star: bool, strict: bool) -> Filter:
+    return Filter(text, schema, params, like_star=star, strict_params=strict)
+
+
+def _semantics(root: Node) -> list[Semantic]:
+    found: list[Semantic] = []
+    for node in predicates(root):
+        inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
+        found.extend(each for each in inner if isinstance(each, Semantic))
+    return found
+
+
+def _check_event(event: Any) -> None:
+    if not isinstance(event, Mapping):
+        raise EventError([Violation("event", f"expected a dict of attributes, not {event!r:.60}")])
+
+
+def _refuse_params(params: Any) -> Sequence[Any]:
+    message = f"expected a list of parameters, not {params!r:.60}"
+    raise FilterParameterError("", [Problem(0, message)])

@@ -1,0 +1,133 @@
+"""Fuzzy groups: their degree, and the boxes an index can use.
+
+The outer box is necessary (an event outside never matches), the inner box
+sufficient (an event inside always does); what lies between is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.filters import shapes
+from tidegate.filters.nodes import Group, Item, Literal, Member, Path
+from tidegate.filters.sets import NONE, Cuts, between, union
+from tidegate.filters.shapes import SLACK
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """A group's numbers, out of its literals."""
+
+    minimum: bool
+    alpha: float
+    betas: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """The sum of the weights."""
+        return sum(self.weights)
+
+    def degree(self, degrees: Sequence[float]) -> float:
+        """The degree of a whole group from those of its items."""
+        if self.minimum:
+            return min(degrees)
+        return sum(w * mu for w, mu in zip(self.weights, degrees, strict=True)) / self.total
+
+    def reached(self, degrees: Sequence[float], degree: float) -> bool:
+        """Whether every item reaches its least membership and the group its degree."""
+        return degree >= self.alpha - SLACK and all(
+            mu >= beta - SLACK for mu, beta in zip(degrees, self.betas, strict=True)
+        )
+
+    def outer(self, n: int) -> float:
+        """The least membership of item `n` in any event that matches."""
+        if self.minimum:
+            return max(self.betas[n], self.alpha) - SLACK
+        weight = self.weights[n]
+        others = self.total - weight
+        return max(self.betas[n] - SLACK, ((self.alpha - SLACK) * self.total - others) / weight)
+
+    def inner(self, n: int) -> float:
+        """A membership of item `n` that is enough when every item has as much."""
+        return max(self.betas[n], self.alpha)
+
+
+def number(value: object) -> float:
+    """The number of a literal."""
+    assert isinstance(value, Literal)
+    return float(value.value)
+
+
+def thresholds(group: Group) -> Thresholds:
+    """Read a typed group's numbers."""
+    return Thresholds(
+        group.mode == "MIN",
+        number(group.least),
+        tuple(number(item.least) for item in group.items),
+        tuple(number(item.weight) for item in group.items),
+    )
+
+
+def shape_numbers(member: Member) -> tuple[float, ...]:
+    """The numbers of a member's shape."""
+    return tuple(number(n) for n in member.shape.numbers)
+
+
+def outer_box(group: Group) -> list[tuple[Path, Cuts]]:
+    """For each member the numbers it must be among for the group to match."""
+    limits = thresholds(group)
+    return [
+        (item.predicate.path, member_cuts(item, limits.outer(n)))
+        for n, item in enumerate(group.items)
+        if isinstance(item.predicate, Member)
+    ]
+
+
+def inner_box(group: Group) -> list[tuple[Path, Cuts]] | None:
+    """Numbers that are enough for the group to match; None where items are no members."""
+    limits = thresholds(group)
+    box = []
+    for n, item in enumerate(group.items):
+        if not isinstance(item.predicate, Member):
+            return None
+        box.append((item.predicate.path, _shrunk(item, limits.inner(n))))
+    return box
+
+
+def member_cuts(item: Item, gamma: float) -> Cuts:
+    """The numbers whose membership is at least `gamma`, widened."""
+    member = item.predicate
+    assert isinstance(member, Member)
+    numbers = shape_numbers(member)
+    if item.negated:
+        cuts: Cuts = NONE
+        for low, high in shapes.cut_outside(member.shape.name, numbers, gamma):
+            cuts = union(cuts, between(low, high))
+        return cuts
+    found = shapes.cut(member.shape.name, numbers, gamma)
+    return NONE if found is None else between(*found)
+
+
+def _shrunk(item: Item, gamma: float) -> Cuts:
+    """The numbers whose membership surely is at least `gamma`: verified at the edges."""
+    member = item.predicate
+    assert isinstance(member, Member)
+    name, numbers = member.shape.name, shape_numbers(member)
+    mu = shapes.membership(name, numbers)
+    if item.negated:
+        return NONE  # two rays with edges to verify: not worth it, verify the event instead
+    found = shapes.cut(name, numbers, gamma)
+    if found is None:
+        return NONE
+    low, high = found
+    for _ in range(8):
+        if mu(low) >= gamma - SLACK and mu(high) >= gamma - SLACK:
+            return between(low, high)
+        # Every shape rises to one plateau and falls: move both edges inward.
+        step = 4e-9 * max(1.0, *map(abs, numbers))
+        low, high = low + step, high - step
+        if low > high:
+            return NONE
+    return NONE

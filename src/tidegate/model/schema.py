@@ -1,0 +1,144 @@
+"""What an event's attributes are: names, types, constraints, terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from tidegate.errors import SchemaError
+from tidegate.model.types import Array, Field, Scalar, Struct, Type, notation, parse_struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESERVED: dict[str, Type] = {
+    "_id": Scalar("string"),
+    "_time": Scalar("timestamp"),
+    "_themes": Array("string"),
+    "_src": Scalar("string"),
+}
+"""Keys that every event may carry beside its attributes, and their types."""
+
+
+class Schema:
+    """The attributes of a stream's events, immutable.
+
+    `constraints` says what each attribute must satisfy, as the rest of a filter
+    that starts with its name; `terms` names fuzzy shapes for an attribute.
+
+    >>> schema = Schema({"vid": "string", "speed": "float64", "pos": {"x": "float64?"}},
+    ...                 constraints={"speed": ">= 0"})
+    >>> schema
+    Schema({'vid': 'string', 'speed': 'float64', 'pos': {'x': 'float64?'}}, constraints={'speed': '>= 0'})
+    """
+
+    __slots__ = ("_hash", "constraints", "event_time", "root", "terms")
+
+    root: Struct
+    constraints: Mapping[str, str]
+    terms: Mapping[str, Mapping[str, str]]
+    event_time: str | None
+    _hash: int | None
+
+    def __init__(
+        self,
+        attributes: Mapping[str, Any] | Struct,
+        *,
+        constraints: Mapping[str, str] | None = None,
+        terms: Mapping[str, Mapping[str, str]] | None = None,
+        event_time: str | None = None,
+    ) -> None:
+        root = attributes if isinstance(attributes, Struct) else parse_struct(attributes)
+        for field in root:
+            if field.name.startswith("_"):
+                raise SchemaError("names that start with _ are reserved", field.name)
+        set_ = object.__setattr__
+        set_(self, "root", root)
+        set_(self, "constraints", _texts("constraints", constraints or {}))
+        set_(self, "terms", {name: _texts(f"terms.{name}", each) for name, each in (terms or {}).items()})
+        set_(self, "event_time", event_time)
+        set_(self, "_hash", None)
+        if event_time is not None:
+            timed = root.get(event_time)
+            if timed is None or timed.type != Scalar("timestamp"):
+                raise SchemaError(f"expected the name of a timestamp attribute, not {event_time!r}", "event_time")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Schema does not change; make a new one to set {name}")
+
+    def get(self, name: str) -> Field | None:
+        """Find a top-level attribute, or a reserved key, by name."""
+        found = self.root.get(name)
+        if found is None and name in RESERVED:
+            return Field(name, RESERVED[name], required=False)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the attributes as a dict of JSON values; `Schema` reads it back."""
+        return _struct_dict(self.root)
+
+    @classmethod
+    def from_json_schema(cls, document: Mapping[str, Any]) -> Self:
+        """Read a JSON Schema (2020-12) of an object; see `model.jsonschema`."""
+        from tidegate.model import jsonschema
+
+        return cls(jsonschema.read(document))
+
+    def to_json_schema(self) -> dict[str, Any]:
+        """Write a JSON Schema (2020-12) that `from_json_schema` reads back."""
+        from tidegate.model import jsonschema
+
+        return jsonschema.write(self.root)
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema) -> Self:
+        """Read an Arrow schema; see `model.arrow`."""
+        from tidegate.model import arrow
+
+        return cls(arrow.read_schema(schema))
+
+    def to_arrow(self) -> pa.Schema:
+        """Write an Arrow schema that `from_arrow` reads back; reserved keys are not in it."""
+        from tidegate.model import arrow
+
+        return arrow.write_schema(self.root)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        hashed = self._hash
+        if hashed is None:
+            hashed = hash((self.root, self.event_time))
+            object.__setattr__(self, "_hash", hashed)
+        return hashed
+
+    def _key(self) -> tuple[object, ...]:
+        return self.root, self.event_time, self.constraints, self.terms
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.root, self.constraints, self.terms, self.event_time)
+
+    def __repr__(self) -> str:
+        extras = {"constraints": self.constraints, "terms": self.terms, "event_time": self.event_time}
+        shown = "".join(f", {key}={value!r}" for key, value in extras.items() if value)
+        return f"Schema({self.to_dict()!r}{shown})"
+
+
+def _texts(where: str, given: Mapping[str, str]) -> dict[str, str]:
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise SchemaError(f"expected text such as '> 0', not {text!r}", f"{where}.{name}")
+    return dict(given)
+
+
+def _struct_dict(struct: Struct) -> dict[str, Any]:
+    """Nest plain structs as dicts; all else has a notation of its own."""
+    return {
+        field.name: _struct_dict(field.type) if isinstance(field.type, Struct) and field.required else notation(field)
+        for field in struct
+    }
+
+
+def _rebuild(cls: type[Schema], root: Struct, constraints: Any, terms: Any, event_time: Any) -> Schema:
+    return cls(root, constraints=constraints, terms=terms, event_time=event_time)

@@ -1,0 +1,47 @@
+"""Points in time as microseconds since 1970 UTC, and as RFC 3339 text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def from_text(text: str) -> int | None:
+    """Read an ISO 8601 date or time; no zone means UTC; None if it is neither.
+
+    Digits beyond the microsecond are cut off.
+
+    >>> from_text("1970-01-01T00:00:01.5Z")
+    1500000
+    >>> from_text("1970-01-02")
+    86400000000
+    >>> from_text("soon") is None
+    True
+    """
+    try:
+        return from_datetime(datetime.fromisoformat(text.strip()))
+    except (ValueError, OverflowError):
+        return None
+
+
+def from_datetime(moment: datetime) -> int:
+    """Count microseconds since 1970 UTC; a moment without a zone is UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def to_datetime(micros: int) -> datetime:
+    """Give the moment as an aware `datetime`; years 1 to 9999 only."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def to_text(micros: int) -> str:
+    """Write a moment as RFC 3339 UTC with microseconds, as it goes on the wire.
+
+    >>> to_text(1500000)
+    '1970-01-01T00:00:01.500000Z'
+    """
+    return to_datetime(micros).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,0 +1,307 @@
+"""The types of an event's attributes, and their notation.
+
+A type is written as text wherever one can be typed: `float64`, `int32[4]` (at
+most four), `string[]`, `enum(CAR, BUS)`, `{x: float64, y: float64}[]`; a `?` at
+the end makes an attribute optional. In Python a struct may be a dict, and
+`Enum`, `Array` and `Optional` stand for their notation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import SchemaError
+
+INTEGER_RANGES: dict[str, tuple[int, int]] = {
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+}
+"""The least and the greatest value of each integer type."""
+
+_KINDS = {
+    "bool": "bool",
+    **dict.fromkeys(INTEGER_RANGES, "int"),
+    "float32": "float",
+    "float64": "float",
+    "char": "char",
+    "string": "string",
+    "timestamp": "time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A named type: `bool`, `int8` to `uint64`, `float32`, `char`, `timestamp`..."""
+
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """What its values compare as: bool, int, float, char, string or time."""
+        return _KINDS[self.name]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Enum:
+    """One of some labels, ordered by position.
+
+    >>> str(Enum("CAR", "BUS"))
+    'enum(CAR, BUS)'
+    """
+
+    labels: tuple[str, ...]
+
+    def __init__(self, *labels: str) -> None:
+        if not labels:
+            raise SchemaError("an enum needs at least one label")
+        for label in labels:
+            if not isinstance(label, str) or not label:
+                raise SchemaError(f"an enum's label is a string that is not empty, not {label!r}")
+        if len(set(labels)) < len(labels):
+            raise SchemaError(f"an enum's labels differ from each other, unlike {list(labels)}")
+        object.__setattr__(self, "labels", labels)
+
+    @property
+    def kind(self) -> str:
+        """What its values compare as."""
+        return "enum"
+
+    def __str__(self) -> str:
+        return f"enum({', '.join(map(_quoted, self.labels))})"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Array:
+    """A list of one type: of at most `bound` elements, or of any number.
+
+    >>> str(Array("int32", 4)), str(Array({"x": "float64"}))
+    ('int32[4]', '{x: float64}[]')
+    """
+
+    item: Type
+    bound: int | None
+
+    def __init__(self, item: Any, bound: int | None = None) -> None:
+        if bound is not None and (type(bound) is not int or bound < 1):
+            raise SchemaError(f"an array's bound is a whole number above 0, not {bound!r}")
+        object.__setattr__(self, "item", parse_type(item))
+        object.__setattr__(self, "bound", bound)
+
+    @property
+    def kind(self) -> str:
+        """What its values compare as: an array compares with nothing."""
+        return "array"
+
+    def __str__(self) -> str:
+        # int32[2][3] is indexed as it is written: the outer bound comes first.
+        suffix, inner = "", self
+        while True:
+            suffix += f"[{'' if inner.bound is None else inner.bound}]"
+            if not isinstance(inner.item, Array):
+                return f"{inner.item}{suffix}"
+            inner = inner.item
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named attribute of a struct; a required one may not be missing or null."""
+
+    name: str
+    type: Type
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """Named attributes, in order."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def kind(self) -> str:
+        """What its values compare as: a struct compares with nothing."""
+        return "struct"
+
+    def get(self, name: str) -> Field | None:
+        """Find a field by its name."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        return None
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(f"{_quoted(f.name)}: {notation(f)}" for f in self.fields) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """Notation only: `Optional(T)` is T with a `?`."""
+
+    type: Any
+
+
+Type = Scalar | Enum | Array | Struct
+
+SCALARS = {name: Scalar(name) for name in _KINDS}
+
+
+def notation(field: Field) -> str:
+    """Write a field's type as text, `?` included."""
+    return f"{field.type}{'' if field.required else '?'}"
+
+
+def parse_type(given: Any, path: str = "") -> Type:
+    """Read a type from any of its notations.
+
+    >>> parse_type("int32[4]") == Array("int32", 4)
+    True
+    >>> parse_type("flot64")
+    Traceback (most recent call last):
+    tidegate.errors.SchemaError: unknown type 'flot64'; did you mean 'float64'?
+    """
+    kind, required = parse_field_type(given, path)
+    if not required:
+        raise SchemaError(f"{given!r} is optional where a type is wanted", path)
+    return kind
+
+
+def parse_field_type(given: Any, path: str = "") -> tuple[Type, bool]:
+    """Read a type and whether it is required."""
+    match given:
+        case Scalar() | Enum() | Array() | Struct():
+            return given, True
+        case Optional():
+            return parse_field_type(given.type, path)[0], False
+        case str():
+            return _Notation(given, path).whole()
+        case Mapping():
+            return parse_struct(given, path), True
+    raise SchemaError(
+        f"{given!r} is not a type; expected a name such as 'float64', a dict, Enum, Array or Optional", path
+    )
+
+
+def parse_struct(given: Mapping[Any, Any], path: str = "") -> Struct:
+    """Read a struct from a dict of name to type."""
+    fields = []
+    for name, kind in given.items():
+        if not isinstance(name, str) or not name:
+            raise SchemaError(f"an attribute's name is a string that is not empty, not {name!r}", path)
+        where = f"{path}.{name}" if path else name
+        fields.append(Field(name, *parse_field_type(kind, where)))
+    return Struct(tuple(fields))
+
+
+_TOKEN = re.compile(r'\s*(?:(?P<word>\w+)|(?P<quoted>"(?:[^"]|"")*+")|(?P<mark>[\[\](){},:?]))')
+_MAX_DEPTH = 64
+
+
+class _Notation:
+    """Reads one type written as text."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text, self.path, self.at, self.depth = text, path, 0, 0
+
+    def whole(self) -> tuple[Type, bool]:
+        kind, required = self.field_type()
+        if self.text[self.at :].strip():
+            self.fail("the end of the type")
+        return kind, required
+
+    def field_type(self) -> tuple[Type, bool]:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise SchemaError(f"a type may nest {_MAX_DEPTH} deep at the most", self.path)
+        kind = self.core()
+        bounds: list[int | None] = []
+        while self.take("["):
+            bounds.append(self.bound())
+        for bound in reversed(bounds):
+            kind = Array(kind, bound)
+        self.depth -= 1
+        return kind, not self.take("?")
+
+    def bound(self) -> int | None:
+        if self.take("]"):
+            return None
+        digits = self.word("a number of elements or ]")
+        if not digits.isdecimal() or len(digits) > 9 or int(digits) < 1:
+            raise SchemaError(f"an array's bound is a whole number above 0, not {digits!r}", self.path)
+        self.want("]")
+        return int(digits)
+
+    def core(self) -> Type:
+        if self.take("{"):
+            return self.struct()
+        name = self.word("a type")
+        if name == "enum" and self.take("("):
+            return self.enum()
+        if name in SCALARS:
+            return SCALARS[name]
+        raise SchemaError(f"unknown type {name!r}; {_suggest(name)}", self.path)
+
+    def enum(self) -> Enum:
+        labels = [self.word("a label")]
+        while self.take(","):
+            labels.append(self.word("a label"))
+        self.want(")")
+        return Enum(*labels)
+
+    def struct(self) -> Struct:
+        fields: dict[str, Field] = {}
+        while not self.take("}"):
+            if fields:
+                self.want(",")
+            name = self.word("an attribute's name or }")
+            if name in fields:
+                raise SchemaError(f"attribute {name!r} occurs twice in {self.text!r}", self.path)
+            self.want(":")
+            fields[name] = Field(name, *self.field_type())
+        return Struct(tuple(fields.values()))
+
+    def take(self, mark: str) -> bool:
+        found = _TOKEN.match(self.text, self.at)
+        if found is None or found["mark"] != mark:
+            return False
+        self.at = found.end()
+        return True
+
+    def want(self, mark: str) -> None:
+        if not self.take(mark):
+            self.fail(f"{mark!r}")
+
+    def word(self, what: str) -> str:
+        found = _TOKEN.match(self.text, self.at)
+        if found is None or found["mark"]:
+            self.fail(what)
+        else:
+            self.at = found.end()
+            return found["word"] or found["quoted"][1:-1].replace('""', '"')
+        raise AssertionError
+
+    def fail(self, what: str) -> None:
+        rest = self.text[self.at :].strip()
+        found = f"found {rest[:20]!r}" if rest else "the text ends"
+        raise SchemaError(f"expected {what} in type {self.text!r}, but {found}", self.path)
+
+
+def _suggest(name: str) -> str:
+    """Name the nearest type, or all of them."""
+    from rapidfuzz import process
+
+    best = process.extractOne(name.lower(), SCALARS, score_cutoff=60)
+    return f"did you mean {best[2]!r}?" if best else f"expected one of {', '.join(SCALARS)}"
+
+
+def _quoted(word: str) -> str:
+    """Quote a label or a name where its text would not read back bare."""
+    return word if re.fullmatch(r"\w+", word) else '"' + word.replace('"', '""') + '"'

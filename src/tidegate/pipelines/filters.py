@@ -1,0 +1,486 @@
+"""The filter language as native Spark columns.
+
+A filter becomes a column that is true, false or null (unknown), made of Spark's
+own expressions, so that real-time mode can run it. What has no exact native
+counterpart (a pattern that is a field, a regular expression that Java can't run
+safely) raises `FilterNotNative`; `where` then evaluates it over Arrow batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from functools import reduce
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as spark
+
+from tidegate.errors import FilterNotNative, Problem
+from tidegate.filters import Filter, areas, fuzzy, patterns, shapes
+from tidegate.filters.columns import float_bound, whole_bound
+from tidegate.filters.evaluate import comparable
+from tidegate.filters.nodes import (
+    And,
+    Between,
+    Compare,
+    Group,
+    In,
+    Inside,
+    IsNull,
+    Item,
+    Literal,
+    Member,
+    Node,
+    Or,
+    Path,
+    Pattern,
+    Predicate,
+    StrLike,
+    paths,
+    predicates,
+)
+from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
+from tidegate.model.types import Enum, Scalar
+from tidegate.pipelines.regex import to_java
+from tidegate.pipelines.types import from_spark
+
+Relate = Callable[[Any, Any], Any]
+
+_RELATIONS: dict[str, Relate] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+_WIDE = ("int64", "uint64")
+
+
+def where(frame: DataFrame, filter_: Filter) -> DataFrame:
+    """Keep the rows that match, natively where that is exact, else over Arrow batches."""
+    typed = _typed(frame, filter_)
+    try:
+        return frame.where(truth(typed))
+    except FilterNotNative:
+        return frame.where(truth_by_arrow(frame, typed))
+
+
+def _typed(frame: DataFrame, filter_: Filter) -> Filter:
+    """Give a filter without a schema that of the frame."""
+    if filter_.schema is not None:
+        return filter_
+    return Filter(filter_.text, from_spark(frame.schema), filter_.params, like_star=filter_.like_star)
+
+
+def truth(filter_: Filter) -> Column:
+    """Give a filter as a native column: true, false or null where it is unknown."""
+    return _Writer(filter_).node(push_not_inwards(filter_.tree.root))
+
+
+def degree(filter_: Filter) -> Column:
+    """Give the degree of a filter as a native column, 0 to 1."""
+    writer = _Writer(filter_)
+    root = push_not_inwards(filter_.tree.root)
+    return F.when(writer.node(root).isNotNull(), writer.degree(root)).otherwise(F.lit(0.0))
+
+
+def truth_by_arrow(frame: DataFrame, filter_: Filter) -> Column:
+    """Give a filter as a column that Python evaluates: any filter, micro-batch only."""
+    names = sorted({str(path.parts[0]) for node in predicates(filter_.tree.root) for path in paths(node)})
+
+    def evaluate(rows: pa.StructArray) -> pa.Array:
+        batch = pa.RecordBatch.from_arrays(rows.flatten(), names=[field.name for field in rows.type])
+        return pa.array(filter_.mask(batch))
+
+    columns = [F.col(_quoted(name)).alias(name) for name in names if name in frame.columns]
+    run = F.arrow_udf(evaluate, spark.BooleanType())  # type: ignore[attr-defined]
+    return run(F.struct(*columns)) if columns else F.lit(filter_.matches({}))
+
+
+class _Writer:
+    """Writes the predicates of one filter."""
+
+    def __init__(self, filter_: Filter) -> None:
+        self.filter = filter_
+        if filter_.schema is None:
+            self.refuse(None, "a schema: Spark's columns have types")
+        filter_._want_no_semantics()
+
+    def refuse(self, node: Predicate | None, what: str) -> NoReturn:
+        at, end = node.span if node is not None else (0, 1)
+        raise FilterNotNative(self.filter.text, [Problem(at, f"as a Spark column expected {what}", max(1, end - at))])
+
+    def node(self, node: Node) -> Column:
+        match node:
+            case And(terms):
+                return reduce(Column.__and__, [self.node(term) for term in terms], F.lit(True))
+            case Or(terms):
+                return reduce(Column.__or__, [self.node(term) for term in terms], F.lit(False))
+        return self.predicate(node)  # type: ignore[arg-type]
+
+    def degree(self, node: Node) -> Column:
+        match node:
+            case And(terms):
+                return _extreme(F.least, [self.degree(term) for term in terms], 1.0)
+            case Or(terms):
+                return _extreme(F.greatest, [self.degree(term) for term in terms], 0.0)
+            case Group():
+                found = self.group_degree(node, self.grades(node))
+                return F.coalesce(1.0 - found if node.negated else found, F.lit(0.0))
+        return F.when(self.node(node), 1.0).otherwise(0.0)
+
+    # Predicates ----------------------------------------------------------------
+
+    def predicate(self, node: Predicate) -> Column:
+        match node:
+            case Compare(path, relation, Literal() as other):
+                return compare(path, relation, other)
+            case Compare(path, relation, Path() as other):
+                return compare_fields(path, relation, other)
+            case Between(path, Literal() as low, Literal() as high, negated):
+                return _signed(compare(path, ">=", low) & compare(path, "<=", high), negated)
+            case In(path, values, negated):
+                found = [compare(path, "=", value) for value in values if isinstance(value, Literal)]
+                return _signed(reduce(Column.__or__, found), negated)
+            case IsNull(path, negated):
+                missing = raw(path).isNull()
+                if path.type is not None and path.type.kind == "float":
+                    missing = missing | F.isnan(raw(path))
+                return _signed(missing, negated)
+            case Pattern():
+                return _signed(self.pattern(node), node.negated)
+            case StrLike(path):
+                return _signed(strlike(node), node.negated)
+            case Inside():
+                x, y = number(node.longitude), number(node.latitude)
+                return _signed(inside(node.area.name, area_numbers(node), x, y), node.negated)
+            case Group():
+                return _signed(self.group(node), node.negated)
+        raise AssertionError(node)
+
+    def pattern(self, node: Pattern) -> Column:
+        if not isinstance(node.subject, Path) or not isinstance(node.pattern, Literal):
+            self.refuse(node, "a pattern that is a literal, not a field")
+        text, column = str(node.pattern.value), raw(node.subject)
+        if node.operator == "LIKE":
+            return column.like(_spark_like(text))
+        java = to_java(text)
+        if java is None:
+            self.refuse(node, "a regular expression that Java's engine runs safely (no nested or repeated groups)")
+        return column.rlike(java)
+
+    # Fuzzy groups --------------------------------------------------------------
+
+    def grades(self, group: Group) -> list[Column]:
+        return [self.item(item) for item in group.items]
+
+    def item(self, item: Item) -> Column:
+        match item.predicate:
+            case Member(path, shape):
+                grade = membership(shape.name, fuzzy.shape_numbers(item.predicate), number(path))
+                return 1.0 - grade if item.negated else grade
+            case StrLike() as like:
+                grade = similarity(like)
+                if like.bound is not None:
+                    grade = F.when(strlike(like), grade).when(raw(like.path).isNotNull(), 0.0)
+                return 1.0 - grade if item.negated ^ like.negated else grade
+        crisp = opposite(item.predicate) if item.negated else item.predicate
+        return self.predicate(crisp).cast("double")
+
+    def group(self, group: Group) -> Column:
+        grades, limits = self.grades(group), fuzzy.thresholds(group)
+        reached = self.group_degree(group, grades) >= limits.alpha - shapes.SLACK
+        for beta, grade in zip(limits.betas, grades, strict=True):
+            reached = reached & (grade >= beta - shapes.SLACK)
+        known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
+        return F.when(known, reached)
+
+    def group_degree(self, group: Group, grades: list[Column]) -> Column:
+        limits = fuzzy.thresholds(group)
+        if limits.minimum:
+            known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
+            return F.when(known, _extreme(F.least, grades, 1.0))
+        total = reduce(Column.__add__, [w * grade for w, grade in zip(limits.weights, grades, strict=True)])
+        return total / limits.total
+
+
+def _related(relation: str, one: Column, other: Column) -> Column:
+    found: Column = _RELATIONS[relation](one, other)
+    return found
+
+
+def _extreme(function: Callable[..., Column], columns: list[Column], empty: float) -> Column:
+    """The least or greatest of any number of columns; Spark wants two or more."""
+    if len(columns) < 2:
+        return columns[0] if columns else F.lit(empty)
+    return function(*columns)
+
+
+def _signed(column: Column, negated: bool) -> Column:
+    return ~column if negated else column
+
+
+# Fields ------------------------------------------------------------------------
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def raw(path: Path) -> Column:
+    """The column at a path; null past an array's end or inside a null struct."""
+    column = F.col(_quoted(str(path.parts[0])))
+    for part in path.parts[1:]:
+        column = F.get(column, F.lit(part)) if isinstance(part, int) else column.getField(part)
+    return column
+
+
+def _kind(path: Path) -> str:
+    assert path.type is not None
+    return path.type.kind
+
+
+def number(path: Path) -> Column:
+    """A number as a double; NaN is null."""
+    return _no_nan(raw(path).cast("double"))
+
+
+def _no_nan(column: Column) -> Column:
+    return F.when(~F.isnan(column), column)
+
+
+def _position(path: Path, kind: Enum) -> Column:
+    """The position of an enum's label; null where it has none."""
+    labels = F.array(*[F.lit(label) for label in kind.labels])
+    found = F.array_position(labels, raw(path))
+    return F.when(found > 0, found - 1)
+
+
+# Comparisons -------------------------------------------------------------------
+
+
+def compare(path: Path, relation: str, literal: Literal) -> Column:
+    """Compare a field with a value, exactly as the other evaluators do."""
+    kind = path.type
+    assert isinstance(kind, Scalar | Enum)
+    value = comparable(literal, kind)
+    if isinstance(kind, Enum):
+        return _compare_labels(path, kind, relation, value)
+    match kind.kind:
+        case "string" | "char":
+            return _related(relation, raw(path), F.lit(value))
+        case "time":
+            return _related(relation, F.unix_micros(raw(path)), F.lit(value))
+        case "float":
+            return _compare_float(number(path), relation, value)
+        case "bool":
+            return _compare_whole(raw(path).cast("int"), relation, value, Scalar("int32"))
+    return _compare_whole(raw(path), relation, value, kind)
+
+
+def _compare_labels(path: Path, kind: Enum, relation: str, value: Any) -> Column:
+    """Compare by position: which labels fit is known beforehand."""
+    column = raw(path)
+    fitting = [label for n, label in enumerate(kind.labels) if _RELATIONS[relation](n, value)]
+    return F.when(column.isin(list(kind.labels)), column.isin(fitting) if fitting else F.lit(False))
+
+
+def _compare_float(column: Column, relation: str, value: int | float) -> Column:
+    bound, relation = float_bound(relation, value)
+    if bound is None:
+        return _known(column, relation == "<>")
+    return _related(relation, column, F.lit(bound))
+
+
+def _compare_whole(column: Column, relation: str, value: int | float, kind: Scalar) -> Column:
+    bound, relation = whole_bound(relation, value)
+    if bound is None:
+        return _known(column, relation == "<>")
+    low, high = (0, 2**64) if kind.name == "uint64" else (-(2**63), 2**63 - 1)
+    if bound > high:
+        return _known(column, relation in ("<", "<=", "<>"))
+    if bound < low:
+        return _known(column, relation in (">", ">=", "<>"))
+    literal = F.lit(Decimal(bound)) if kind.name == "uint64" else F.lit(bound).cast("bigint")
+    return _related(relation, column, literal)
+
+
+def _known(column: Column, verdict: bool) -> Column:
+    """One verdict for every value, unknown for none."""
+    return F.when(column.isNotNull(), F.lit(verdict))
+
+
+def compare_fields(path: Path, relation: str, other: Path) -> Column:
+    """Compare two fields, whole numbers with floats exactly."""
+    kinds = {_kind(path), _kind(other)}
+    if kinds == {"int", "float"}:
+        sign = _sign(path, other) if _kind(path) == "int" else -_sign(other, path)
+        return _related(relation, sign, F.lit(0))
+    return _related(relation, _side(path), _side(other))
+
+
+def _side(path: Path) -> Column:
+    kind = path.type
+    if isinstance(kind, Enum):
+        return _position(path, kind)
+    match _kind(path):
+        case "float":
+            return number(path)
+        case "bool":
+            return raw(path).cast("int")
+        case "int":
+            return raw(path).cast("decimal(20,0)")
+    return raw(path)
+
+
+def _sign(whole: Path, real: Path) -> Column:
+    """-1, 0 or 1 as a whole number is below, at or above a float; null where either is unknown."""
+    x, y = raw(whole), number(real)
+    if str(whole.type) not in _WIDE:
+        return F.signum(x.cast("double") - y)
+    # A double at or beyond 2^63 is whole: what is left after 2^63 fits a long.
+    half = float(2**63)
+    floor = F.when(y < half, F.floor(y).cast("decimal(21,0)")).otherwise(
+        F.floor(y - half).cast("decimal(21,0)") + F.lit(Decimal(2**63)).cast("decimal(21,0)")
+    )
+    exact = x.cast("decimal(21,0)")
+    sign = F.when(exact < floor, -1).when(exact > floor, 1).when(y > F.floor(y), -1).otherwise(0)
+    known = x.isNotNull() & y.isNotNull()
+    return F.when(known, F.when(y >= float(2**64), -1).when(y < -half, 1).otherwise(sign))
+
+
+# Text --------------------------------------------------------------------------
+
+
+def _spark_like(pattern: str) -> str:
+    """Write a LIKE pattern with the only escapes that Spark accepts."""
+    written = {patterns.ANY: "%", patterns.ONE: "_"}
+    out = ""
+    for element in patterns.like_elements(pattern):
+        if element is patterns.ANY or element is patterns.ONE:
+            out += written[element]
+        else:
+            out += element.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return out
+
+
+def _edits(node: StrLike) -> Column:
+    assert isinstance(node.text, Literal)
+    return F.levenshtein(raw(node.path), F.lit(str(node.text.value)))
+
+
+def similarity(node: StrLike) -> Column:
+    """1 - d / max(length); two empty texts are alike."""
+    assert isinstance(node.text, Literal)
+    longest = F.greatest(F.length(raw(node.path)), F.lit(len(str(node.text.value))))
+    return F.when(longest == 0, 1.0).otherwise(1.0 - _edits(node) / F.when(longest > 0, longest))
+
+
+def strlike(node: StrLike) -> Column:
+    """Whether a text is near enough, its negation left out."""
+    assert isinstance(node.text, Literal)
+    if node.bound is not None and node.bound.unit == "SIMILARITY":
+        return similarity(node) >= fuzzy.number(node.bound.number) - shapes.SLACK
+    text = str(node.text.value)
+    budget = patterns.default_edits(text) if node.bound is None else int(fuzzy.number(node.bound.number))
+    return _edits(node) <= budget
+
+
+# Shapes and areas --------------------------------------------------------------
+
+
+def membership(name: str, numbers: tuple[float, ...], x: Column) -> Column:
+    """The formulas of `tidegate.filters.shapes` as columns."""
+    match name, numbers:
+        case "TRAPEZOID", (a, b, c, d):
+            return _trapezoid(a, b, c, d, x)
+        case "TRIANGLE", (a, b, c):
+            return _trapezoid(a, b, b, c, x)
+        case "RECTANGLE", (a, b):
+            return _trapezoid(a, a, b, b, x)
+        case "BELL", (a, b, c):
+            return 1.0 / (1.0 + F.pow(F.abs((x - c) / a), F.lit(2.0 * b)))
+        case "GAUSS", (mean, sigma):
+            t = (x - mean) / sigma
+            return F.exp(t * t * -0.5)
+        case "S", (a, b):
+            return _s_curve(a, b, x)
+        case "Z", (a, b):
+            return _z_curve(a, b, x)
+    raise AssertionError(name)
+
+
+def _trapezoid(a: float, b: float, c: float, d: float, x: Column) -> Column:
+    mu = F.when((x >= b) & (x <= c), 1.0).when((x <= a) | (x >= d), 0.0)
+    if b > a:
+        mu = mu.when(x < b, (x - a) / (b - a))
+    return mu.when(x > c, (F.lit(d) - x) / (d - c)) if d > c else mu
+
+
+def _s_curve(a: float, b: float, x: Column) -> Column:
+    mu = F.when(x >= b, 1.0).when(x <= a, 0.0)
+    if b > a:
+        t = (x - a) / (b - a)
+        mu = mu.when(t <= 0.5, t * t * 2.0).when(t > 0.5, 1.0 - (1.0 - t) * (1.0 - t) * 2.0)
+    return mu
+
+
+def _z_curve(a: float, b: float, x: Column) -> Column:
+    mu = F.when(x <= a, 1.0).when(x >= b, 0.0)
+    if b > a:
+        t = (x - a) / (b - a)
+        mu = mu.when(t <= 0.5, 1.0 - t * t * 2.0).when(t > 0.5, (1.0 - t) * (1.0 - t) * 2.0)
+    return mu
+
+
+def inside(name: str, numbers: tuple[float, ...], x: Column, y: Column) -> Column:
+    """The tests of `tidegate.filters.areas` as columns; null where either number is."""
+    match name, numbers:
+        case "BOX", (west, south, east, north):
+            across = (x >= west) & (x <= east)
+            if west > east:
+                across = ((x >= west) & (x <= 180)) | ((x >= -180) & (x <= east))
+            found = across & (y >= south) & (y <= north)
+        case "CIRCLE", (longitude, latitude, metres):
+            found = _circle(longitude, latitude, metres, x, y)
+        case _:
+            found = _polygon(areas.corners(numbers), x, y)
+    return F.when(x.isNotNull() & y.isNotNull(), found)
+
+
+def _circle(longitude: float, latitude: float, metres: float, x: Column, y: Column) -> Column:
+    x0, y0 = math.radians(longitude), math.radians(latitude)
+    lon, lat = F.radians(x), F.radians(y)
+    height, width = F.sin((lat - y0) / 2), F.sin((lon - x0) / 2)
+    a = height * height + F.cos(lat) * width * width * math.cos(y0)
+    valid = (x >= -180) & (x <= 180) & (y >= -90) & (y <= 90)
+    return valid & (a <= areas.circle_threshold(metres))
+
+
+def _polygon(ring: list[tuple[float, float]], x: Column, y: Column) -> Column:
+    crossings, on_edge = F.lit(0), F.lit(False)
+    for (x1, y1), (x2, y2) in pairwise(ring):
+        side = (y - y1) * (x2 - x1) - (x - x1) * (y2 - y1)
+        within = x.between(min(x1, x2), max(x1, x2)) & y.between(min(y1, y2), max(y1, y2))
+        on_edge = on_edge | ((side == 0) & within)
+        straddles = (F.lit(y1) > y) != (F.lit(y2) > y)
+        crossings = crossings + (straddles & ((side < 0) != F.lit(y2 > y1))).cast("int")
+    return on_edge | (crossings % 2 == 1)
+
+
+def is_native(filter_: Filter) -> bool:
+    """Say whether a filter can be a native column, and so run in real-time mode."""
+    try:
+        truth(filter_)
+    except FilterNotNative:
+        return False
+    return True
+
+
+__all__ = ["degree", "is_native", "truth", "truth_by_arrow", "where"]
