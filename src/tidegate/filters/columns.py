@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any
 
@@ -519,7 +520,7 @@ def _compare_floats(values: Any, relation: str, value: int | float) -> Mask:
     if nearest is None:
         found = np.full(len(values), relation == "<>")
     else:
-        same_width = values.dtype == np.float32 and float(np.float32(nearest)) == nearest
+        same_width = values.dtype == np.float32 and c_float(nearest).value == nearest
         found = _UFUNCS[relation](values, np.float32(nearest) if same_width else np.float64(nearest))
     return found & (values == values) if relation == "<>" else found
 

@@ -6,7 +6,7 @@ sufficient (an event inside always does); what lies between is verified.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidegate.filters import shapes
@@ -23,11 +23,8 @@ class Thresholds:
     alpha: float
     betas: tuple[float, ...]
     weights: tuple[float, ...]
-
-    @property
-    def total(self) -> float:
-        """The sum of the weights."""
-        return sum(self.weights)
+    total: float
+    """The sum of the weights."""
 
     def degree(self, degrees: Sequence[float]) -> float:
         """The degree of a whole group from those of its items."""
@@ -62,12 +59,9 @@ def number(value: object) -> float:
 
 def thresholds(group: Group) -> Thresholds:
     """Read a typed group's numbers."""
-    return Thresholds(
-        group.mode == "MIN",
-        number(group.least),
-        tuple(number(item.least) for item in group.items),
-        tuple(number(item.weight) for item in group.items),
-    )
+    betas = tuple(number(item.least) for item in group.items)
+    weights = tuple(number(item.weight) for item in group.items)
+    return Thresholds(group.mode == "MIN", number(group.least), betas, weights, sum(weights))
 
 
 def shape_numbers(member: Member) -> tuple[float, ...]:
@@ -75,14 +69,12 @@ def shape_numbers(member: Member) -> tuple[float, ...]:
     return tuple(number(n) for n in member.shape.numbers)
 
 
-def outer_box(group: Group) -> list[tuple[Path, Cuts]]:
+def outer_box(group: Group) -> Iterator[tuple[Path, Cuts]]:
     """For each member the numbers it must be among for the group to match."""
     limits = thresholds(group)
-    return [
-        (item.predicate.path, member_cuts(item, limits.outer(n)))
-        for n, item in enumerate(group.items)
-        if isinstance(item.predicate, Member)
-    ]
+    for n, item in enumerate(group.items):
+        if isinstance(item.predicate, Member):
+            yield item.predicate.path, member_cuts(item, limits.outer(n))
 
 
 def inner_box(group: Group) -> list[tuple[Path, Cuts]] | None:

@@ -358,6 +358,7 @@ def to_dnf(node: Node, limit: int = MAX_CONJUNCTS) -> list[tuple[Node, ...]]:
                 found += each
             return found
         case And(terms):
+            factored: list[Node] = []
             # Predicates first: every alternative has them all.
             product: list[tuple[Node, ...]] = [tuple(term for term in terms if not isinstance(term, And | Or))]
             for term in terms:
@@ -365,9 +366,10 @@ def to_dnf(node: Node, limit: int = MAX_CONJUNCTS) -> list[tuple[Node, ...]]:
                     continue
                 each = to_dnf(term, limit)
                 if len(product) * len(each) > limit:
-                    each = [(term,)]
-                product = [(*one, *other) for one in product for other in each]
-            return product
+                    factored.append(term)
+                else:
+                    product = [(*one, *other) for one in product for other in each]
+            return [(*one, *factored) for one in product] if factored else product
     return [(node,)]
 
 

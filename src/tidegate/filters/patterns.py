@@ -23,6 +23,10 @@ MAX_REGEX_BYTES = 1 << 20
 """Memory that RE2 may use for one pattern: large enough for any that a person
 writes, small enough that a hostile one compiles in milliseconds."""
 
+MAX_LIKE_BYTES = 64 << 20
+"""The same for a LIKE with `_`: enough for the longest text of a filter; its
+program has one step a character and can't grow beyond."""
+
 ANY, ONE = object(), object()
 """What `%` and `_` stand for in a list of LIKE elements."""
 
@@ -97,7 +101,29 @@ def like(pattern: str, star: bool = False) -> TextTest:
             return lambda value: value.endswith(text)
         case [x, str() as text, y] if x is ANY and y is ANY:
             return lambda value: text in value
-    return _regex_test(like_regex(elements))
+    if ONE not in elements:
+        return _in_order(elements)
+    return _regex_test(like_regex(elements), MAX_LIKE_BYTES)
+
+
+def _in_order(elements: list[Any]) -> TextTest:
+    """Find the texts between `%` one after the other: the leftmost place is always the best."""
+    texts = [element for element in elements if element is not ANY]
+    head = "" if elements[0] is ANY else texts.pop(0)
+    tail = "" if elements[-1] is ANY else texts.pop()
+
+    def test(value: str) -> bool:
+        at, end = len(head), len(value) - len(tail)
+        if at > end or not value.startswith(head) or not value.endswith(tail):
+            return False
+        for text in texts:
+            at = value.find(text, at, end)
+            if at < 0:
+                return False
+            at += len(text)
+        return True
+
+    return test
 
 
 def like_prefix(pattern: str) -> str | None:
@@ -164,20 +190,20 @@ def regex_problem(pattern: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def _options() -> re2.Options:
+@lru_cache(maxsize=2)
+def _options(max_bytes: int = MAX_REGEX_BYTES) -> re2.Options:
     import re2
 
     options = re2.Options()
-    options.max_mem = MAX_REGEX_BYTES
+    options.max_mem = max_bytes
     options.log_errors = False
     return options
 
 
-def _regex_test(pattern: str) -> TextTest:
+def _regex_test(pattern: str, max_bytes: int = MAX_REGEX_BYTES) -> TextTest:
     import re2
 
-    full = re2.compile(pattern, _options()).fullmatch
+    full = re2.compile(pattern, _options(max_bytes)).fullmatch
 
     def test(value: str) -> bool | None:
         try:

@@ -70,7 +70,7 @@ def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Prob
     for term in islice(terms, MAX_CHECKED):
         if isinstance(term, And | Or | Not):
             continue
-        pairs = [pair] if (pair := constrained(term)) else list(implied(term))
+        pairs = [pair] if (pair := constrained(term)) else list(islice(implied(term), MAX_CHECKED))
         if not isinstance(term, Group) and any(values.is_empty() for _, values in pairs):
             return []
         for path, values in pairs:

@@ -43,6 +43,8 @@ class Domain:
             return cuts
         settled: list[Cut] = []
         for begin, end in zip(cuts[::2], cuts[1::2], strict=True):
+            if begin[1] == math.inf or end[1] == -math.inf:  # beyond every whole number
+                continue
             first, last = self._first(begin), self._last(end)
             if first is None or last is None or first <= last:
                 low: Cut = START if first is None else (0, first, 0)
@@ -57,8 +59,6 @@ class Domain:
         rank, value, side = cut
         if rank < 0 or value == -math.inf:
             return self.low
-        if rank > 0 or value == math.inf:
-            return None if self.high is None else self.high + 1
         first: int = math.floor(value) + 1 if side else math.ceil(value)
         return first if self.low is None else max(first, self.low)
 
@@ -66,8 +66,6 @@ class Domain:
         rank, value, side = cut
         if rank > 0 or value == math.inf:
             return self.high
-        if rank < 0 or value == -math.inf:
-            return None if self.low is None else self.low - 1
         last: int = math.floor(value) if side else math.ceil(value) - 1
         return last if self.high is None else min(last, self.high)
 

@@ -412,7 +412,9 @@ class _Resolver:
             return Literal(1.0, "float", value.span)
         if not low <= literal.value <= high:  # type: ignore[operator]
             self.blame(value.span, f"expected {expected}, not {_shown(literal)}", parameter=isinstance(value, Param))
-        return replace(literal, value=_to_float(literal.value), kind="float")
+        if literal.kind == "float":
+            return literal
+        return Literal(_to_float(literal.value), "float", literal.span)
 
     def literal(self, value: Value, kind: Type | None) -> Literal:
         """Read a parameter as the field it meets would; a literal stays as it is."""

@@ -100,8 +100,8 @@ def _read_type(kind: pa.DataType, path: str) -> Type:
 def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
     """Put events into a record batch, reserved keys that occur included.
 
-    A value that does not fit is an `EventError` that names the event and the
-    path; nothing is cut, rounded or dropped in silence.
+    What is missing becomes null. A value that does not fit is an `EventError`
+    that names the event and the path; nothing is cut or dropped in silence.
     """
     fields = [_write_field(field) for field in schema.root]
     fields += [
@@ -119,7 +119,7 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatc
 
 
 def _carry(value: Any, kind: Type, row: int, path: str) -> Any:
-    found = [*events.value_violations(value, kind, path)] if value is not None else []
+    found = [*events.value_violations(value, kind, path, partial=True)] if value is not None else []
     if found:
         raise EventError(Violation(f"event {row}, {v.path}", v.message) for v in found)
     return events.to_python(value, kind)

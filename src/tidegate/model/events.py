@@ -40,13 +40,15 @@ def violations(event: Any, schema: Schema) -> Iterator[Violation]:
     yield from _struct_violations(event, schema.root, "")
 
 
-def _struct_violations(given: Mapping[Any, Any], struct: Struct, path: str) -> Iterator[Violation]:
+def _struct_violations(
+    given: Mapping[Any, Any], struct: Struct, path: str, partial: bool = False
+) -> Iterator[Violation]:
     for field in struct:
         value = given.get(field.name)
         where = _join(path, field.name)
         if value is not None:
-            yield from value_violations(value, field.type, where)
-        elif field.required:
+            yield from value_violations(value, field.type, where, partial)
+        elif field.required and not partial:
             missing = "null" if field.name in given else "missing"
             yield Violation(where, f"expected {_expected(field.type)}, but it is {missing}")
     known = {field.name for field in struct}
@@ -60,12 +62,12 @@ def _struct_violations(given: Mapping[Any, Any], struct: Struct, path: str) -> I
         yield Violation(_join(path, str(name)), f"unknown attribute{_nearest(str(name), known)}")
 
 
-def value_violations(value: Any, kind: Type, path: str) -> Iterator[Violation]:
-    """Find what is wrong with one value that is not null."""
+def value_violations(value: Any, kind: Type, path: str, partial: bool = False) -> Iterator[Violation]:
+    """Find what is wrong with one value that is not null; where `partial`, parts of it may be missing."""
     match kind:
         case Struct():
             if isinstance(value, Mapping):
-                yield from _struct_violations(value, kind, path)
+                yield from _struct_violations(value, kind, path, partial)
             else:
                 yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
         case Array():
@@ -76,7 +78,7 @@ def value_violations(value: Any, kind: Type, path: str) -> Iterator[Violation]:
                 yield Violation(path, f"expected at most {kind.bound} elements, not {len(value)}")
             for n, item in enumerate(value):
                 if item is not None:
-                    yield from value_violations(item, kind.item, f"{path}[{n}]")
+                    yield from value_violations(item, kind.item, f"{path}[{n}]", partial)
         case _:
             if not _fits(value, kind):
                 yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")

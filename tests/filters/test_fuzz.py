@@ -1,0 +1,127 @@
+"""No text makes the language crash, hang or eat memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from tests import generate
+from tests.conftest import SOAK
+from tidegate import Filter, TidegateError
+from tidegate.filters.tokens import MAX_BYTES
+
+TEXTS = 200_000 if SOAK else 20_000
+SLICES = 10
+
+LIMIT_S = 0.05
+"""The promise; measured in CPU time of this thread, which no neighbour can stretch."""
+
+WORDS = (
+    "AND OR NOT BETWEEN LIKE MATCH IN IS NULL INSIDE BOX CIRCLE POLYGON STRLIKE WITHIN EDITS SIMILARITY FUZZY MEAN MIN "
+    "AT LEAST WEIGHT TRAPEZOID TRIANGLE RECTANGLE BELL S Z GAUSS WITH THEME THRESHOLD TRUE FALSE ~ ( ) , = <> != < <= > "
+    ">= ' '' ''' ` \" [ ] . %0 %99 % 0x 0xFF 1e5 1e999 -1 .5 5. + - ; -- /* \x00 \ud800 \U0010ffff é a b.c d[3] \"x y\" 'text'"
+).split(" ")
+
+HOSTILE = [
+    "(" * 20_000,
+    "(" * 256 + "x=1" + ")" * 256,
+    "(" * 257 + "x=1" + ")" * 257,
+    "NOT " * 4_000 + "x=1",
+    "x=1 OR " * 2_300 + "x=1",
+    "x=1 AND " * 2_000 + "x=1",
+    "x<>1 AND " * 1_800 + "x<>1",
+    " AND ".join(f"x<>{n}" for n in range(1_000)),
+    " AND ".join(f"(a=1 OR b={n})" for n in range(800)),
+    " OR ".join(f"(a=1 AND b={n})" for n in range(800)),
+    "x IN (" + ",".join(map(str, range(3_500))) + ")",
+    "x IN (" + "1," * 8_000 + "1)",
+    "x = " + "9" * 16_000,
+    "x = 0x" + "f" * 16_000,
+    "x = " + "9" * 5_000 + ".5",
+    "x = '" + "a" * 16_000 + "'",
+    "x = '" + "''" * 8_000 + "'",
+    "x = '" + "''" * 8_000,
+    "x LIKE '" + "%a" * 8_000 + "'",
+    "x LIKE '" + "%_" * 8_000 + "'",
+    "x LIKE '" + "%_a" * 5_000 + "'",
+    "x LIKE '" + "_" * 16_000 + "'",
+    "x MATCH '" + "(a*)*" * 3_000 + "b'",
+    "x MATCH '" + "(" * 900 + ")" * 900 + "'",
+    "x MATCH '((((a{100}){100}){100}){100})'",
+    "x MATCH '" + "a?" * 4_000 + "a" * 4_000 + "'",
+    "x MATCH '(?i)" + "[^a]" * 3_000 + "'",
+    "x MATCH '\\\\pL{900}'",
+    "a" + ".a" * 8_000 + " = 1",
+    "a" + "[1]" * 5_000 + " = 1",
+    "a[" + "9" * 10_000 + "] = 1",
+    '"' + '""' * 8_000 + '" = 1',
+    "FUZZY(" + ", ".join(["x IS S(1, 2)"] * 1_100) + ")",
+    "(x, y) INSIDE POLYGON(" + ", ".join(["1 1"] * 4_000) + ")",
+    "x STRLIKE '" + "ab" * 8_000 + "' WITHIN 9999",
+    "~" * 16_000,
+    "%0 " * 5_000,
+    "x = 1 WITH THEME (" + "'a', " * 3_000 + "'a')",
+    "\ud800",
+    "x = '\udfff'",
+    " " * 16_000,
+    "x" * 17_000,
+    "é" * 9_000,
+    "(" + "a AND (" * 2_000,
+    "(a=1 AND (b=1 OR " * 120 + "c=1" + "))" * 120,
+]
+
+
+def check(text: str) -> None:
+    begin = time.thread_time()
+    try:
+        found = Filter(text)
+        str(found)
+        found.matches({"x": "a" * 50, "a": 1})
+    except TidegateError as error:
+        assert str(error)
+    took = time.thread_time() - begin
+    if took > LIMIT_S:  # once more: a collection of garbage is not the text's fault
+        begin = time.thread_time()
+        try:
+            Filter(text)
+        except TidegateError:
+            pass
+        assert time.thread_time() - begin <= LIMIT_S, f"{took:.3f} s for {text[:80]!r} ({len(text)} characters)"
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: f"{text[:20]!a}-{len(text)}")
+def test_hostile_texts_give_a_filter_or_an_error_in_time(text: str) -> None:
+    check(text)
+
+
+@pytest.mark.parametrize("slice_", range(SLICES))
+def test_random_and_mutated_texts_give_a_filter_or_an_error_in_time(slice_: int) -> None:
+    count = 0
+    for text in texts(Random(slice_), TEXTS // SLICES):
+        check(text)
+        count += 1
+    assert count == TEXTS // SLICES
+
+
+def texts(rng: Random, count: int) -> Iterator[str]:
+    """A third noise, a third words of the language in any order, a third mutations of good filters."""
+    for n in range(count):
+        match n % 3:
+            case 0:
+                yield "".join(chr(rng.choice([rng.randrange(128), rng.randrange(0x110000)])) for _ in range(rng.randint(0, 60)))
+            case 1:
+                yield rng.choice([" ", ""]).join(rng.choices(WORDS, k=rng.randint(1, 30)))
+            case _:
+                yield mutated(rng, generate.filter_text(rng, generate.schema(rng), depth=2))
+
+
+def mutated(rng: Random, text: str) -> str:
+    """Cut, double, swap or spoil some places of a text."""
+    for _ in range(rng.randint(1, 4)):
+        at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
+        spoiled = rng.choice(WORDS + [chr(rng.randrange(0x110000))])
+        text = rng.choice([text[:at] + text[to:], text[:to] + text[at:], text[:at] + spoiled + text[at:], text[to:] + text[:at]])
+    return text[: MAX_BYTES * 2]
