@@ -14,8 +14,45 @@ from tidegate.model import Array, Enum, Scalar, Schema, Struct, Type
 from tidegate.model.types import INTEGER_RANGES, SCALARS
 
 NAMES = ["a", "b", "speed", "vid", "s", "fuzzy", "in", "my field", "and", 'q"x', "größe", "min"]
-TEXTS = ["", "a", "B", "ab", "abc", "B17", "b17", "it's", "100%", "a_b", "a\\b", "*", "?", "ä", "日本", "🚕", "🚕x", " ", "ZZZ"]
-PATTERNS = ["", "%", "_", "a%", "%b", "%1%", "_b_", "100\\%", "a\\_b", "%%", "_%", "B1_", "🚕%", "it''s", "a\\\\b", "a*"]
+TEXTS = [
+    "",
+    "a",
+    "B",
+    "ab",
+    "abc",
+    "B17",
+    "b17",
+    "it's",
+    "100%",
+    "a_b",
+    "a\\b",
+    "*",
+    "?",
+    "ä",
+    "日本",
+    "🚕",
+    "🚕x",
+    " ",
+    "ZZZ",
+]
+PATTERNS = [
+    "",
+    "%",
+    "_",
+    "a%",
+    "%b",
+    "%1%",
+    "_b_",
+    "100\\%",
+    "a\\_b",
+    "%%",
+    "_%",
+    "B1_",
+    "🚕%",
+    "it''s",
+    "a\\\\b",
+    "a*",
+]
 REGEXES = ["", ".*", "[a-z]+", "B\\d+", "(a|b)*", "(?:ab)?c", ".", "\\w+", "[^a]+", "a.b", "a{2,3}", "\\s", "x|", "^a$"]
 TIMES = ["1970-01-01T00:00:00Z", "2010-01-01", "2026-11-15T12:00:00.000001Z", "2026-11-15T12:00:00+02:00", "0001-01-01"]
 SHAPES = [
@@ -67,7 +104,11 @@ def fields(kind: Type, path: str = "") -> Iterator[tuple[str, Scalar | Enum]]:
     match kind:
         case Struct():
             for field in kind:
-                name = field.name if field.name.isidentifier() and field.name.upper() not in ("AND",) else _quote(field.name)
+                name = (
+                    field.name
+                    if field.name.isidentifier() and field.name.upper() not in ("AND",)
+                    else _quote(field.name)
+                )
                 yield from fields(field.type, f"{path}.{name}" if path else name)
         case Array():
             for index in (0, 2 if kind.bound is None or kind.bound > 2 else 0):
@@ -133,9 +174,9 @@ def filter_text(rng: Random, of: Schema, depth: int = 3, fuzzy: bool = True) -> 
     if depth == 0 or rng.random() < 0.35:
         return predicate(rng, of, fuzzy)
     left, right = filter_text(rng, of, depth - 1, fuzzy), filter_text(rng, of, depth - 1, fuzzy)
-    return rng.choice(["{} AND {}", "{} or {}", "({} OR {}) and not {}", "NOT ({} AND {})", "not {} AND ({} OR {})"]).format(
-        left, right, filter_text(rng, of, 0, fuzzy)
-    )
+    return rng.choice(
+        ["{} AND {}", "{} or {}", "({} OR {}) and not {}", "NOT ({} AND {})", "not {} AND ({} OR {})"]
+    ).format(left, right, filter_text(rng, of, 0, fuzzy))
 
 
 def predicate(rng: Random, of: Schema, fuzzy: bool = True) -> str:
@@ -208,7 +249,7 @@ def literal(rng: Random, kind: Scalar | Enum) -> str:
         case "bool":
             return rng.choice(["TRUE", "false", "1", "0", "2"])
         case "int" | "float":
-            whole = rng.choice(INTEGERS + [2**64, -(2**64), 10**30])
+            whole = rng.choice([*INTEGERS, 2**64, -(2**64), 10**30])
             texts = [str(whole), repr(rng.choice(FLOATS)), hex(whole), "1e999", ".5", "5."]
             return rng.choice(texts + ["TRUE"] * (kind.kind == "int"))
         case "time":

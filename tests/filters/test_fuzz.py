@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from random import Random
@@ -10,7 +11,7 @@ import pytest
 
 from tests import generate
 from tests.conftest import SOAK
-from tidegate import Filter, TidegateError
+from tidegate import Filter, SemanticsUnavailable, TidegateError
 from tidegate.filters.tokens import MAX_BYTES
 
 TEXTS = 200_000 if SOAK else 20_000
@@ -19,11 +20,13 @@ SLICES = 10
 LIMIT_S = 0.05
 """The promise; measured in CPU time of this thread, which no neighbour can stretch."""
 
-WORDS = (
-    "AND OR NOT BETWEEN LIKE MATCH IN IS NULL INSIDE BOX CIRCLE POLYGON STRLIKE WITHIN EDITS SIMILARITY FUZZY MEAN MIN "
-    "AT LEAST WEIGHT TRAPEZOID TRIANGLE RECTANGLE BELL S Z GAUSS WITH THEME THRESHOLD TRUE FALSE ~ ( ) , = <> != < <= > "
-    ">= ' '' ''' ` \" [ ] . %0 %99 % 0x 0xFF 1e5 1e999 -1 .5 5. + - ; -- /* \x00 \ud800 \U0010ffff é a b.c d[3] \"x y\" 'text'"
-).split(" ")
+WORDS = [
+    *"AND OR NOT BETWEEN LIKE MATCH IN IS NULL INSIDE BOX CIRCLE POLYGON STRLIKE WITHIN EDITS SIMILARITY".split(),
+    *"FUZZY MEAN MIN AT LEAST WEIGHT TRAPEZOID TRIANGLE RECTANGLE BELL S Z GAUSS WITH THEME THRESHOLD TRUE".split(),
+    *"FALSE ~ ( ) , = <> != < <= > >= ' '' ''' ` \" [ ] . %0 %99 % 0x 0xFF 1e5 1e999 -1 .5 5. + - ; -- /*".split(),
+    *"a b.c d[3] 'text' \x00 \ud800 \U0010ffff é".split(),
+    '"x y"',
+]
 
 HOSTILE = [
     "(" * 20_000,
@@ -75,21 +78,25 @@ HOSTILE = [
 
 
 def check(text: str) -> None:
+    found, took = timed(text)
+    if took > LIMIT_S:  # once more: a collection of garbage is not the text's fault
+        found, took = timed(text)
+    assert took <= LIMIT_S, f"{took:.3f} s for {text[:80]!r} ({len(text)} characters)"
+    if isinstance(found, Filter):
+        with contextlib.suppress(SemanticsUnavailable):
+            assert found.matches({"x": "a" * 50, "a": 1}) in (True, False)
+        assert isinstance(str(found), str)
+    else:
+        assert str(found)
+
+
+def timed(text: str) -> tuple[Filter | TidegateError, float]:
     begin = time.thread_time()
     try:
-        found = Filter(text)
-        str(found)
-        found.matches({"x": "a" * 50, "a": 1})
+        found: Filter | TidegateError = Filter(text)
     except TidegateError as error:
-        assert str(error)
-    took = time.thread_time() - begin
-    if took > LIMIT_S:  # once more: a collection of garbage is not the text's fault
-        begin = time.thread_time()
-        try:
-            Filter(text)
-        except TidegateError:
-            pass
-        assert time.thread_time() - begin <= LIMIT_S, f"{took:.3f} s for {text[:80]!r} ({len(text)} characters)"
+        found = error
+    return found, time.thread_time() - begin
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: f"{text[:20]!a}-{len(text)}")
@@ -111,7 +118,9 @@ def texts(rng: Random, count: int) -> Iterator[str]:
     for n in range(count):
         match n % 3:
             case 0:
-                yield "".join(chr(rng.choice([rng.randrange(128), rng.randrange(0x110000)])) for _ in range(rng.randint(0, 60)))
+                yield "".join(
+                    chr(rng.choice([rng.randrange(128), rng.randrange(0x110000)])) for _ in range(rng.randint(0, 60))
+                )
             case 1:
                 yield rng.choice([" ", ""]).join(rng.choices(WORDS, k=rng.randint(1, 30)))
             case _:
@@ -122,6 +131,8 @@ def mutated(rng: Random, text: str) -> str:
     """Cut, double, swap or spoil some places of a text."""
     for _ in range(rng.randint(1, 4)):
         at, to = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
-        spoiled = rng.choice(WORDS + [chr(rng.randrange(0x110000))])
-        text = rng.choice([text[:at] + text[to:], text[:to] + text[at:], text[:at] + spoiled + text[at:], text[to:] + text[:at]])
+        spoiled = rng.choice([*WORDS, chr(rng.randrange(0x110000))])
+        text = rng.choice(
+            [text[:at] + text[to:], text[:to] + text[at:], text[:at] + spoiled + text[at:], text[to:] + text[:at]]
+        )
     return text[: MAX_BYTES * 2]

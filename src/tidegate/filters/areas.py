@@ -74,10 +74,10 @@ def _circle(longitude: float, latitude: float, metres: float) -> Contains:
 
 
 def circle_threshold(metres: float) -> float:
-    """The haversine of a radius, widened by a billionth: the centre is always inside."""
-    angle = min(metres / EARTH_M, math.pi)
+    """The haversine of a radius that is widened by a billionth."""
+    angle = min(metres / EARTH_M * (1 + 1e-9), math.pi)
     haversine: float = math.sin(angle / 2) ** 2
-    return haversine * (1 + 1e-9)
+    return haversine
 
 
 def corners(numbers: tuple[float, ...]) -> list[tuple[float, float]]:
@@ -135,10 +135,10 @@ def holds(name: str, numbers: tuple[float, ...], other: str, others: tuple[float
     """Say whether an area holds all of another. Sound, not complete."""
     if (name, numbers) == (other, others):
         return True
-    if name == "BOX" and numbers[0] <= numbers[2]:
-        longitudes, (south, north) = bounding_box(other, others)
-        west, low, east, high = numbers
-        return all(west <= a and b <= east for a, b in longitudes) and low <= south and north <= high
+    if name == "BOX":
+        ours, (low, high) = bounding_box(name, numbers)
+        theirs, (south, north) = bounding_box(other, others)
+        return all(any(w <= a and b <= e for w, e in ours) for a, b in theirs) and low <= south and north <= high
     if name == other == "CIRCLE":
         return distance(numbers[:2], others[:2]) + others[2] <= numbers[2]
     return False

@@ -56,12 +56,20 @@ def _ball_holds(outer: StrLike, inner: StrLike) -> bool:
     """Say whether one ball of edits holds another: d(q, q') + k' <= k."""
     from rapidfuzz.distance.Levenshtein import distance
 
-    budget, other = _budget(outer), _budget(inner)
-    if inner.negated or budget is None or other is None:
+    if inner.negated:
         return False
     assert isinstance(outer.text, Literal)
     assert isinstance(inner.text, Literal)
+    budget, other = _budget(outer), _budget(inner)
+    if budget is None or other is None:
+        return outer.text == inner.text and _least_similarity(outer) <= _least_similarity(inner)
     return distance(str(outer.text.value), str(inner.text.value)) + other <= budget
+
+
+def _least_similarity(node: StrLike) -> float:
+    """The least similarity that a SIMILARITY asks for; a budget of edits is not compared with it."""
+    similarity = node.bound is not None and node.bound.unit == "SIMILARITY"
+    return fuzzy.number(node.bound.number) if similarity and node.bound else float("nan")
 
 
 def _budget(node: StrLike) -> int | None:
@@ -117,7 +125,9 @@ def _area_holds(outer: Inside, inner: Inside) -> bool:
 
 def _group_holds(outer: Group, inner: Group) -> bool:
     """Same attributes and weights, pointwise higher memberships, lower thresholds."""
-    if inner.negated or outer.mode != inner.mode or len(outer.items) != len(inner.items):
+    if inner.negated or len(outer.items) != len(inner.items):
+        return False
+    if outer.mode != inner.mode and outer.mode != "MEAN":  # a mean is never below a minimum
         return False
     if fuzzy.number(outer.least) > fuzzy.number(inner.least):
         return False

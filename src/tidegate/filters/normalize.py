@@ -37,7 +37,7 @@ from tidegate.filters.nodes import (
     Semantic,
     StrLike,
 )
-from tidegate.filters.render import operand, predicate, render_node
+from tidegate.filters.render import operand, predicate
 from tidegate.filters.sets import ALL, DOMAINS, NONE, Cuts, Domain, ValueSet, domain_of
 from tidegate.model import timestamps
 from tidegate.model.types import Enum
@@ -88,20 +88,31 @@ def canonical(query: Query) -> Query:
 
     Negation inward, nested ANDs and ORs flat, terms sorted, repeats dropped.
     """
-    root = _canonical(push_not_inwards(query.root))
+    root, _ = _canonical(push_not_inwards(query.root))
     return Query(root, tuple(sorted(set(query.themes))), query.threshold, query.is_semantic)
 
 
-def _canonical(node: Node) -> Node:
+def _canonical(node: Node) -> tuple[Node, str]:
+    """Give a canonical node and its text: terms are ordered, and told apart, by their texts."""
+    if not isinstance(node, And | Or):
+        assert not isinstance(node, Not)
+        found = canonical_predicate(node)
+        return found, predicate(found)
+    terms: dict[str, Node] = {}
+    for term in node.terms:
+        each, text = _canonical(term)
+        terms[f"({text})" if isinstance(each, Or) else text] = each
+    ordered = sorted(terms)
+    if len(ordered) == 1:
+        return terms[ordered[0]], ordered[0]
+    joined = (" AND " if isinstance(node, And) else " OR ").join(ordered)
+    return type(node)(tuple(map(terms.__getitem__, ordered))), joined
+
+
+def canonical_predicate(node: Predicate) -> Predicate:
+    """Give the one predicate that stands for all that say the same in another order."""
     match node:
-        case And(terms) | Or(terms):
-            found: dict[Node, str] = {}
-            for term in terms:
-                each = _canonical(term)
-                found[each] = render_node(each, True)
-            ordered = tuple(sorted(found, key=found.__getitem__))
-            return ordered[0] if len(ordered) == 1 else type(node)(ordered)
-        case Compare(path, relation, Path() as other) if predicate_order(other) < predicate_order(path):
+        case Compare(path, relation, Path() as other) if operand(other) < operand(path):
             return Compare(other, _FLIPPED[relation], path, node.span)
         case In():
             return replace(node, values=tuple(sorted(set(node.values), key=operand)))
@@ -111,11 +122,6 @@ def _canonical(node: Node) -> Node:
 
 
 _FLIPPED: dict[Relation, Relation] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def predicate_order(path: Path) -> str:
-    """How paths are ordered when either may come first."""
-    return operand(path)
 
 
 def _canonical_group(group: Group) -> Group:
@@ -132,9 +138,9 @@ def _canonical_item(item: Item) -> Item:
         return item
     if isinstance(inner, StrLike | Semantic):
         return replace(item, predicate=replace(inner, negated=False), negated=item.negated ^ inner.negated)
-    canonical_ = _canonical(opposite(inner) if item.negated else inner)
-    assert isinstance(canonical_, Compare | Between | Pattern | In)
-    return replace(item, predicate=canonical_, negated=False)
+    crisp = canonical_predicate(opposite(inner) if item.negated else inner)
+    assert isinstance(crisp, Compare | Between | Pattern | In)
+    return replace(item, predicate=crisp, negated=False)
 
 
 # Value sets --------------------------------------------------------------------
@@ -158,6 +164,8 @@ def constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
                 joined = found.union(_value_set(path, value, lambda v: sets.related("=", v)))
                 assert joined is not None
                 found = joined
+            domains = {d.kind: d for value in literals for d, _ in readings(path, value)}
+            found = ValueSet({kind: domains[kind].settle(cuts) for kind, cuts in found.cuts.items()})
             return path, _negated(path, found, tuple(literals)) if negated else found
         case IsNull(path, negated):
             return path, _anything(path) if negated else ValueSet({}, null=True)

@@ -52,6 +52,9 @@ MAX_NESTING = 256
 MAX_DIGITS = 1000
 """Whole numbers of more digits are read as infinite: nothing that an event can hold tells the difference."""
 
+MAX_INDEX = 2**31 - 1
+"""The greatest index of an array: what Arrow and Spark can hold."""
+
 RESERVED = frozenset({"AND", "OR", "NOT", "BETWEEN", "LIKE", "TRUE", "FALSE"})
 """Words that are no field unless quoted; all other keywords depend on their place."""
 
@@ -379,9 +382,7 @@ class _Parser:
 
     def item(self) -> Item:
         start = self.here.at
-        negated = False
-        while self.take_word("NOT"):
-            negated = not negated
+        negated = self.take_word("NOT")
         found = self.simple(start, f"{_OPERATORS} of a fuzzy item")
         if isinstance(found, IsNull | Inside | Group) or (isinstance(found, Pattern) and found.operator == "MATCH"):
             self.fail_at(found.span, "an item of a group: IS shape, a comparison, BETWEEN, LIKE, IN, STRLIKE or ~")
@@ -408,7 +409,7 @@ class _Parser:
                     self.advance()
                     return Literal(upper == "TRUE", "bool", _of(token))
                 self.advance()
-                return Path(_path_parts(text), None, _of(token))
+                return self.path(token)
             case "number":
                 self.advance()
                 return _number(token)
@@ -420,6 +421,12 @@ class _Parser:
                 return Param(int(token.text[1:]), _of(token))
         self.fail(expected)
 
+    def path(self, token: Token) -> Path:
+        parts = _path_parts(token.text)
+        if len(parts) > 1 and any(isinstance(part, int) and part > MAX_INDEX for part in parts):
+            self.fail_at(_of(token), f"an index of at most {MAX_INDEX}")
+        return Path(parts, None, _of(token))
+
     def field(self, expected: str) -> Path:
         found = self.operand(expected)
         if not isinstance(found, Path):
@@ -427,6 +434,8 @@ class _Parser:
         return found
 
     def value(self) -> Value:
+        if self.here.kind == "number":
+            return self.number()
         found = self.operand("a value: a number, a string in quotes, TRUE, FALSE or a parameter")
         if isinstance(found, Path):
             word = self.text[found.span[0] : found.span[1]]

@@ -13,7 +13,15 @@ from itertools import islice
 
 from tidegate.errors import FilterError, Problem, SchemaError, UnsatisfiableFilter
 from tidegate.filters.nodes import And, Group, Inside, Node, Not, Or, Path, Predicate, Query, paths, predicates
-from tidegate.filters.normalize import Conjunct, constrained, implied, push_not_inwards, to_dnf
+from tidegate.filters.normalize import (
+    Conjunct,
+    canonical,
+    canonical_predicate,
+    constrained,
+    implied,
+    push_not_inwards,
+    to_dnf,
+)
 from tidegate.filters.parser import parse
 from tidegate.filters.render import path_text, predicate
 from tidegate.filters.sets import ValueSet
@@ -21,8 +29,8 @@ from tidegate.filters.typing import resolve
 from tidegate.model.schema import Schema
 
 MAX_CHECKED = 64
-"""How many predicates of a conjunction are compared; longer ones are let through
-from there on, so that a hostile text costs milliseconds."""
+"""A filter of more distinct predicates is let through unchecked, so that a hostile
+text costs milliseconds."""
 
 Constraint = tuple[ValueSet, str]
 Constrained = Mapping[Path, Constraint]
@@ -34,13 +42,37 @@ def check(query: Query, text: str, schema: Schema | None) -> None:
     if _is_plain(query.root, constraints):
         return
     found: list[list[Problem]] = []
-    for terms in to_dnf(push_not_inwards(query.root)):
+    for terms in _alternatives(query):
         problems = _contradiction(terms, constraints)
         if not problems:
             return
         found.append(problems)
     if found:
         raise UnsatisfiableFilter(text, found[0])
+
+
+def _alternatives(query: Query) -> list[tuple[Node, ...]]:
+    """The alternatives to check, the same for every way of saying the filter; none: too many."""
+    pushed = push_not_inwards(query.root)
+    if _is_long(pushed):
+        return []
+    found = to_dnf(pushed)
+    if all(len(terms) <= MAX_CHECKED and not any(isinstance(term, Or) for term in terms) for terms in found):
+        return found
+    # Which ORs stay factored depends on the order of the terms: take the canonical one.
+    return to_dnf(canonical(query).root)
+
+
+def _is_long(root: Node) -> bool:
+    """Whether a tree has more distinct predicates than are checked."""
+    if len(list(islice(predicates(root), MAX_CHECKED + 1))) <= MAX_CHECKED:
+        return False
+    distinct: set[Predicate] = set()
+    for node in predicates(root):
+        distinct.add(canonical_predicate(node))
+        if len(distinct) > MAX_CHECKED:
+            return True
+    return False
 
 
 def _is_plain(root: Node, constraints: Constrained) -> bool:
@@ -65,14 +97,12 @@ def _has_plain_option(node: Or) -> bool:
 
 def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Problem]:
     """Name the predicates of a conjunction that exclude each other; none: it may match."""
+    allowed = [(term, _allows(term)) for term in terms if not isinstance(term, And | Or | Not)]
+    if any(values.is_empty() for term, pairs in allowed if not isinstance(term, Group) for _, values in pairs):
+        return []
     seen: dict[Path, list[tuple[ValueSet, Predicate]]] = {}
     whole: dict[Path, ValueSet] = {}
-    for term in islice(terms, MAX_CHECKED):
-        if isinstance(term, And | Or | Not):
-            continue
-        pairs = [pair] if (pair := constrained(term)) else list(islice(implied(term), MAX_CHECKED))
-        if not isinstance(term, Group) and any(values.is_empty() for _, values in pairs):
-            return []
+    for term, pairs in allowed:
         for path, values in pairs:
             left = whole[path].intersect(values) if path in whole else values
             if left.is_empty():
@@ -83,6 +113,11 @@ def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Prob
             whole[path] = left
             seen.setdefault(path, []).append((values, term))
     return []
+
+
+def _allows(term: Predicate) -> list[tuple[Path, ValueSet]]:
+    exact = constrained(term)
+    return [exact] if exact else list(islice(implied(term), MAX_CHECKED))
 
 
 def _blame(path: Path, values: ValueSet, term: Predicate, before: list[tuple[ValueSet, Predicate]]) -> list[Problem]:
@@ -127,14 +162,14 @@ def constraint_sets(schema: Schema) -> Constrained:
     """Give what each constraint allows its attribute, where a set can say it."""
     found: dict[Path, Constraint] = {}
     for text, query in constraint_queries(schema).values():
-        allowed = _allowed(query)
+        allowed = _whole_set(query)
         if allowed is not None:
             path, values = allowed
             found[path] = values, text
     return found
 
 
-def _allowed(query: Query) -> tuple[Path, ValueSet] | None:
+def _whole_set(query: Query) -> tuple[Path, ValueSet] | None:
     whole: tuple[Path, ValueSet] | None = None
     for terms in to_dnf(push_not_inwards(query.root)):
         for path, values in Conjunct(terms).necessary.items():

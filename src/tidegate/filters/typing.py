@@ -151,7 +151,7 @@ class _Resolver:
                 return Between(path, low, high, node.negated, node.span)
             case In():
                 path = self.path(node.path)
-                values = tuple(self.meet(value, path) for value in node.values)
+                values = tuple([self.meet(value, path) for value in node.values])
                 return In(path, values, node.negated, node.span)
             case Pattern():
                 return self.pattern(node)
@@ -222,7 +222,8 @@ class _Resolver:
             return Bound("SIMILARITY", self.number(bound.number, "a SIMILARITY from 0 to 1", 0, 1))
         number = self.literal(bound.number, Scalar("int64"))
         if number.kind != "int" or not 0 <= int(number.value) < 2**31:
-            self.blame(bound.number.span, f"expected a whole number of EDITS, 0 or more, not {_shown(number)}")
+            message = f"expected a whole number of EDITS, 0 or more, not {_shown(number)}"
+            self.blame(bound.number.span, message, parameter=isinstance(bound.number, Param))
         return Bound("EDITS", number)
 
     def semantic(self, node: Semantic) -> Semantic:
@@ -249,7 +250,7 @@ class _Resolver:
         numbers = tuple(self.number(n, "a number") for n in node.area.numbers)
         problem = areas.problem(node.area.name, _floats(numbers)) if not self.problems else None
         if problem:
-            self.blame(node.area.span, f"expected {problem}")
+            self.blame(node.area.span, f"expected {problem}", parameter=_any_param(node.area.numbers))
         area = Area(node.area.name, numbers, node.area.span)
         return Inside(longitude, latitude, area, node.negated, node.span)
 
@@ -268,7 +269,8 @@ class _Resolver:
         least = self.number(item.least, "AT LEAST 0 to 1", 0, 1)
         weight = self.number(item.weight, "a WEIGHT above 0")
         if not 0 < float(weight.value) < float("inf"):
-            self.blame(item.weight.span, f"expected a WEIGHT above 0, not {_shown(weight)}")
+            message = f"expected a WEIGHT above 0, not {_shown(weight)}"
+            self.blame(item.weight.span, message, parameter=isinstance(item.weight, Param))
         predicate = item.predicate
         if isinstance(predicate, Member):
             path = self.path(predicate.path)
@@ -283,7 +285,7 @@ class _Resolver:
         numbers = tuple(self.number(n, "a number") for n in shape.numbers)
         problem = shapes.problem(shape.name, _floats(numbers)) if not self.problems else None
         if problem:
-            self.blame(shape.span, f"expected {problem}")
+            self.blame(shape.span, f"expected {problem}", parameter=_any_param(shape.numbers))
         return Shape(shape.name, numbers, span=shape.span)
 
     def term(self, shape: Shape, path: Path) -> Shape:
@@ -298,13 +300,17 @@ class _Resolver:
             return shape
         try:
             parsed = parse_shape(found)
-            problem = shapes.problem(parsed.name, _floats(parsed.numbers))  # type: ignore[arg-type]
-        except (FilterSyntaxError, AttributeError):
-            problem = "a shape with numbers"
+        except FilterSyntaxError:
+            self.blame(shape.span, f"the term {shape.name!r} is {found!r}: expected a shape with numbers")
+            return shape
+        numbers = tuple(Literal(float(n.value), "float", shape.span) for n in parsed.numbers if isinstance(n, Literal))
+        problem = (
+            shapes.problem(parsed.name, _floats(numbers)) if len(numbers) == len(parsed.numbers) else "numbers only"
+        )
         if problem:
             self.blame(shape.span, f"the term {shape.name!r} is {found!r}: expected {problem}")
             return shape
-        return Shape(parsed.name, parsed.numbers, span=shape.span)
+        return Shape(parsed.name, numbers, span=shape.span)
 
     # Paths ---------------------------------------------------------------------
 
@@ -374,8 +380,8 @@ class _Resolver:
 
     def meet(self, value: Value, path: Path) -> Literal:
         """Give a value the type of the field that it meets."""
-        literal = self.literal(value, path.type)
         kind = path.type
+        literal = value if isinstance(value, Literal) else self.literal(value, kind)
         if kind is None or isinstance(kind, Struct | Array):
             return literal
         if literal.kind not in _FITS[kind.kind]:
@@ -502,6 +508,10 @@ def _to_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def _any_param(values: tuple[Value, ...]) -> bool:
+    return any(isinstance(value, Param) for value in values)
 
 
 def _floats(numbers: tuple[Literal, ...]) -> tuple[float, ...]:

@@ -94,7 +94,7 @@ def truth_by_arrow(frame: DataFrame, filter_: Filter) -> Column:
     """Give a filter as a column that Python evaluates: any filter, micro-batch only."""
     names = sorted({str(path.parts[0]) for node in predicates(filter_.tree.root) for path in paths(node)})
 
-    def evaluate(rows: pa.StructArray) -> pa.Array:
+    def evaluate(rows: pa.Array) -> pa.Array:
         batch = pa.RecordBatch.from_arrays(rows.flatten(), names=[field.name for field in rows.type])
         return pa.array(filter_.mask(batch))
 

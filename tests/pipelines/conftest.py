@@ -1,0 +1,20 @@
+"""One local Spark for all tests that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from tidegate.pipelines.session import local_session
+
+    session = local_session("tidegate-tests", settings={"spark.sql.shuffle.partitions": "1"})
+    yield session
+    session.stop()

@@ -1,0 +1,154 @@
+"""A filter as a Spark column agrees with the filter on one event."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import generate
+from tidegate import Enum, Filter, FilterNotNative, Schema, UnsatisfiableFilter
+from tidegate.model import arrow
+from tidegate.pipelines import types
+from tidegate.pipelines.filters import degree, is_native, truth, where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    # Spark's own use of sockets and of pandas, not ours.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+WIDE = Schema(
+    {
+        "i8": "int8",
+        "i32": "int32",
+        "i64": "int64",
+        "u8": "uint8",
+        "u32": "uint32",
+        "u64": "uint64",
+        "f32": "float32",
+        "f64": "float64",
+        "g64": "float64",
+        "on": "bool",
+        "mark": "char",
+        "vid": "string",
+        "my field": "string",
+        "kind": Enum("RED", "GREEN", "it's blue"),
+        "time": "timestamp",
+        "pos": {"x": "float64", "y": "float32", "my part": "string"},
+        "list": "int64[]",
+        "parts": "{x: float64, y: string}[3]",
+    }
+)
+EVENTS, FILTERS, AT_ONCE = 120, 160, 20
+
+
+def _row(row: dict[str, Any], n: int) -> tuple[Any, ...]:
+    from decimal import Decimal
+
+    unsigned = row["u64"]
+    row = {**row, "u64": None if unsigned is None else Decimal(unsigned)}
+    return (*(row[field.name] for field in WIDE.root), n)
+
+
+def filters(rng: Random, count: int) -> list[Filter]:
+    found = []
+    while len(found) < count:
+        try:
+            made = Filter(generate.filter_text(rng, WIDE, depth=2), WIDE)
+        except UnsatisfiableFilter:
+            continue
+        if is_native(made):
+            found.append(made)
+    return found
+
+
+@pytest.fixture(scope="module")
+def events() -> list[dict[str, Any]]:
+    rng = Random(11)
+    return [generate.event(rng, WIDE) for _ in range(EVENTS)]
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+    found = to_frame(spark, events)
+    found.count()
+    return found
+
+
+def to_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+    """The events as a frame; a required attribute may be missing in them, so all may be null."""
+    from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+    def relax(kind: DataType) -> DataType:
+        if isinstance(kind, StructType):
+            return StructType([StructField(f.name, relax(f.dataType), True, f.metadata) for f in kind])
+        return ArrayType(relax(kind.elementType)) if isinstance(kind, ArrayType) else kind
+
+    rows = arrow.to_batch(events, WIDE).to_pylist()
+    schema = relax(types.to_spark(WIDE).add("n", "integer"))
+    assert isinstance(schema, StructType)
+    return spark.createDataFrame([_row(row, n) for n, row in enumerate(rows)], schema).coalesce(1).cache()
+
+
+@pytest.mark.parametrize("seed", range(FILTERS // AT_ONCE))
+def test_native_columns_agree_with_one_event_at_a_time(
+    frame: DataFrame, events: list[dict[str, Any]], seed: int
+) -> None:
+    made = filters(Random(seed), AT_ONCE)
+    columns = [truth(each).alias(f"t{n}") for n, each in enumerate(made)]
+    columns += [degree(each).alias(f"d{n}") for n, each in enumerate(made)]
+    rows = frame.orderBy("n").select(*columns).collect()
+    for event, row in zip(events, rows, strict=True):
+        for n, each in enumerate(made):
+            assert row[f"t{n}"] is each.truth(event), f"{each.text} on {event}"
+            assert row[f"d{n}"] == pytest.approx(each.degree(event), abs=1e-9), f"{each.text} on {event}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'vid LIKE "my field"',
+        "'abc' LIKE vid",
+        "vid MATCH '(a|b)*'",
+        "vid MATCH '(?i)B17'",
+        'vid MATCH "my field"',
+        "vid MATCH '(a|b)*' AND i64 > 0 OR pos.x IS S(0, 1)",
+    ],
+)
+def test_what_is_not_native_runs_over_arrow(frame: DataFrame, events: list[dict[str, Any]], text: str) -> None:
+    made = Filter(text, WIDE)
+    with pytest.raises(FilterNotNative, match="as a Spark column expected"):
+        truth(made)
+    kept = {row["n"] for row in where(frame, made).select("n").collect()}
+    assert kept == {n for n, event in enumerate(events) if made.matches(event)}
+
+
+def test_a_filter_without_a_schema_takes_the_frames(frame: DataFrame, events: list[dict[str, Any]]) -> None:
+    untyped, typed = Filter("f64 > 0.5 AND kind >= 'GREEN'"), Filter("f64 > 0.5 AND kind >= 'GREEN'", WIDE)
+    assert where(frame, untyped).count() == sum(map(typed.matches, events))
+    with pytest.raises(FilterNotNative, match="a schema: Spark's columns have types"):
+        truth(untyped)
+
+
+def test_schemas_survive_spark(frame: DataFrame) -> None:
+    spark_schema = types.to_spark(WIDE)
+    assert types.from_spark(spark_schema) == WIDE
+    reread = type(spark_schema).fromJson(spark_schema.jsonValue())
+    assert types.from_spark(reread) == WIDE
+
+
+def test_a_foreign_spark_schema_is_read_by_its_types() -> None:
+    from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
+
+    from tidegate import SchemaError
+
+    foreign = StructType().add("a", "double").add("b", ArrayType(StringType())).add("_c", "string")
+    assert types.from_spark(foreign) == Schema({"a": "float64?", "b": "string[]?"})
+    with pytest.raises(SchemaError, match="b: Spark's binary has no counterpart"):
+        types.from_spark(StructType().add("b", BinaryType()))
