@@ -63,7 +63,8 @@ def truth(node: n.Node, event: Mapping[str, Any]) -> Truth:
             if None in grades:
                 return UNKNOWN
             reached = group_degree(node, grades) >= num(node.least) - 1e-9
-            betas = all(mu >= num(item.least) - 1e-9 for mu, item in zip(grades, node.items, strict=True))
+            pairs = zip(grades, node.items, strict=True)
+            betas = all(mu is not None and mu >= num(item.least) - 1e-9 for mu, item in pairs)
             return negate(reached and betas, node.negated)
     raise AssertionError(node)
 
@@ -283,7 +284,7 @@ def membership(shape: n.Shape, x: float) -> float:
             return 1.0 if p[0] <= x <= p[1] else 0.0
         case "BELL":
             try:
-                return 1 / (1 + abs((x - p[2]) / p[0]) ** (2 * p[1]))
+                return float(1 / (1 + abs((x - p[2]) / p[0]) ** (2 * p[1])))
             except OverflowError:
                 return 0.0
         case "GAUSS":

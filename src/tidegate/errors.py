@@ -134,6 +134,18 @@ class EnvironmentProblem(TidegateError):  # noqa: N818 - reads as the state it r
     """Something outside Python that is missing or unfit, and how to mend it."""
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Suggest the nearest of some words, as the end of a message; nothing where none is near.
+
+    >>> did_you_mean("sped", ["speed", "vid"])
+    "; did you mean 'speed'?"
+    """
+    from rapidfuzz import process, utils
+
+    best = process.extractOne(word, list(known), processor=utils.default_process, score_cutoff=60)
+    return f"; did you mean {best[0]!r}?" if best else ""
+
+
 def _report(text: str, problems: Sequence[Problem]) -> str:
     """Say what is wrong, then show each place with a caret under it."""
     headline = problems[0].message

@@ -344,4 +344,4 @@ def test_a_long_text_is_cut_around_the_place() -> None:
 def test_a_filter_does_not_change() -> None:
     made = Filter("speed > 3")
     with pytest.raises(AttributeError, match="a Filter does not change"):
-        made.text = "speed > 4"  # type: ignore[misc]
+        made.text = "speed > 4"

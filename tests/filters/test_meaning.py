@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests import generate, oracle
 from tidegate import Filter, Schema, UnsatisfiableFilter
 from tidegate.filters import evaluate, normalize, sets
-from tidegate.filters.nodes import And, Path
+from tidegate.filters.nodes import And, Node, Path
 from tidegate.filters.parser import parse
 from tidegate.filters.sets import ValueSet
 from tidegate.filters.typing import resolve
@@ -178,7 +178,7 @@ def test_a_filter_is_refused_only_if_it_can_never_match(rng: Random) -> None:
         assert any(not any(oracle.truth(term, e) is True for e in events) for term in _terms(root))
 
 
-def _terms(root: object) -> tuple[object, ...]:
+def _terms(root: Node) -> tuple[Node, ...]:
     return root.terms if isinstance(root, And) else (root,)
 
 

@@ -57,7 +57,7 @@ def _row(row: dict[str, Any], n: int) -> tuple[Any, ...]:
 
 
 def filters(rng: Random, count: int) -> list[Filter]:
-    found = []
+    found: list[Filter] = []
     while len(found) < count:
         try:
             made = Filter(generate.filter_text(rng, WIDE, depth=2), WIDE)

@@ -72,18 +72,17 @@ _MEETS = {
 """Which kinds of column a literal compares with: as in `evaluate`."""
 
 
-def mask(root: Node, batch: pa.RecordBatch) -> Mask:
-    """Say which rows a tree is true for."""
-    return _Batch(batch).mask(push_not_inwards(root))
+def mask(pushed: Node, batch: pa.RecordBatch) -> Mask:
+    """Say which rows a tree without `Not` is true for."""
+    return _Batch(batch).mask(pushed)
 
 
-def degrees(root: Node, batch: pa.RecordBatch) -> Floats:
-    """Give the degree of each row; 0 where the tree is unknown."""
-    pushed = push_not_inwards(root)
+def degrees(pushed: Node, batch: pa.RecordBatch) -> Floats:
+    """Give the degree of each row for a tree without `Not`; 0 where the tree is unknown."""
     rows = _Batch(batch)
     if not any(isinstance(node, Group) for node in predicates(pushed)):
         return rows.mask(pushed).astype(np.float64)
-    known = rows.mask(pushed) | rows.mask(push_not_inwards(root, negated=True))
+    known = rows.mask(pushed) | rows.mask(push_not_inwards(pushed, negated=True))
     return np.where(known, rows.degree(pushed), 0.0)
 
 

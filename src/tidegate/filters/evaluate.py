@@ -37,7 +37,7 @@ from tidegate.filters.nodes import (
     StrLike,
     predicates,
 )
-from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
+from tidegate.filters.normalize import area_numbers, opposite
 from tidegate.model import timestamps
 from tidegate.model.types import Enum, Type
 
@@ -69,22 +69,18 @@ _MEETS: dict[str, frozenset[type]] = {
 # The whole ---------------------------------------------------------------------
 
 
-def matcher(root: Node) -> Test:
-    """Compile to a test that is True just where the tree is true."""
-    return _matcher(push_not_inwards(root))
-
-
-def _matcher(node: Node) -> Test:
+def matcher(node: Node) -> Test:
+    """Compile a tree without `Not` to a test that is True just where the tree is true."""
     match node:
         case And(terms):
             tests = []
             for term in terms:
-                tests.append(_matcher(term))
+                tests.append(matcher(term))
             return _all(tests)
         case Or(terms):
             tests = []
             for term in terms:
-                tests.append(_matcher(term))
+                tests.append(matcher(term))
             return _any(tests)
     assert not isinstance(node, Not)
     return test(node)
@@ -137,15 +133,14 @@ def truth_by(root: Node, verdict: Callable[[Predicate], Truth]) -> Truth:
     return verdict(root)
 
 
-def grader(root: Node) -> Callable[[Event], float]:
-    """Compile to the degree of an event: AND is the least, OR the greatest.
+def grader(pushed: Node) -> Callable[[Event], float]:
+    """Compile a tree without `Not` to the degree of an event: AND is the least, OR the greatest.
 
     An unknown predicate has degree 0, negated or not, and so has a filter that
     ends unknown.
     """
-    pushed = push_not_inwards(root)
     if not any(isinstance(node, Group) for node in predicates(pushed)):
-        matches = _matcher(pushed)
+        matches = matcher(pushed)
         return lambda event: 1.0 if matches(event) else 0.0
     tests = {node: test(node) for node in predicates(pushed)}
     grades = {node: group_grade(node) for node in tests if isinstance(node, Group)}
@@ -211,42 +206,40 @@ def _compare(path: Path, relation: str, literal: Literal) -> Test:
     compare = _RELATIONS[relation]
     value = comparable(literal, path.type)
     meets = _MEETS["int" if path.type is not None and path.type.kind == "enum" else literal.kind]
-    if len(path.parts) == 1 and _is_plain(path.type):
-        return _compare_plain(str(path.parts[0]), path, compare, value, meets, literal)
-    read = reader(path)
+    # Without a schema, text in the filter may meet a moment in the event.
     timed = _time_of(literal) if path.type is None else None
 
-    def leaf(event: Event) -> Truth:
-        found = read(event)
-        if found.__class__ in meets:
-            return compare(found, value) if found == found else None
-        if timed is not None and found.__class__ is _Time:
-            return compare(int(found), timed)
-        return None
-
-    return leaf
-
-
-def _compare_plain(
-    name: str, path: Path, compare: Callable[[Any, Any], bool], value: Any, meets: frozenset[type], literal: Literal
-) -> Test:
-    """The common case without a call to read the field: a top-level number, text or truth value."""
-    timed = _time_of(literal) if path.type is None else None
-
-    def leaf(event: Event) -> Truth:
-        found = event.get(name)
-        if found.__class__ in meets:
-            return compare(found, value) if found == found else None
+    def settle(found: Any) -> Truth:
+        """The rest of the values, after the common classes."""
         if found is None:
             return None
         found = plain(found)
         if found.__class__ in meets:
             return compare(found, value) if found == found else None
-        if timed is not None and found.__class__ is _Time:
-            return compare(int(found), timed)
-        return None
+        return compare(int(found), timed) if timed is not None and found.__class__ is _Time else None
 
-    return leaf
+    if not _is_plain(path.type):
+        convert = reader(path)
+        return lambda event: compare(found, value) if (found := convert(event)) is not None else None
+    if len(path.parts) == 1:
+        name = str(path.parts[0])
+
+        def leaf(event: Event) -> Truth:
+            found = event.get(name)
+            if found.__class__ in meets:
+                return compare(found, value) if found == found else None
+            return settle(found)
+
+        return leaf
+    read = raw_reader(path)
+
+    def deep(event: Event) -> Truth:
+        found = read(event)
+        if found.__class__ in meets:
+            return compare(found, value) if found == found else None
+        return settle(found)
+
+    return deep
 
 
 def _time_of(literal: Literal) -> int | None:
@@ -485,18 +478,26 @@ def raw_reader(path: Path) -> Read:
         name = str(path.parts[0])
         return lambda event: event.get(name)
     parts = path.parts
+    if len(parts) == 2 and isinstance(parts[1], str):
+        outer, inner = str(parts[0]), parts[1]
+
+        def read_inner(event: Event) -> Any:
+            value = event.get(outer)
+            return value.get(inner) if value.__class__ is dict or isinstance(value, Mapping) else None
+
+        return read_inner
 
     def read(event: Event) -> Any:
         value: Any = event
         for part in parts:
-            if isinstance(part, int):
-                if not isinstance(value, list | tuple) or part >= len(value):
-                    return None
-                value = value[part]
-            else:
+            if isinstance(part, str):
                 if value.__class__ is not dict and not isinstance(value, Mapping):
                     return None
                 value = value.get(part)
+            elif isinstance(value, list | tuple) and part < len(value):
+                value = value[part]
+            else:
+                return None
         return value
 
     return read
@@ -579,7 +580,7 @@ def _float32(value: Any) -> float | None:
     if found.__class__ not in (int, float):
         return None
     try:
-        return c_float(found).value
+        return c_float(found).value if found == found else None
     except OverflowError:
         return math.inf if found > 0 else -math.inf
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import EventError, FilterParameterError, Problem, SemanticsUnavailable, Violation
 from tidegate.filters import covering, evaluate, satisfiable
 from tidegate.filters.nodes import Group, Node, Query, Semantic, predicates
-from tidegate.filters.normalize import Normal, canonical, normalize
+from tidegate.filters.normalize import Normal, canonical, normalize, push_not_inwards
 from tidegate.filters.parser import parse
 from tidegate.filters.render import render
 from tidegate.filters.typing import resolve
@@ -36,7 +36,7 @@ class Filter:
     True
     """
 
-    __slots__ = ("_cache", "_parsed", "_query", "like_star", "params", "schema", "strict_params", "text")
+    __slots__ = ("_cache", "_parsed", "_pushed", "_query", "like_star", "params", "schema", "strict_params", "text")
 
     text: str
     """The text as it was given."""
@@ -48,6 +48,8 @@ class Filter:
     """More parameters than the text names are an error."""
     _parsed: Query
     _query: Query
+    _pushed: Node
+    """The tree without `Not`: what is evaluated."""
     _cache: dict[str, Any]
 
     def __init__(
@@ -70,10 +72,11 @@ class Filter:
         like_star: bool,
         strict_params: bool,
     ) -> None:
-        if isinstance(params, str) or not isinstance(params, Sequence):
+        if params.__class__ not in (tuple, list) and (isinstance(params, str) or not isinstance(params, Sequence)):
             params = _refuse_params(params)
         query = resolve(parsed, text, schema, params, like_star=like_star, strict_params=strict_params)
-        satisfiable.check(query, text, schema)
+        pushed = push_not_inwards(query.root)
+        satisfiable.check(query, pushed, text, schema)
         put = object.__setattr__
         put(self, "text", text)
         put(self, "schema", schema)
@@ -82,6 +85,7 @@ class Filter:
         put(self, "strict_params", strict_params)
         put(self, "_parsed", parsed)
         put(self, "_query", query)
+        put(self, "_pushed", pushed)
         put(self, "_cache", {})
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -117,18 +121,18 @@ class Filter:
         from tidegate.filters import columns
 
         self._want_no_semantics()
-        return columns.mask(self._query.root, batch)
+        return columns.mask(self._pushed, batch)
 
     def degrees(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Say how well each event of an Arrow record batch fits, 0 to 1."""
         from tidegate.filters import columns
 
         self._want_no_semantics()
-        return columns.degrees(self._query.root, batch)
+        return columns.degrees(self._pushed, batch)
 
     def _compiled(self, name: str, make: Callable[[Node], Any]) -> Any:
         self._want_no_semantics()
-        made = make(self._query.root)
+        made = make(self._pushed)
         self._cache[name] = made
         return made
 

@@ -73,6 +73,7 @@ def _simplest(elements: list[Any]) -> list[Any]:
     return out
 
 
+@lru_cache(maxsize=4096)
 def canonical_like(pattern: str, star: bool = False) -> str:
     """Write a LIKE pattern in one way, whatever its wildcards: `a*` becomes `a%`.
 

@@ -7,12 +7,27 @@ predicates contradict each other, or the constraints of its schema.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 
 from tidegate.errors import FilterError, Problem, SchemaError, UnsatisfiableFilter
-from tidegate.filters.nodes import And, Group, Inside, Node, Not, Or, Path, Predicate, Query, paths, predicates
+from tidegate.filters.nodes import (
+    And,
+    Compare,
+    Group,
+    Inside,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Path,
+    Predicate,
+    Query,
+    paths,
+    predicates,
+)
 from tidegate.filters.normalize import (
     Conjunct,
     canonical,
@@ -36,13 +51,16 @@ Constraint = tuple[ValueSet, str]
 Constrained = Mapping[Path, Constraint]
 
 
-def check(query: Query, text: str, schema: Schema | None) -> None:
-    """Raise `UnsatisfiableFilter` where every alternative contradicts itself."""
+def check(query: Query, pushed: Node, text: str, schema: Schema | None) -> None:
+    """Raise `UnsatisfiableFilter` where every alternative contradicts itself.
+
+    `pushed` is the query's tree without `Not`.
+    """
     constraints = constraint_sets(schema) if schema is not None and schema.constraints else {}
-    if _is_plain(query.root, constraints):
+    if isinstance(pushed, Or) and not constraints and _has_plain_option(pushed):
         return
     found: list[list[Problem]] = []
-    for terms in _alternatives(query):
+    for terms in _alternatives(query, pushed):
         problems = _contradiction(terms, constraints)
         if not problems:
             return
@@ -51,13 +69,20 @@ def check(query: Query, text: str, schema: Schema | None) -> None:
         raise UnsatisfiableFilter(text, found[0])
 
 
-def _alternatives(query: Query) -> list[tuple[Node, ...]]:
+def _has_plain_option(node: Or) -> bool:
+    """Whether an OR has a single predicate among its alternatives; alone, that can't contradict."""
+    return any(not isinstance(term, And | Or | Group | Inside) for term in node.terms)
+
+
+def _alternatives(query: Query, pushed: Node) -> list[tuple[Node, ...]]:
     """The alternatives to check, the same for every way of saying the filter; none: too many."""
-    pushed = push_not_inwards(query.root)
+    terms = pushed.terms if isinstance(pushed, And) else (pushed,)
+    if len(terms) <= MAX_CHECKED and not any(isinstance(term, And | Or) for term in terms):
+        return [terms]
     if _is_long(pushed):
         return []
     found = to_dnf(pushed)
-    if all(len(terms) <= MAX_CHECKED and not any(isinstance(term, Or) for term in terms) for terms in found):
+    if all(len(each) <= MAX_CHECKED and not any(isinstance(term, Or) for term in each) for each in found):
         return found
     # Which ORs stay factored depends on the order of the terms: take the canonical one.
     return to_dnf(canonical(query).root)
@@ -75,43 +100,59 @@ def _is_long(root: Node) -> bool:
     return False
 
 
-def _is_plain(root: Node, constraints: Constrained) -> bool:
-    """Whether no two predicates of a conjunction share an attribute: nothing can contradict."""
-    seen: set[tuple[str | int, ...]] = set()
-    if isinstance(root, Or):
-        return not constraints and _has_plain_option(root)
-    for each in root.terms if isinstance(root, And) else (root,):
-        if isinstance(each, And | Or | Not | Group | Inside):
-            return False
-        for path in paths(each):
-            if path.parts in seen or (constraints and path in constraints):
-                return False
-            seen.add(path.parts)
-    return True
-
-
-def _has_plain_option(node: Or) -> bool:
-    """Whether an OR has a single predicate among its alternatives; alone, that can't contradict."""
-    return any(not isinstance(term, And | Or | Not | Group | Inside) for term in node.terms)
-
-
 def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Problem]:
     """Name the predicates of a conjunction that exclude each other; none: it may match."""
-    allowed = [(term, _allows(term)) for term in terms if not isinstance(term, And | Or | Not)]
-    if any(values.is_empty() for term, pairs in allowed if not isinstance(term, Group) for _, values in pairs):
+    on_path: dict[tuple[str | int, ...], tuple[Path, list[Predicate]]] = {}
+    for term in terms:
+        if not isinstance(term, And | Or | Not):
+            for path in paths(term):
+                on_path.setdefault(path.parts, (path, []))[1].append(term)
+    for path, sharing in on_path.values():
+        limit = constraints.get(path) if constraints else None
+        alone = len(sharing) == 1 and limit is None and not isinstance(sharing[0], Group)
+        if not alone and not (limit is None and _is_wide_range(sharing)):
+            problems = _contradiction_on(path, sharing, limit)
+            if problems:
+                return problems
+    return []
+
+
+def _is_wide_range(sharing: list[Predicate]) -> bool:
+    """Whether bounds leave a whole number between them: then every numeric type has room.
+
+    Most filters with two predicates on an attribute are such ranges, and this
+    spares them the value sets.
+    """
+    low, high = -math.inf, math.inf
+    for node in sharing:
+        if not isinstance(node, Compare) or not isinstance(node.other, Literal):
+            return False
+        value = node.other.value
+        if isinstance(value, bool | str):
+            return False
+        if node.relation in (">", ">="):
+            low = max(low, value)
+        elif node.relation in ("<", "<="):
+            high = min(high, value)
+        else:
+            return False
+    return high - low > 1
+
+
+def _contradiction_on(path: Path, sharing: list[Predicate], limit: Constraint | None) -> list[Problem]:
+    """Say what excludes what on one attribute; a predicate that is empty by itself is let through."""
+    allowed = [(term, values) for term in sharing for where, values in _allows(term) if where == path]
+    if any(values.is_empty() for term, values in allowed if not isinstance(term, Group)):
         return []
-    seen: dict[Path, list[tuple[ValueSet, Predicate]]] = {}
-    whole: dict[Path, ValueSet] = {}
-    for term, pairs in allowed:
-        for path, values in pairs:
-            left = whole[path].intersect(values) if path in whole else values
-            if left.is_empty():
-                return _blame(path, values, term, seen.get(path, []))
-            limit = constraints.get(path)
-            if limit is not None and left.intersect(limit[0]).is_empty():
-                return _blame_constraint(term, seen.get(path, []), limit)
-            whole[path] = left
-            seen.setdefault(path, []).append((values, term))
+    before: list[tuple[ValueSet, Predicate]] = []
+    whole: ValueSet | None = None
+    for term, values in allowed:
+        whole = values if whole is None else whole.intersect(values)
+        if whole.is_empty():
+            return _blame(path, values, term, before)
+        if limit is not None and whole.intersect(limit[0]).is_empty():
+            return _blame_constraint(term, before, limit)
+        before.append((values, term))
     return []
 
 

@@ -7,7 +7,6 @@ are possessive or over disjoint characters, so no text makes it backtrack.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from tidegate.errors import FilterSyntaxError
 
@@ -29,31 +28,26 @@ _TOKEN = re.compile(
 )
 
 
-class Token(NamedTuple):
-    """A piece of the text: its kind, the text itself, where it starts."""
-
-    kind: str
-    text: str
-    at: int
+Token = tuple[str, str, int]
+"""A piece of the text: its kind, the text itself, where it starts. A plain tuple:
+a named one takes half as long again to make."""
 
 
 def tokenize(text: str) -> list[Token]:
     """Cut `text` into tokens; the last one is `end`.
 
-    >>> [token.text for token in tokenize("pos.x>=-.5 AND vid='B''1'")]
+    >>> [text for _, text, _ in tokenize("pos.x>=-.5 AND vid='B''1'")]
     ['pos.x', '>=', '-.5', 'AND', 'vid', '=', "'B''1'", '']
     """
     _check_text(text)
     found: list[Token] = []
-    # tuple.__new__ skips the keyword handling of Token(...): a third of the time of this loop.
-    add, new = found.append, tuple.__new__
+    add = found.append
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup
-        piece = match[kind]  # type: ignore[index]
-        token: Token = new(Token, (kind, piece, match.end() - len(piece)))
+        assert kind is not None
+        add((kind, match[kind], match.start(kind)))
         if kind == "unknown":
-            _refuse(text, token)
-        add(token)
+            _refuse(text, match[kind], match.start(kind))
         if kind == "end":
             break
     return found
@@ -82,8 +76,8 @@ def _check_text(text: str) -> None:
             raise FilterSyntaxError(f"{text[:60]}...", 0, f"at most {MAX_BYTES} bytes of text, not {size}")
 
 
-def _refuse(text: str, token: Token) -> None:
-    match token.text:
+def _refuse(text: str, piece: str, at: int) -> None:
+    match piece:
         case "'" | "`":
             expected = "a quote ' that ends this string"
         case '"':
@@ -91,14 +85,14 @@ def _refuse(text: str, token: Token) -> None:
         case "%":
             expected = "a parameter from %0 to %99"
         case ".":
-            expected = "a name after the dot" if _after_word(text, token.at) else "a number or a field"
+            expected = "a name after the dot" if _after_word(text, at) else "a number or a field"
         case "+" | "-" | "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9":
             expected = "a number, and a blank between it and a word"
         case "[":
             expected = "an index in brackets, such as [3]"
         case _:
-            expected = f"a field, a value or an operator, not {token.text!r}"
-    raise FilterSyntaxError(text, token.at, expected)
+            expected = f"a field, a value or an operator, not {piece!r}"
+    raise FilterSyntaxError(text, at, expected)
 
 
 def _after_word(text: str, at: int) -> bool:

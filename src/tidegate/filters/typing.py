@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from ctypes import c_float
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from tidegate.errors import FilterParameterError, FilterSyntaxError, FilterTypeError, Problem
+from tidegate.errors import FilterParameterError, FilterSyntaxError, FilterTypeError, Problem, did_you_mean
 from tidegate.filters import areas, patterns, shapes
 from tidegate.filters.nodes import (
     And,
@@ -102,6 +103,12 @@ def resolve(
     return Query(root, query.themes, threshold, query.is_semantic)
 
 
+@lru_cache(maxsize=256)
+def _known_paths(schema: Schema) -> dict[tuple[str | int, ...], Type]:  # noqa: ARG001 - the key of the cache
+    """The paths into a schema that were walked before: a service's filters name the same ones again and again."""
+    return {}
+
+
 class _Resolver:
     """Walks one tree; `problems` grows."""
 
@@ -110,6 +117,7 @@ class _Resolver:
         self.problems: list[Problem] = []
         self.only_parameters = True
         self.used = 0
+        self.known = _known_paths(schema) if schema is not None else {}
 
     def blame(self, span: Span, message: str, *, parameter: bool = False) -> None:
         self.only_parameters &= parameter
@@ -318,9 +326,13 @@ class _Resolver:
         """Type a path; `whole` allows one to a struct or an array (IS NULL)."""
         if self.schema is None:
             return path
-        kind = self.walk(path, beside)
-        if kind is not None and not whole:
-            kind = self.want_value(path, kind)
+        kind = self.known.get(path.parts)
+        if kind is None or whole:
+            kind = self.walk(path, beside)
+            if kind is not None and not whole:
+                kind = self.want_value(path, kind)
+                if kind is not None:
+                    self.known[path.parts] = kind
         return Path(path.parts, kind, path.span) if kind is not None else path
 
     def walk(self, path: Path, beside: Path | None) -> Type | None:
@@ -526,11 +538,3 @@ def _shown(literal: Literal) -> str:
         return str(literal.value).upper()
     text = str(literal.value) if not isinstance(literal.value, int) or abs(literal.value) < 10**40 else "a huge number"
     return text
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Suggest the nearest of some words, or nothing."""
-    from rapidfuzz import process, utils
-
-    best = process.extractOne(word, known, processor=utils.default_process, score_cutoff=60)
-    return f"; did you mean {best[0]!r}?" if best else ""

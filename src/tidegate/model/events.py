@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidegate.errors import EventError, Violation
+from tidegate.errors import EventError, Violation, did_you_mean
 from tidegate.model import timestamps
 from tidegate.model.schema import RESERVED, Schema
 from tidegate.model.types import INTEGER_RANGES, Array, Enum, Scalar, Struct, Type
@@ -59,7 +59,7 @@ def _struct_violations(
             if given[name] is not None:
                 yield from value_violations(given[name], RESERVED[name], name)
             continue
-        yield Violation(_join(path, str(name)), f"unknown attribute{_nearest(str(name), known)}")
+        yield Violation(_join(path, str(name)), f"unknown attribute{did_you_mean(str(name), sorted(known))}")
 
 
 def value_violations(value: Any, kind: Type, path: str, partial: bool = False) -> Iterator[Violation]:
@@ -168,10 +168,3 @@ def _show(value: Any) -> str:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _nearest(name: str, known: set[str]) -> str:
-    from rapidfuzz import process
-
-    best = process.extractOne(name, sorted(known), score_cutoff=60)
-    return f"; did you mean {best[0]!r}?" if best else ""

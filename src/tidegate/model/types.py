@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn
 
-from tidegate.errors import SchemaError
+from tidegate.errors import SchemaError, did_you_mean
 
 INTEGER_RANGES: dict[str, tuple[int, int]] = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
@@ -37,11 +37,11 @@ class Scalar:
     """A named type: `bool`, `int8` to `uint64`, `float32`, `char`, `timestamp`..."""
 
     name: str
+    kind: str = field(init=False, repr=False, compare=False)
+    """What its values compare as: bool, int, float, char, string or time."""
 
-    @property
-    def kind(self) -> str:
-        """What its values compare as: bool, int, float, char, string or time."""
-        return _KINDS[self.name]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", _KINDS[self.name])
 
     def __str__(self) -> str:
         return self.name
@@ -56,6 +56,7 @@ class Enum:
     """
 
     labels: tuple[str, ...]
+    kind: ClassVar[str] = "enum"
 
     def __init__(self, *labels: str) -> None:
         if not labels:
@@ -66,11 +67,6 @@ class Enum:
         if len(set(labels)) < len(labels):
             raise SchemaError(f"an enum's labels differ from each other, unlike {list(labels)}")
         object.__setattr__(self, "labels", labels)
-
-    @property
-    def kind(self) -> str:
-        """What its values compare as."""
-        return "enum"
 
     def __str__(self) -> str:
         return f"enum({', '.join(map(_quoted, self.labels))})"
@@ -86,17 +82,13 @@ class Array:
 
     item: Type
     bound: int | None
+    kind: ClassVar[str] = "array"
 
     def __init__(self, item: Any, bound: int | None = None) -> None:
         if bound is not None and (type(bound) is not int or bound < 1):
             raise SchemaError(f"an array's bound is a whole number above 0, not {bound!r}")
         object.__setattr__(self, "item", parse_type(item))
         object.__setattr__(self, "bound", bound)
-
-    @property
-    def kind(self) -> str:
-        """What its values compare as: an array compares with nothing."""
-        return "array"
 
     def __str__(self) -> str:
         # int32[2][3] is indexed as it is written: the outer bound comes first.
@@ -122,17 +114,13 @@ class Struct:
     """Named attributes, in order."""
 
     fields: tuple[Field, ...]
-
-    @property
-    def kind(self) -> str:
-        """What its values compare as: a struct compares with nothing."""
-        return "struct"
+    kind: ClassVar[str] = "struct"
 
     def get(self, name: str) -> Field | None:
         """Find a field by its name."""
-        for field in self.fields:
-            if field.name == name:
-                return field
+        for each in self.fields:
+            if each.name == name:
+                return each
         return None
 
     def __iter__(self) -> Iterator[Field]:
@@ -154,9 +142,9 @@ Type = Scalar | Enum | Array | Struct
 SCALARS = {name: Scalar(name) for name in _KINDS}
 
 
-def notation(field: Field) -> str:
+def notation(of: Field) -> str:
     """Write a field's type as text, `?` included."""
-    return f"{field.type}{'' if field.required else '?'}"
+    return f"{of.type}{'' if of.required else '?'}"
 
 
 def parse_type(given: Any, path: str = "") -> Type:
@@ -247,7 +235,8 @@ class _Notation:
             return self.enum()
         if name in SCALARS:
             return SCALARS[name]
-        raise SchemaError(f"unknown type {name!r}; {_suggest(name)}", self.path)
+        hint = did_you_mean(name, SCALARS) or f"; expected one of {', '.join(SCALARS)}"
+        raise SchemaError(f"unknown type {name!r}{hint}", self.path)
 
     def enum(self) -> Enum:
         labels = [self.word("a label")]
@@ -283,23 +272,13 @@ class _Notation:
         found = _TOKEN.match(self.text, self.at)
         if found is None or found["mark"]:
             self.fail(what)
-        else:
-            self.at = found.end()
-            return found["word"] or found["quoted"][1:-1].replace('""', '"')
-        raise AssertionError
+        self.at = found.end()
+        return found["word"] or found["quoted"][1:-1].replace('""', '"')
 
-    def fail(self, what: str) -> None:
+    def fail(self, what: str) -> NoReturn:
         rest = self.text[self.at :].strip()
         found = f"found {rest[:20]!r}" if rest else "the text ends"
         raise SchemaError(f"expected {what} in type {self.text!r}, but {found}", self.path)
-
-
-def _suggest(name: str) -> str:
-    """Name the nearest type, or all of them."""
-    from rapidfuzz import process
-
-    best = process.extractOne(name.lower(), SCALARS, score_cutoff=60)
-    return f"did you mean {best[2]!r}?" if best else f"expected one of {', '.join(SCALARS)}"
 
 
 def _quoted(word: str) -> str:
