@@ -76,13 +76,13 @@ def _stream(limit: float, console: Console) -> tuple[list[Tally], pa.RecordBatch
 
     filters = {name: Filter(text, fleet.SCHEMA) for name, text in FILTERS.items()}
     tallies = {name: Tally(name, text) for name, text in FILTERS.items()}
-    console.print(f"[bold]Tidegate demo[/]: 2,000 vehicles around Beijing, {len(FILTERS)} filters, {limit:g} s")
-    for name, text in FILTERS.items():
-        console.print(f"  {name:<22} {text}", highlight=False, soft_wrap=True)
-    end = time.monotonic() + limit
     batches = fleet.batches(_BATCH)
     sample = next(batches)
     try:
+        console.print(f"[bold]Tidegate demo[/]: 2,000 vehicles around Beijing, {len(FILTERS)} filters, {limit:g} s")
+        for name, text in FILTERS.items():
+            console.print(f"  {name:<22} {text}", highlight=False, soft_wrap=True)
+        end = time.monotonic() + limit
         with Live(_table(tallies), console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
             for batch in batches:
                 for name, filter_ in filters.items():

@@ -1,0 +1,173 @@
+"""`tidegate explain` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.cli.main import app
+
+runner = CliRunner()
+
+SCHEMA = """
+schema:
+  vid: string
+  speed: float64
+  kind: enum(CAR, BUS)
+  time: timestamp
+constraints: {speed: ">= 0"}
+terms: {speed: {slow: "TRAPEZOID(0, 0, 20, 35)"}}
+"""
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    path = tmp_path / "schema.yaml"
+    path.write_text(SCHEMA)
+    return str(path)
+
+
+@pytest.fixture
+def event(tmp_path: Path) -> str:
+    path = tmp_path / "event.json"
+    path.write_text(json.dumps({"vid": "B17", "speed": 61.5, "kind": "CAR"}))
+    return str(path)
+
+
+def tidegate(*args: str) -> subprocess.CompletedProcess[str]:
+    """The real command in a process of its own."""
+    command = [str(Path(sys.executable).with_name("tidegate")), *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_it_shows_the_parse_the_normal_form_and_the_sets() -> None:
+    shown = runner.invoke(app, ["explain", "NOT (speed <= 60 OR vid LIKE 'B%') and lane in (2,1)"])
+    assert shown.exit_code == 0
+    for line in (
+        "filter  lane IN (1, 2) AND speed > 60 AND vid NOT LIKE 'B%'",
+        "AND\n  ├─ NOT\n  │  └─ OR",
+        "1 alternative",
+        "speed in",
+        "vid in (-inf, 'B') u ['C', +inf)",
+    ):
+        assert line in shown.stdout
+
+
+def test_with_a_schema_sets_are_of_its_types(schema: str) -> None:
+    shown = runner.invoke(app, ["explain", "kind > 'CAR' AND time < '2026-01-01' AND speed < 5", "--schema", schema])
+    assert "kind in {BUS}" in shown.stdout
+    assert "time in (-inf, 2025-12-31T23:59:59.999999Z]" in shown.stdout
+
+
+def test_fuzzy_cuts_are_shown(schema: str) -> None:
+    shown = runner.invoke(app, ["explain", "speed IS slow", "--schema", schema])
+    assert "fuzzy  speed IS TRAPEZOID(0.0, 0.0, 20.0, 35.0), degree at least 0.8" in shown.stdout
+    assert "must reach 0.8: outer [-3.5e-08, 23], inner" in shown.stdout
+
+
+def test_with_an_event_it_says_which_predicate_decided(schema: str, event: str) -> None:
+    shown = runner.invoke(
+        app, ["explain", "speed > 60 AND vid = 'B18' AND kind = 'CAR'", "--schema", schema, "--event", event]
+    )
+    assert "does not match (false, degree 0)" in shown.stdout
+    lines = [line for line in shown.stdout.splitlines() if "decided" in line]
+    assert len(lines) == 1
+    assert "vid = 'B18'" in lines[0]
+    assert "vid = 'B17'" in lines[0]
+
+
+def test_json_is_for_programs(event: str) -> None:
+    shown = runner.invoke(app, ["explain", "speed > %0 OR gone = 1", "--param", "60", "--event", event, "--json"])
+    told = json.loads(shown.stdout)
+    assert told["canonical"] == "gone = 1 OR speed > 60"
+    assert told["event"]["matches"] is True
+    assert [each["truth"] for each in told["event"]["predicates"]] == ["true", "unknown"]
+    assert [each["decided"] for each in told["event"]["predicates"]] == [True, False]
+
+
+def test_an_event_may_come_from_standard_input() -> None:
+    shown = runner.invoke(app, ["explain", "speed > 60", "--event", "-", "--json"], input='{"speed": 61}')
+    assert json.loads(shown.stdout)["event"]["degree"] == 1.0
+
+
+def test_a_bare_word_is_warned_about_without_a_schema() -> None:
+    shown = runner.invoke(app, ["explain", "StockCode = AAPL"])
+    assert "AAPL in StockCode = AAPL is a field; for the text write 'AAPL'" in shown.stdout
+
+
+def test_what_matches_everything_or_nothing_is_said() -> None:
+    assert "matches every event" in runner.invoke(app, ["explain", "x IS NULL OR x IS NOT NULL"]).stdout
+    assert "every event" in runner.invoke(app, ["explain", ""]).stdout
+    nothing = runner.invoke(app, ["explain", "x BETWEEN 5 AND 3"]).stdout
+    assert "matches nothing" in nothing
+    assert "warning no event can match" in nothing
+
+
+def test_a_factored_filter_is_warned_about() -> None:
+    text = " AND ".join(f"(a{n} = 1 OR b{n} = 2)" for n in range(8))
+    assert "too many alternatives" in runner.invoke(app, ["explain", text]).stdout
+
+
+def test_like_star_is_an_option() -> None:
+    shown = runner.invoke(app, ["explain", "vid LIKE 'B*'", "--like-star"])
+    assert "filter  vid LIKE 'B%'" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["explain", "speed >"],
+            "error: expected a value or a field\n  speed >\n         ^ expected a value or a field",
+        ),
+        (["explain", "speed > 3", "--schema", "nowhere.yaml"], "error: nowhere.yaml: can't read it: No such file"),
+        (["bench", "nothing"], "error: no benchmark is named 'nothing'; expected one of filters"),
+    ],
+)
+def test_errors_are_messages_not_tracebacks(args: list[str], message: str) -> None:
+    done = tidegate(*args)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("s.yaml", "[1, 2]", "expected a map of attributes, not list"),
+        ("s.yaml", "{a: [", "expected JSON or YAML"),
+        ("s.json", "{", "expected JSON or YAML"),
+        ("s.yaml", "{a: flot64}", "a: unknown type 'flot64'; did you mean 'float64'?"),
+        ("s.json", '{"type": "object", "properties": {"a": {}}}', "a: expected a JSON Schema with a type"),
+    ],
+)
+def test_a_bad_schema_file_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    done = tidegate("explain", "a > 3", "--schema", str(path))
+    assert done.returncode == 2
+    assert str(path) in done.stderr
+    assert message in done.stderr
+
+
+def test_a_schema_file_may_be_a_json_schema(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}))
+    assert tidegate("explain", "a > 3", "--schema", str(path)).returncode == 0
+    assert tidegate("explain", "a = 'x'", "--schema", str(path)).returncode == 2
+
+
+def test_an_event_file_that_is_no_object_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    path.write_text("[1]")
+    done = tidegate("explain", "a > 3", "--event", str(path))
+    assert (done.returncode, "expected an event (an object), not list" in done.stderr) == (2, True)
+
+
+def test_the_version_is_told() -> None:
+    assert tidegate("--version").stdout.startswith("tidegate 0.")

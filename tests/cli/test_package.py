@@ -1,0 +1,58 @@
+"""The package as a consumer meets it: light, quiet, typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidegate
+from tidegate.cli import durations
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_does_no_work() -> None:
+    heavy = "import sys, tidegate; print(sorted(m for m in sys.modules if m.split('.')[0] in {!r}))"
+    assert run(heavy.format({"numpy", "pyarrow", "pyspark", "pandas", "typer", "rapidfuzz", "re2", "yaml"})) == "[]"
+
+
+def test_the_language_needs_neither_arrow_nor_spark() -> None:
+    code = """
+import sys
+for name in ("numpy", "pyarrow", "pyspark", "pandas"):
+    sys.modules[name] = None
+from tidegate import Filter, Schema
+schema = Schema({"speed": "float64", "vid": "string"})
+found = Filter("speed > 60 AND vid LIKE 'B%' AND vid STRLIKE 'B17' AND speed IS S(0, 50)", schema)
+print(found.matches({"speed": 61.5, "vid": "B17"}))
+"""
+    assert run(code) == "True"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in tidegate.__all__:
+        assert getattr(tidegate, name) is not None
+    assert set(tidegate.__all__) <= set(dir(tidegate))
+    with pytest.raises(AttributeError, match="module 'tidegate' has no attribute 'Nothing'"):
+        _ = tidegate.Nothing
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert Path(tidegate.__file__).with_name("py.typed").exists()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1h", 3600), ("1.5", 1.5)])
+def test_lengths_of_time(text: str, seconds: float) -> None:
+    assert durations.seconds(text) == seconds
+
+
+def test_a_bad_length_of_time_is_named() -> None:
+    from typer import BadParameter
+
+    with pytest.raises(BadParameter, match="expected a length of time such as 30s or 2m, not 'soon'"):
+        durations.seconds("soon")
