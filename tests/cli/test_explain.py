@@ -81,6 +81,14 @@ def test_with_an_event_it_says_which_predicate_decided(schema: str, event: str) 
     assert "vid = 'B17'" in lines[0]
 
 
+def test_an_event_that_does_not_fit_is_warned_about(schema: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps({"vid": 5, "speed": -3, "kind": "CAR", "time": "2026-01-01"}))
+    shown = runner.invoke(app, ["explain", "speed < 5", "--schema", schema, "--event", str(path)])
+    assert "warning the event does not fit the schema: vid: expected a string, not 5" in shown.stdout
+    assert "warning the event does not fit the schema: speed: -3 violates speed >= 0" in shown.stdout
+
+
 def test_json_is_for_programs(event: str) -> None:
     shown = runner.invoke(app, ["explain", "speed > %0 OR gone = 1", "--param", "60", "--event", event, "--json"])
     told = json.loads(shown.stdout)

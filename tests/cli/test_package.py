@@ -30,8 +30,14 @@ from tidegate import Filter, Schema
 schema = Schema({"speed": "float64", "vid": "string"})
 found = Filter("speed > 60 AND vid LIKE 'B%' AND vid STRLIKE 'B17' AND speed IS S(0, 50)", schema)
 print(found.matches({"speed": 61.5, "vid": "B17"}))
+for call in (lambda: found.mask(None), schema.to_arrow):
+    try:
+        call()
+    except Exception as error:
+        print(error)
 """
-    assert run(code) == "True"
+    missing = "pyarrow is not installed: pip install 'tidegate[arrow]'"
+    assert run(code).splitlines() == ["True", missing, missing]
 
 
 def test_every_public_name_is_there() -> None:

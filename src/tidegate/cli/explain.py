@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.cli.inputs import read_event, read_schema
-from tidegate.filters import Filter
+from tidegate.filters import Constraints, Filter
 from tidegate.filters import explain as explaining
+from tidegate.model import Schema, events
 
 
 def explain(
@@ -44,6 +45,7 @@ def describe(made: Filter, event: dict[str, Any] | None) -> dict[str, Any]:
     }
     if event is not None:
         described["event"] = {
+            "violations": _violations(event, made.schema),
             "matches": made.matches(event),
             "truth": _truth(made.truth(event)),
             "degree": made.degree(event),
@@ -59,6 +61,13 @@ def describe(made: Filter, event: dict[str, Any] | None) -> dict[str, Any]:
             ],
         }
     return described
+
+
+def _violations(event: dict[str, Any], schema: Schema | None) -> list[str]:
+    if schema is None:
+        return []
+    found = [*events.violations(event, schema), *Constraints(schema).violations(event)]
+    return [str(each) for each in found]
 
 
 def _truth(value: bool | None) -> str:
@@ -102,6 +111,8 @@ def _print_fuzzy(console: Console, groups: list[dict[str, Any]]) -> None:
 def _print_event(console: Console, event: dict[str, Any]) -> None:
     outcome = "[green]matches[/]" if event["matches"] else "[red]does not match[/]"
     console.print(f"\n[bold]event[/]  {outcome} ({event['truth']}, degree {event['degree']:g})")
+    for violation in event["violations"]:
+        console.print(f"[yellow]warning[/] the event does not fit the schema: {escape(violation)}")
     table = Table(box=None, padding=(0, 2))
     for title in ("predicate", "is", "because", "degree", ""):
         table.add_column(title, overflow="fold")

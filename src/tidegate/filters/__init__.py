@@ -6,6 +6,7 @@ batch (`columns`) or, in `tidegate.pipelines`, as a Spark column. `normalize`,
 `sets` and `covering` say what a filter means. No I/O, no JVM, no server.
 """
 
+from tidegate.filters.constraints import Constraints
 from tidegate.filters.filter import Filter
 
-__all__ = ["Filter"]
+__all__ = ["Constraints", "Filter"]

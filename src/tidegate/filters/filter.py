@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import EventError, FilterParameterError, Problem, SemanticsUnavailable, Violation
+from tidegate.errors import (
+    EventError,
+    FilterParameterError,
+    MissingDependency,
+    Problem,
+    SemanticsUnavailable,
+    Violation,
+)
 from tidegate.filters import covering, evaluate, satisfiable
 from tidegate.filters.nodes import Group, Node, Query, Semantic, predicates
 from tidegate.filters.normalize import Normal, canonical, normalize, push_not_inwards
@@ -118,17 +125,15 @@ class Filter:
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Say which events of an Arrow record batch match, as a numpy array of bools."""
-        from tidegate.filters import columns
-
         self._want_no_semantics()
-        return columns.mask(self._pushed, batch)
+        found: np.ndarray[Any, np.dtype[np.bool_]] = _columns().mask(self._pushed, batch)
+        return found
 
     def degrees(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Say how well each event of an Arrow record batch fits, 0 to 1."""
-        from tidegate.filters import columns
-
         self._want_no_semantics()
-        return columns.degrees(self._pushed, batch)
+        found: np.ndarray[Any, np.dtype[np.float64]] = _columns().degrees(self._pushed, batch)
+        return found
 
     def _compiled(self, name: str, make: Callable[[Node], Any]) -> Any:
         self._want_no_semantics()
@@ -214,6 +219,15 @@ class Filter:
 
 def _rebuild(text: str, schema: Schema | None, params: tuple[Any, ...], star: bool, strict: bool) -> Filter:
     return Filter(text, schema, params, like_star=star, strict_params=strict)
+
+
+def _columns() -> Any:
+    """The evaluator over Arrow, which is not part of the light install."""
+    try:
+        from tidegate.filters import columns
+    except ImportError as exc:
+        raise MissingDependency("pyarrow", "arrow") from exc
+    return columns
 
 
 def _semantics(root: Node) -> list[Semantic]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.errors import SchemaError
+from tidegate.errors import MissingDependency, SchemaError
 from tidegate.model.types import Array, Field, Scalar, Struct, Type, notation, parse_struct
 
 if TYPE_CHECKING:
@@ -93,15 +93,11 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Self:
         """Read an Arrow schema; see `model.arrow`."""
-        from tidegate.model import arrow
-
-        return cls(arrow.read_schema(schema))
+        return cls(_arrow().read_schema(schema))
 
     def to_arrow(self) -> pa.Schema:
         """Write an Arrow schema that `from_arrow` reads back; reserved keys are not in it."""
-        from tidegate.model import arrow
-
-        return arrow.write_schema(self.root)
+        return _arrow().write_schema(self.root)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self._key() == other._key()
@@ -123,6 +119,15 @@ class Schema:
         extras = {"constraints": self.constraints, "terms": self.terms, "event_time": self.event_time}
         shown = "".join(f", {key}={value!r}" for key, value in extras.items() if value)
         return f"Schema({self.to_dict()!r}{shown})"
+
+
+def _arrow() -> Any:
+    """The conversions to Arrow, which is not part of the light install."""
+    try:
+        from tidegate.model import arrow
+    except ImportError as exc:
+        raise MissingDependency("pyarrow", "arrow") from exc
+    return arrow
 
 
 def _texts(where: str, given: Mapping[str, str]) -> dict[str, str]:

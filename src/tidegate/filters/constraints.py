@@ -1,0 +1,40 @@
+"""A schema's constraints as filters, and what an event violates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidegate.errors import Violation
+from tidegate.filters.evaluate import raw_reader
+from tidegate.filters.filter import Filter
+from tidegate.filters.nodes import paths, predicates
+from tidegate.filters.satisfiable import constraint_queries
+from tidegate.model.schema import Schema
+
+
+class Constraints:
+    """What a schema demands of its attributes beyond their types.
+
+    A constraint is the filter `<attribute> <text>`; unknown violates it.
+
+    >>> gps = Constraints(Schema({"speed": "float64"}, constraints={"speed": ">= 0"}))
+    >>> [str(each) for each in gps.violations({"speed": -3.0})]
+    ['speed: -3.0 violates speed >= 0']
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        # The filters are of the schema without its constraints: one can't contradict itself.
+        plain = Schema(schema.root, terms=schema.terms, event_time=schema.event_time)
+        texts = constraint_queries(schema)
+        self.filters: Mapping[str, Filter] = {name: Filter(text, plain) for name, (text, _) in texts.items()}
+        """By attribute: the filter that its values must match."""
+
+    def violations(self, event: Mapping[str, Any]) -> Iterator[Violation]:
+        """Find the attributes whose constraint an event does not satisfy."""
+        for name, filter_ in self.filters.items():
+            if not filter_.matches(event):
+                (path,) = {path for node in predicates(filter_.tree.root) for path in paths(node)}
+                value = raw_reader(path)(event)
+                shown = "a missing value" if value is None else repr(value)
+                yield Violation(name, f"{shown} violates {filter_.text}")

@@ -1,0 +1,90 @@
+"""The documents are true: their examples run, their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate import FilterTypeError
+from tidegate.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_readmes_example_runs_and_says_what_it_says() -> None:
+    names: dict[str, Any] = {}
+    statement = ""
+    checked = 0
+    for line in blocks("python")[0].splitlines():
+        statement += line + "\n"
+        try:
+            code = compile(statement, "README", "exec")
+        except SyntaxError:
+            continue
+        expected = re.search(r"# (True|False|[\d.]+)", line)
+        if expected:
+            assert eval(statement, names) == eval(expected[1])
+            checked += 1
+        else:
+            exec(code, names)
+        statement = ""
+    assert checked == 3
+    with pytest.raises(FilterTypeError) as caught:
+        names["Filter"]("sped > 60 AND kind = 'TRAM'", names["schema"])
+    assert f"FilterTypeError: {caught.value}" in README
+
+
+def test_every_filter_in_the_readmes_table_can_be_made() -> None:
+    from tidegate import Filter, Schema
+
+    schema = Schema({"speed": "float64"}, terms={"speed": {"slow": "TRAPEZOID(0, 0, 20, 35)"}})
+    table = README.split("## What it can say")[1].split("Nulls, NaN")[0]
+    texts = [text for text in re.findall(r"`([^`]+)`", table) if "..." not in text]
+    assert len(texts) > 9
+    for text in texts:
+        Filter(text, schema if text == "speed IS slow" else None)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_module_on_the_map_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text().split("## Code map")[1].split("## Invariants")[0]
+    for row in re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE):
+        folder = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            folder = name.rpartition("/")[0] or folder
+            base = name.rpartition("/")[2]
+            places = [ROOT / "src" / "tidegate" / folder / base, ROOT / name]
+            assert any(place.exists() for place in places), name
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z]+)", README)) <= targets
+
+
+def test_every_command_of_the_documents_exists() -> None:
+    known = {command.name for command in app.registered_commands}
+    for path in DOCUMENTS:
+        assert set(re.findall(r"`tidegate ([a-z]+)", path.read_text())) <= known, path.name
+
+
+def test_the_conformance_file_is_one_object_a_line() -> None:
+    lines = (ROOT / "conformance" / "filters.jsonl").read_text(encoding="utf-8").split("\n")
+    assert lines.pop() == ""
+    assert all(isinstance(json.loads(line), dict) for line in lines)
