@@ -29,7 +29,7 @@ def to_java(pattern: str) -> str | None:
     """Give an equal pattern for Java's `find`, whole text; None where none is safe.
 
     >>> to_java("B[0-9]+")
-    '(?d)\\\\A(?:B[0-9]+)\\\\z'
+    '(?d)\\\\A(?:B[0-9]{1,})\\\\z'
     >>> to_java("(a+)+") is None
     True
     """
