@@ -221,6 +221,12 @@ def test_parameters_are_a_list() -> None:
         Filter("speed > %0", SCHEMA, "60")
 
 
+def test_a_schema_may_be_a_dict_and_parameters_may_be_none() -> None:
+    assert Filter("speed > 3", {"speed": "float64"}, None) == Filter("speed > 3", Schema({"speed": "float64"}), [])
+    with pytest.raises(SchemaError, match="speed: unknown type 'flot'"):
+        Filter("speed > 3", {"speed": "flot"})
+
+
 def test_a_text_is_a_string() -> None:
     with pytest.raises(FilterSyntaxError, match="the text of a filter, not int"):
         Filter(5)  # type: ignore[arg-type]

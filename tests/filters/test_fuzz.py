@@ -79,8 +79,9 @@ HOSTILE = [
 
 def check(text: str) -> None:
     found, took = timed(text)
-    if took > LIMIT_S:  # once more: a collection of garbage is not the text's fault
-        found, took = timed(text)
+    for _ in range(3):  # a collection of garbage, or a busy twin of this core, is not the text's fault
+        if took > LIMIT_S:
+            found, took = timed(text)
     assert took <= LIMIT_S, f"{took:.3f} s for {text[:80]!r} ({len(text)} characters)"
     if isinstance(found, Filter):
         with contextlib.suppress(SemanticsUnavailable):

@@ -62,13 +62,15 @@ class Filter:
     def __init__(
         self,
         text: str,
-        schema: Schema | None = None,
-        params: Sequence[Any] = (),
+        schema: Schema | Mapping[str, Any] | None = None,
+        params: Sequence[Any] | None = None,
         *,
         like_star: bool = False,
         strict_params: bool = False,
     ) -> None:
-        self._make(text, parse(text), schema, params, like_star, strict_params)
+        if schema is not None and not isinstance(schema, Schema):
+            schema = Schema(schema)
+        self._make(text, parse(text), schema, () if params is None else params, like_star, strict_params)
 
     def _make(
         self,

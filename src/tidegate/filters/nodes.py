@@ -179,14 +179,18 @@ class Semantic:
 ItemPredicate = Member | StrLike | Semantic | Compare | Between | Pattern | In
 
 
+LEAST_MEMBERSHIP, LEAST_DEGREE, WEIGHT = Literal(0.5, "float"), Literal(0.8, "float"), Literal(1.0, "float")
+"""What a fuzzy group takes where its author says nothing: beta, alpha and a weight."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One predicate of a fuzzy group, its least membership and its weight."""
 
     predicate: ItemPredicate
     negated: bool = False
-    least: Value = Literal(0.5, "float")
-    weight: Value = Literal(1.0, "float")
+    least: Value = LEAST_MEMBERSHIP
+    weight: Value = WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,7 @@ class Group:
 
     mode: Choice["MEAN", "MIN"]
     items: tuple[Item, ...]
-    least: Value = Literal(0.8, "float")
+    least: Value = LEAST_DEGREE
     negated: bool = False
     span: Span = _span()
 

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 from tidegate.filters import areas, fuzzy, patterns, sets
 from tidegate.filters.nodes import (
+    WEIGHT,
     And,
     Between,
     Compare,
@@ -127,7 +128,7 @@ _FLIPPED: dict[Relation, Relation] = {"=": "=", "<>": "<>", "<": ">", "<=": ">="
 def _canonical_group(group: Group) -> Group:
     items = tuple(sorted(map(_canonical_item, group.items), key=lambda i: (predicate(i.predicate), i.negated, repr(i))))
     if len(items) == 1:  # its mean, its minimum and any weight are one
-        return replace(group, mode="MEAN", items=(replace(items[0], weight=Item(items[0].predicate).weight),))
+        return replace(group, mode="MEAN", items=(replace(items[0], weight=WEIGHT),))
     return replace(group, items=items)
 
 

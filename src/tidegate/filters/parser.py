@@ -15,6 +15,9 @@ from typing import NoReturn
 from tidegate.errors import FilterSyntaxError
 from tidegate.filters.nodes import (
     EVERYTHING,
+    LEAST_DEGREE,
+    LEAST_MEMBERSHIP,
+    WEIGHT,
     And,
     Area,
     Between,
@@ -301,9 +304,18 @@ class _Parser:
 
     def membership(self, start: int, path: Path, negated: bool) -> In:
         self.want("(")
-        values = [self.value()]
-        while self.take(","):
+        values: list[Value] = []
+        tokens = self.tokens
+        while True:
+            # Long lists are long lists of numbers: read each with its comma in one step.
+            if self.kind == "number" and tokens[self.next + 1][1] == ",":
+                values.append(_number(tokens[self.next]))
+                self.next += 2
+                self.kind, self.word, self.at = tokens[self.next]
+                continue
             values.append(self.value())
+            if not self.take(","):
+                break
         self.want(")", ", or )")
         return In(path, tuple(values), negated, self.since(start))
 
@@ -393,7 +405,7 @@ class _Parser:
         while self.take(","):
             items.append(self.item())
         self.want(")", ", or )")
-        least: Value = Literal(0.8, "float")
+        least: Value = LEAST_DEGREE
         if self.word == ">=":
             self.advance()
             least = self.number()
@@ -406,8 +418,8 @@ class _Parser:
         if isinstance(found, IsNull | Inside | Group) or (isinstance(found, Pattern) and found.operator == "MATCH"):
             self.fail_at(found.span, "an item of a group: IS shape, a comparison, BETWEEN, LIKE, IN, STRLIKE or ~")
         predicate: ItemPredicate = found
-        least: Value = Literal(0.5, "float")
-        weight: Value = Literal(1.0, "float")
+        least: Value = LEAST_MEMBERSHIP
+        weight: Value = WEIGHT
         if self.take_word("AT"):
             self.want_word("LEAST")
             least = self.number()
@@ -526,6 +538,8 @@ def read_number(text: str) -> int | float:
     >>> read_number("-0x1F"), read_number("5."), read_number(".5e1")
     (-31, 5.0, 5.0)
     """
+    if text.isdecimal() and len(text) < 20:
+        return int(text)
     is_hex = "x" in text or "X" in text
     if not is_hex and ("." in text or "e" in text or "E" in text):
         return float(text)

@@ -8,6 +8,9 @@ from ctypes import c_float
 from typing import assert_never
 
 from tidegate.filters.nodes import (
+    LEAST_DEGREE,
+    LEAST_MEMBERSHIP,
+    WEIGHT,
     And,
     Area,
     Between,
@@ -105,24 +108,18 @@ def predicate(node: Predicate | Member) -> str:
     assert_never(node)
 
 
-_PLAIN_GROUP = Group("MEAN", ())
-
-
 def _group(group: Group) -> str:
     match group.items:
-        case (Item(Member() as member, negated=False) as only,) if (
-            only == Item(member) and group.least == _PLAIN_GROUP.least
-        ):
+        case (Item(Member() as member, negated=False) as only,) if only == Item(member) and group.least == LEAST_DEGREE:
             return predicate(member)
     mode = " MIN" if group.mode == "MIN" else ""
-    least = "" if group.least == _PLAIN_GROUP.least else f" >= {operand(group.least)}"
+    least = "" if group.least == LEAST_DEGREE else f" >= {operand(group.least)}"
     return f"FUZZY{mode}({', '.join(map(_item, group.items))}){least}"
 
 
 def _item(item: Item) -> str:
-    plain = Item(item.predicate)
-    least = "" if item.least == plain.least else f" AT LEAST {operand(item.least)}"
-    weight = "" if item.weight == plain.weight else f" WEIGHT {operand(item.weight)}"
+    least = "" if item.least == LEAST_MEMBERSHIP else f" AT LEAST {operand(item.least)}"
+    weight = "" if item.weight == WEIGHT else f" WEIGHT {operand(item.weight)}"
     return f"{'NOT ' * item.negated}{predicate(item.predicate)}{least}{weight}"
 
 

@@ -60,7 +60,7 @@ def check(query: Query, pushed: Node, text: str, schema: Schema | None) -> None:
     if isinstance(pushed, Or) and not constraints and _has_plain_option(pushed):
         return
     found: list[list[Problem]] = []
-    for terms in _alternatives(query, pushed):
+    for terms in _alternatives(query, pushed, text):
         problems = _contradiction(terms, constraints)
         if not problems:
             return
@@ -74,11 +74,13 @@ def _has_plain_option(node: Or) -> bool:
     return any(not isinstance(term, And | Or | Group | Inside) for term in node.terms)
 
 
-def _alternatives(query: Query, pushed: Node) -> list[tuple[Node, ...]]:
+def _alternatives(query: Query, pushed: Node, text: str) -> list[tuple[Node, ...]]:
     """The alternatives to check, the same for every way of saying the filter; none: too many."""
     terms = pushed.terms if isinstance(pushed, And) else (pushed,)
-    if len(terms) <= MAX_CHECKED and not any(isinstance(term, And | Or) for term in terms):
-        return [terms]
+    if not any(isinstance(term, And | Or) for term in terms):
+        terms = _without_repeats(terms, text)
+        if len(terms) <= MAX_CHECKED:
+            return [terms]
     if _is_long(pushed):
         return []
     found = to_dnf(pushed)
@@ -88,10 +90,20 @@ def _alternatives(query: Query, pushed: Node) -> list[tuple[Node, ...]]:
     return to_dnf(canonical(query).root)
 
 
+def _without_repeats(terms: tuple[Node, ...], text: str) -> tuple[Node, ...]:
+    """Drop predicates that stand in the text more than once: cheaper by text than by hash."""
+    if len(terms) <= MAX_CHECKED:
+        return terms
+    found: dict[tuple[str, object], Node] = {}
+    for term in terms:
+        assert not isinstance(term, And | Or | Not)
+        sign = term.relation if isinstance(term, Compare) else term.negated
+        found[text[slice(*term.span)], sign] = term
+    return tuple(found.values())
+
+
 def _is_long(root: Node) -> bool:
     """Whether a tree has more distinct predicates than are checked."""
-    if len(list(islice(predicates(root), MAX_CHECKED + 1))) <= MAX_CHECKED:
-        return False
     distinct: set[Predicate] = set()
     for node in predicates(root):
         distinct.add(canonical_predicate(node))

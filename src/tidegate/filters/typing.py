@@ -74,6 +74,7 @@ _WANTED = {
     "time": "a time in quotes, such as '2010-01-01T00:00:00Z'",
 }
 
+_FLOAT64, _INT64, _STRING_TYPE = Scalar("float64"), Scalar("int64"), Scalar("string")
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 _STRING = re.compile(r"'''|[`'](?:[^']|'')*+'", re.DOTALL)
 
@@ -209,7 +210,7 @@ class _Resolver:
     def text_operand(self, operand: Operand, node: Pattern) -> Operand:
         if isinstance(operand, Path):
             return self.path(operand)
-        found = self.literal(operand, Scalar("string"))
+        found = self.literal(operand, _STRING_TYPE)
         if found.kind != "string":
             self.blame(operand.span, f"{node.operator} expected a string in quotes, not {_shown(found)}")
         return found
@@ -218,7 +219,7 @@ class _Resolver:
         path = self.path(node.path)
         if path.type is not None and path.type.kind not in ("string", "char"):
             self.blame(path.span, f"STRLIKE expected a string field, not {path_text(path)} ({path.type})")
-        text = self.literal(node.text, Scalar("string"))
+        text = self.literal(node.text, _STRING_TYPE)
         if text.kind != "string":
             self.blame(node.text.span, f"STRLIKE expected a string in quotes, not {_shown(text)}")
         return StrLike(path, text, self.bound(node.bound), node.negated, node.span)
@@ -228,7 +229,7 @@ class _Resolver:
             return None
         if bound.unit == "SIMILARITY":
             return Bound("SIMILARITY", self.number(bound.number, "a SIMILARITY from 0 to 1", 0, 1))
-        number = self.literal(bound.number, Scalar("int64"))
+        number = self.literal(bound.number, _INT64)
         if number.kind != "int" or not 0 <= int(number.value) < 2**31:
             message = f"expected a whole number of EDITS, 0 or more, not {_shown(number)}"
             self.blame(bound.number.span, message, parameter=isinstance(bound.number, Param))
@@ -242,7 +243,7 @@ class _Resolver:
             path = self.path(path)
             kind = path.type
         if node.soft_value:
-            value = self.literal(node.value, Scalar("string"))
+            value = self.literal(node.value, _STRING_TYPE)
             if value.kind != "string":
                 self.blame(node.value.span, f"expected a string in quotes before ~, not {_shown(value)}")
             if kind is not None and kind.kind not in ("string", "char", "enum"):
@@ -424,7 +425,7 @@ class _Resolver:
         return literal
 
     def number(self, value: Value, expected: str, low: float = -float("inf"), high: float = float("inf")) -> Literal:
-        literal = self.literal(value, Scalar("float64"))
+        literal = value if isinstance(value, Literal) else self.literal(value, _FLOAT64)
         if literal.kind not in ("int", "float"):
             self.blame(value.span, f"expected {expected}, not {_shown(literal)}", parameter=isinstance(value, Param))
             return Literal(1.0, "float", value.span)
