@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests import generate
 from tidegate import Enum, Filter, FilterNotNative, Schema, UnsatisfiableFilter
-from tidegate.model import arrow
+from tidegate.model import Array, Scalar, Struct, Type, arrow
 from tidegate.pipelines import types
 from tidegate.pipelines.filters import degree, is_native, truth, where
 
@@ -48,19 +49,23 @@ WIDE = Schema(
 EVENTS, FILTERS, AT_ONCE = 120, 160, 20
 
 
-def _row(row: dict[str, Any], n: int) -> tuple[Any, ...]:
-    from decimal import Decimal
+def spark_value(value: Any, kind: Type) -> Any:
+    """A value as Spark takes it: an unsigned long is a decimal there."""
+    if value is None:
+        return None
+    match kind:
+        case Struct():
+            return tuple(spark_value(value.get(field.name), field.type) for field in kind)
+        case Array():
+            return [spark_value(each, kind.item) for each in value]
+    return Decimal(value) if kind == Scalar("uint64") else value
 
-    unsigned = row["u64"]
-    row = {**row, "u64": None if unsigned is None else Decimal(unsigned)}
-    return (*(row[field.name] for field in WIDE.root), n)
 
-
-def filters(rng: Random, count: int) -> list[Filter]:
+def filters(rng: Random, count: int, schema: Schema = WIDE) -> list[Filter]:
     found: list[Filter] = []
     while len(found) < count:
         try:
-            made = Filter(generate.filter_text(rng, WIDE, depth=2), WIDE)
+            made = Filter(generate.filter_text(rng, schema, depth=2), schema)
         except UnsatisfiableFilter:
             continue
         if is_native(made):
@@ -81,7 +86,7 @@ def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
     return found
 
 
-def to_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+def to_frame(spark: SparkSession, events: list[dict[str, Any]], schema: Schema = WIDE) -> DataFrame:
     """The events as a frame; a required attribute may be missing in them, so all may be null."""
     from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
@@ -90,17 +95,13 @@ def to_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
             return StructType([StructField(f.name, relax(f.dataType), True, f.metadata) for f in kind])
         return ArrayType(relax(kind.elementType)) if isinstance(kind, ArrayType) else kind
 
-    rows = arrow.to_batch(events, WIDE).to_pylist()
-    schema = relax(types.to_spark(WIDE).add("n", "integer"))
-    assert isinstance(schema, StructType)
-    return spark.createDataFrame([_row(row, n) for n, row in enumerate(rows)], schema).coalesce(1).cache()
+    rows = [spark_value(row, schema.root) for row in arrow.to_batch(events, schema).to_pylist()]
+    relaxed = relax(types.to_spark(schema).add("n", "integer"))
+    assert isinstance(relaxed, StructType)
+    return spark.createDataFrame([(*row, n) for n, row in enumerate(rows)], relaxed).coalesce(1).cache()
 
 
-@pytest.mark.parametrize("seed", range(FILTERS // AT_ONCE))
-def test_native_columns_agree_with_one_event_at_a_time(
-    frame: DataFrame, events: list[dict[str, Any]], seed: int
-) -> None:
-    made = filters(Random(seed), AT_ONCE)
+def check(frame: DataFrame, events: list[dict[str, Any]], made: list[Filter]) -> None:
     columns = [truth(each).alias(f"t{n}") for n, each in enumerate(made)]
     columns += [degree(each).alias(f"d{n}") for n, each in enumerate(made)]
     rows = frame.orderBy("n").select(*columns).collect()
@@ -108,6 +109,21 @@ def test_native_columns_agree_with_one_event_at_a_time(
         for n, each in enumerate(made):
             assert row[f"t{n}"] is each.truth(event), f"{each.text} on {event}"
             assert row[f"d{n}"] == pytest.approx(each.degree(event), abs=1e-9), f"{each.text} on {event}"
+
+
+@pytest.mark.parametrize("seed", range(FILTERS // AT_ONCE))
+def test_native_columns_agree_with_one_event_at_a_time(
+    frame: DataFrame, events: list[dict[str, Any]], seed: int
+) -> None:
+    check(frame, events, filters(Random(seed), AT_ONCE))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_native_columns_agree_on_random_schemas(spark: SparkSession, seed: int) -> None:
+    rng = Random(1_000 + seed)
+    schema = generate.schema(rng)
+    events = [generate.event(rng, schema) for _ in range(40)]
+    check(to_frame(spark, events, schema), events, filters(rng, 8, schema))
 
 
 @pytest.mark.parametrize(
