@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         FilterParameterError,
         FilterSyntaxError,
         FilterTypeError,
+        MatcherError,
         MissingDependency,
         SchemaError,
         SemanticsUnavailable,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         UnsatisfiableFilter,
     )
     from tidegate.filters import Filter
+    from tidegate.matching import Matcher
     from tidegate.model import Array, Enum, Optional, Schema
 
 __version__ = "0.1.0"
@@ -36,6 +38,8 @@ _HOMES = {
     "FilterParameterError": "tidegate.errors",
     "FilterSyntaxError": "tidegate.errors",
     "FilterTypeError": "tidegate.errors",
+    "Matcher": "tidegate.matching",
+    "MatcherError": "tidegate.errors",
     "MissingDependency": "tidegate.errors",
     "Optional": "tidegate.model",
     "Schema": "tidegate.model",
@@ -55,6 +59,8 @@ __all__ = [
     "FilterParameterError",
     "FilterSyntaxError",
     "FilterTypeError",
+    "Matcher",
+    "MatcherError",
     "MissingDependency",
     "Optional",
     "Schema",

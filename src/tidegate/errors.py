@@ -118,6 +118,10 @@ class EventError(TidegateError):
         return type(self), (self.violations,)
 
 
+class MatcherError(TidegateError):
+    """A subscription that a matcher has already, has not, or can't take."""
+
+
 class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it reports
     """A part of Tidegate that is not installed, and how to get it."""
 

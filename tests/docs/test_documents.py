@@ -39,6 +39,9 @@ def test_the_readmes_example_runs_and_says_what_it_says() -> None:
             exec(code, names)
         statement = ""
     assert checked == 3
+    exec(blocks("python")[1], names)
+    last = blocks("python")[1].rstrip().rpartition("\n")[2]
+    assert repr(eval(last, names)) == last.rpartition("# ")[2]
     with pytest.raises(FilterTypeError) as caught:
         names["Filter"]("sped > 60 AND kind = 'TRAM'", names["schema"])
     assert f"FilterTypeError: {caught.value}" in README

@@ -304,15 +304,19 @@ class _Batch:
         return self.columns[path]
 
     def array(self, path: Path) -> pa.Array | None:
-        """Follow a path to its array; None where the batch has no such attribute."""
-        name, *rest = path.parts
-        at = self.batch.schema.get_all_field_indices(name)
-        array = self.batch.column(at[0]) if at else None
-        for part in rest:
-            if array is None:
-                return None
-            array = _element(array, part) if isinstance(part, int) else _member(array, part)
-        return array
+        return path_array(self.batch, path)
+
+
+def path_array(batch: pa.RecordBatch, path: Path) -> pa.Array | None:
+    """Follow a path to its array; None where the batch has no such attribute."""
+    name, *rest = path.parts
+    at = batch.schema.get_all_field_indices(name)
+    array = batch.column(at[0]) if at else None
+    for part in rest:
+        if array is None:
+            return None
+        array = _element(array, part) if isinstance(part, int) else _member(array, part)
+    return array
 
 
 def _member(array: pa.Array, name: str) -> pa.Array | None:

@@ -266,7 +266,7 @@ def paths(predicate: Predicate | ItemPredicate) -> tuple[Path, ...]:
         case Pattern():
             return tuple(side for side in (predicate.subject, predicate.pattern) if isinstance(side, Path))
         case Inside(longitude, latitude):
-            return longitude, latitude
+            return (longitude, latitude) if longitude != latitude else (longitude,)
         case Group(items=items):
             found: dict[Path, None] = {}
             for item in items:

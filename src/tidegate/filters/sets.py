@@ -37,6 +37,10 @@ class Domain:
     low: int | None = None
     high: int | None = None
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value lies between the ends."""
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
     def settle(self, cuts: Cuts) -> Cuts:
         """Write a set in one way: whole numbers closed on both sides, inside the ends."""
         if not self.discrete:

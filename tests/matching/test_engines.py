@@ -1,0 +1,49 @@
+"""Every engine passes the same contract."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from tests.matching.contract import MatcherContract, MatcherMachine
+from tidegate.errors import EventError, MatcherError
+from tidegate.matching import Matcher, columnar
+
+
+class TestScan(MatcherContract):
+    engine = "scan"
+    few = 20
+
+
+class TestColumnar(MatcherContract):
+    engine = "columnar"
+    few = columnar.DELTA + 40
+
+
+class ColumnarMachine(MatcherMachine):
+    engine = "columnar"
+
+
+TestScanMachine = MatcherMachine.TestCase
+TestScanMachine.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
+TestColumnarMachine = ColumnarMachine.TestCase
+TestColumnarMachine.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+
+
+def test_an_unknown_engine_is_named() -> None:
+    with pytest.raises(MatcherError, match="unknown engine 'colunar'; did you mean 'columnar'"):
+        Matcher(engine="colunar")
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (5, "batch: expected a pyarrow.RecordBatch or a list of dicts, not int"),
+        ("x", "batch: expected a pyarrow.RecordBatch or a list of dicts, not str"),
+        ([{}, 5], "event 1: expected a dict of attributes, not 5"),
+    ],
+)
+def test_a_bad_batch_is_named(batch: object, message: str) -> None:
+    with pytest.raises(EventError) as caught:
+        Matcher().match(batch)
+    assert message in str(caught.value)
