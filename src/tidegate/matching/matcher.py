@@ -30,7 +30,7 @@ class Matcher:
     >>> m.add("fast", Filter("speed > 60"))
     >>> m.add("b17", Filter("vid = 'B17'"))
     >>> m.match([{"vid": "B17", "speed": 61.5}, {"vid": "C2", "speed": 3.0}]).for_event(0)
-    ['b17', 'fast']
+    ['fast', 'b17']
     """
 
     def __init__(self, schema: Schema | None = None, *, engine: str = "columnar") -> None:
