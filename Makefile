@@ -27,14 +27,14 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 check: lint ## The quick half of the tests: lint, types, layers, no Spark
-	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" --doctest-modules src tests $(ARGS)
+	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark" --doctest-modules src tests $(ARGS)
 
 test: lint ## All tests, real Spark included: what CI runs
 	@scripts/need-java
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not soak" --doctest-modules src tests $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts and deep property searches
-	TIDEGATE_SOAK=1 $(BIN)/python -m pytest -n 2 -m "not spark" tests $(ARGS)
+	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark" tests $(ARGS)
 
 bench: $(READY) ## Measure; options: make bench ARGS="--quick"
 	$(BIN)/tidegate bench filters $(ARGS)

@@ -1,4 +1,4 @@
-"""Profiles of hypothesis: quick by default, deep in `make soak`."""
+"""How long the searches are: TIDEGATE_TESTS is quick (make check), soak (make soak), or neither (make test)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-SOAK = bool(os.environ.get("TIDEGATE_SOAK"))
-"""Whether this is the long run."""
+LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
+EXAMPLES = {"quick": 100, "full": 400, "soak": 10_000}[LENGTH]
+"""Examples of each property."""
+TEXTS = {"quick": 3_000, "full": 20_000, "soak": 200_000}[LENGTH]
+"""Random and mutated texts that the language is given."""
 
-_COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("quick", max_examples=400, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("soak", max_examples=10_000, **_COMMON)  # type: ignore[arg-type]
-settings.load_profile("soak" if SOAK else "quick")
+settings.register_profile(
+    LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
+settings.load_profile(LENGTH)

@@ -103,6 +103,18 @@ def test_an_event_may_come_from_standard_input() -> None:
     assert json.loads(shown.stdout)["event"]["degree"] == 1.0
 
 
+def test_events_are_json_whatever_the_file_is_called(tmp_path: Path) -> None:
+    text = '{"speed": 1e2,\t"v": "\\ud83d\\ude00"}'
+    (tmp_path / "event").write_text(text)
+    for event in ("-", str(tmp_path / "event")):
+        shown = runner.invoke(app, ["explain", "speed > 50 AND v = '😀'", "--event", event, "--json"], input=text)
+        assert json.loads(shown.stdout)["event"]["matches"] is True
+
+
+def test_a_filter_is_shown_as_it_is() -> None:
+    assert "v = ':car:'" in runner.invoke(app, ["explain", "v = ':car:'"]).stdout
+
+
 def test_a_bare_word_is_warned_about_without_a_schema() -> None:
     shown = runner.invoke(app, ["explain", "StockCode = AAPL"])
     assert "AAPL in StockCode = AAPL is a field; for the text write 'AAPL'" in shown.stdout
@@ -150,6 +162,9 @@ def test_errors_are_messages_not_tracebacks(args: list[str], message: str) -> No
         ("s.yaml", "[1, 2]", "expected a map of attributes, not list"),
         ("s.yaml", "{a: [", "expected JSON or YAML"),
         ("s.json", "{", "expected JSON or YAML"),
+        ("s.yaml", "{schema: {a: int32}, constrants: {}}", "unknown key; did you mean 'constraints'?"),
+        ("s.yaml", "{schema: {a: int32}, constraints: [a]}", "constraints: expected names with text"),
+        ("s.yaml", "{schema: {a: int32}, terms: {a: x}}", "terms.a: expected names with text"),
         ("s.yaml", "{a: flot64}", "a: unknown type 'flot64'; did you mean 'float64'?"),
         ("s.json", '{"type": "object", "properties": {"a": {}}}', "a: expected a JSON Schema with a type"),
     ],
@@ -175,6 +190,14 @@ def test_an_event_file_that_is_no_object_is_named(tmp_path: Path) -> None:
     path.write_text("[1]")
     done = tidegate("explain", "a > 3", "--event", str(path))
     assert (done.returncode, "expected an event (an object), not list" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("content", ["{", '{"a": ' + "1" * 5_000 + "}", "[" * 100_000])
+def test_an_event_file_that_is_no_json_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "e.json"
+    path.write_text(content)
+    done = tidegate("explain", "a > 3", "--event", str(path))
+    assert (done.returncode, "expected an event in JSON" in done.stderr) == (2, True)
 
 
 def test_the_version_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -51,7 +52,11 @@ SYNTAX = [
     ("wheels[x] = 3", 6, "an index in brackets"),
     ('"pos = 3', 0, 'a name in quotes "..."'),
     ("speed > %", 8, "a parameter from %0 to %99"),
-    ("speed > %101", 11, "AND, OR"),
+    ("speed > %101", 8, "a parameter from %0 to %99"),
+    ("speed == 5", 7, "a value or a field (equality is one =)"),
+    ("speed IS slow.fast", 9, "the name of a term, without dots and brackets"),
+    ("NOT (" * 129 + "x=1" + ")" * 129, 640, "at most 256 levels of parentheses and NOT"),
+    ('vid IN ("BUS")', 8, "a value, not a field; did you mean 'BUS'?"),
     ("speed @ 3", 6, "not '@'"),
     ("speed > 3AND on = 1", 8, "a number, and a blank between it and a word"),
     ("speed > -..", 8, "a number"),
@@ -127,7 +132,11 @@ TYPES = [
     ("kind = other", "kind (enum(CAR, BUS)) does not compare with other (enum(X, Y))"),
     ("kind = vid", "does not compare"),
     ("on = speed", "does not compare"),
-    ("vid = AAPL", "unknown field 'AAPL'; did you mean 'AAPL'?"),
+    ("vid = AAPL", "unknown field AAPL; did you mean 'AAPL'?"),
+    ("vid = NULL", "NULL compares with nothing: expected IS NULL or IS NOT NULL"),
+    ("speed = NULL", "NULL compares with nothing: expected IS NULL or IS NOT NULL"),
+    ("FUZZY(speed IS slow WEIGHT 1e308, count > 3 WEIGHT 1e308)", "expected weights whose sum is a finite number"),
+    ("speed IS S(-1.7e308, 1.7e308)", "expected a width in S(...) that a float can hold"),
     ("kind = CAR", "did you mean 'CAR'?"),
     ("speed BETWEEN 1 AND 'x'", "'x' is wrong: speed (float64) expected a number"),
     ("speed IN (1, 'x')", "'x' is wrong"),
@@ -200,6 +209,7 @@ PARAMS = [
     ("speed IS TRIANGLE(1, %0, 3)", ["x"], "expected a number, not 'x'"),
     ("kind = %0", ["TRAM"], "%0 is 'TRAM': kind (enum(CAR, BUS)) expected one of"),
     ("time > %0", ["noon"], "%0 is 'noon': time (timestamp) expected a time"),
+    ("time > %0", [datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))], "expected a time in the years 1 to 9999"),
 ]
 
 
@@ -287,6 +297,22 @@ def test_what_a_constraint_excludes_is_refused(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_an_alternative_that_no_set_describes_leaves_all_possible() -> None:
+    schema = Schema({"speed": "float64"}, constraints={"speed": "< 0 OR NOT speed IS S(40, 80)"})
+    assert Filter("speed = 5", schema).matches({"speed": 5.0})
+
+
+def test_several_kinds_of_problems_are_reported_together() -> None:
+    with pytest.raises(FilterTypeError) as caught:
+        Filter("sped > 3 AND speed IS TRIANGLE(3, 2, 1)", SCHEMA)
+    assert len(caught.value.problems) == 2
+
+
+def test_only_a_filter_can_be_covered() -> None:
+    with pytest.raises(TypeError, match="expected a Filter to compare with, not str"):
+        Filter("x > 1").covers("x > 2")  # type: ignore[arg-type]
+
+
 def test_what_a_constraint_leaves_possible_is_made() -> None:
     for text in ("longitude > 117", "longitude > 130 OR speed > 3", "vid = 'C9'", "vid LIKE '%9'"):
         assert Filter(text, INTE_GPS).text == text
@@ -298,6 +324,8 @@ def test_what_a_constraint_leaves_possible_is_made() -> None:
         ({"sped": "> 0"}, "constraints.sped: unknown field 'sped'"),
         ({"speed": ">"}, "constraints.speed: expected a value or a field"),
         ({"speed": "> 0 AND vid = 'x'"}, "expected a constraint on speed alone, but it reads vid"),
+        ({"speed": "> 5 AND speed < 3"}, "constraints.speed: can never match"),
+        ({"vid": "= 'x'~"}, "expected a constraint without likeness of meaning"),
     ],
 )
 def test_a_bad_constraint_is_the_schemas_error(constraints: dict[str, str], message: str) -> None:

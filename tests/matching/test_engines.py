@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from tests.conftest import EXAMPLES
 from tests.matching.contract import MatcherContract, MatcherMachine
 from tidegate.errors import EventError, MatcherError
 from tidegate.matching import Matcher, columnar
@@ -25,9 +26,9 @@ class ColumnarMachine(MatcherMachine):
 
 
 TestScanMachine = MatcherMachine.TestCase
-TestScanMachine.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
+TestScanMachine.settings = settings(max_examples=EXAMPLES // 40, stateful_step_count=12, deadline=None)
 TestColumnarMachine = ColumnarMachine.TestCase
-TestColumnarMachine.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestColumnarMachine.settings = settings(max_examples=EXAMPLES // 16, stateful_step_count=15, deadline=None)
 
 
 def test_an_unknown_engine_is_named() -> None:

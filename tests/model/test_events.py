@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -61,6 +62,9 @@ def test_a_good_event_is_valid(extra: dict[str, Any]) -> None:
         ({"speed": None}, "speed: expected a number (float64), but it is null"),
         ({"speed": True}, "speed: expected a number (float64), not True"),
         ({"speed": 10**400}, "speed: expected a number (float64), not 1000"),
+        ({"speed": 10**5000}, "speed: expected a number (float64), not a huge number"),
+        ({"vid": "\ud800"}, "vid: expected a string, not '\\ud800'"),
+        ({"time": "0001-01-01T00:00:00+05:00"}, "time: expected an RFC 3339 timestamp"),
         ({"vid": 5}, "vid: expected a string, not 5"),
         ({"kind": "TRAM"}, "kind: expected one of CAR, BUS, not 'TRAM'"),
         ({"kind": 7}, "kind: expected one of CAR, BUS, not 7"),
@@ -127,6 +131,13 @@ def test_a_batch_carries_reserved_keys_and_refuses_bad_values() -> None:
     assert batch.column("_id").to_pylist() == ["a", None]
     with pytest.raises(EventError, match="event 1, speed: expected a number"):
         arrow.to_batch([GOOD, {**GOOD, "speed": "x"}], SCHEMA)
+    with pytest.raises(EventError, match="event 0, sped: unknown attribute; did you mean 'speed'"):
+        arrow.to_batch([{**GOOD, "sped": 1}], SCHEMA)
+    with pytest.raises(EventError, match="event 0, event: expected an object of attributes, not 5"):
+        arrow.to_batch([5], SCHEMA)  # type: ignore[list-item]
+    with pytest.raises(EventError, match=re.escape("event 0, f: expected a number (float32), not 1e+300")):
+        arrow.to_batch([{"f": 1e300}], Schema({"f": "float32"}))
+    assert arrow.to_batch((GOOD for _ in range(3)), SCHEMA).num_rows == 3
 
 
 def test_event_time_is_the_reserved_key_else_the_attribute() -> None:
@@ -135,6 +146,10 @@ def test_event_time_is_the_reserved_key_else_the_attribute() -> None:
     assert events.event_time({"time": datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)}, SCHEMA) == 3_000_000
     assert events.event_time({"time": "1970-01-01T00:00:01Z"}) is None
     assert events.event_time({"time": 5}, SCHEMA) is None
+
+
+def test_small_letters_are_rfc_3339_too() -> None:
+    assert timestamps.from_text("1970-01-01t00:00:01z") == 1_000_000
 
 
 def test_ids_are_a_function_of_the_input() -> None:
@@ -152,6 +167,18 @@ def test_timestamps_survive_text(micros: int) -> None:
     assert timestamps.from_datetime(timestamps.to_datetime(micros)) == micros
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "2026-01-01T25:00:00Z", "1", "2026-01-01T00:00:60Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "2026-13-01",
+        "0001-01-01T00:00:00+05:00",
+        "9999-12-31T23:59:59-05:00",
+        "2026-01-01T25:00:00Z",
+        "1",
+        "2026-01-01T00:00:60Z",
+    ],
+)
 def test_what_is_no_time_is_none(text: str) -> None:
     assert timestamps.from_text(text) is None

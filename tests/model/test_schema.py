@@ -17,6 +17,12 @@ from tidegate.model import jsonschema
 from tidegate.model.types import SCALARS, Field, Scalar, Struct, parse_field_type, parse_type
 
 randoms = st.integers(0, 2**64).map(Random)
+INT = {"a": "int32"}
+
+
+def odd(given: object) -> Any:
+    """What a type checker would not let through."""
+    return given
 
 
 @given(randoms)
@@ -100,7 +106,10 @@ def test_a_bad_schema_says_where_and_why(given_: Any, message: str) -> None:
         (lambda: Array("int32", 0), "an array's bound is a whole number above 0, not 0"),
         (lambda: Array("int32?"), "'int32?' is optional where a type is wanted"),
         (lambda: Schema({"a": "int32"}, event_time="a"), "expected the name of a timestamp attribute, not 'a'"),
-        (lambda: Schema({"a": "int32"}, constraints={"a": 5}), "constraints.a: expected text such as '> 0', not 5"),  # type: ignore[dict-item]
+        (lambda: Schema(INT, constraints=odd({"a": 5})), "constraints.a: expected text such as '> 0', not 5"),
+        (lambda: Schema(INT, constraints=odd(["a"])), "constraints: expected names with text such as '> 0'"),
+        (lambda: Schema(INT, terms=odd({"a": "S(0, 1)"})), "terms.a: expected names with text such as 'S(0, 10)'"),
+        (lambda: Schema(INT, terms=odd(["a"])), "terms: expected terms by attribute"),
     ],
 )
 def test_bad_parts_are_refused(make: Any, message: str) -> None:
@@ -109,7 +118,31 @@ def test_bad_parts_are_refused(make: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("given_", [None, "float64", [("a", "int32")], 5])
+def test_a_schema_is_made_of_a_dict(given_: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a dict of attributes, such as"):
+        Schema(given_)
+
+
+def test_a_deep_dict_is_refused() -> None:
+    deep: Any = "int32"
+    for _ in range(3_000):
+        deep = {"a": deep}
+    with pytest.raises(SchemaError, match="a type may nest 64 deep at the most"):
+        Schema(deep)
+
+
+def test_two_attributes_of_one_name_are_refused() -> None:
+    with pytest.raises(SchemaError, match="attributes need names that are not empty and differ from each other"):
+        Schema.from_arrow(pa.schema([("a", pa.int32()), ("a", pa.string())]))
+
+
 def test_a_schema_does_not_change() -> None:
+    schema = Schema({"a": "int32"}, constraints={"a": "> 0"}, terms={"a": {"low": "Z(0, 1)"}})
+    with pytest.raises(TypeError):
+        schema.constraints["a"] = "< 0"  # type: ignore[index]
+    with pytest.raises(TypeError):
+        schema.terms["a"]["low"] = "S(0, 1)"  # type: ignore[index]
     schema = Schema({"a": "int32"})
     with pytest.raises(AttributeError, match="a Schema does not change"):
         schema.root = Struct(())
@@ -147,6 +180,9 @@ def test_a_foreign_json_schema_is_read_by_its_types(document: dict[str, Any], ex
         ({"type": "object", "properties": {"a": 5}}, "a: expected a JSON Schema (an object), not 5"),
         ({"type": "object", "properties": {"a": {"type": ["string", "number"]}}}, "a: expected one type"),
         ({"type": "object", "properties": {"a": {"enum": [1, 2]}}}, "a: expected an enum of strings"),
+        ({"type": "object", "properties": {"a": {"enum": "xyz"}}}, "a: expected an enum of strings"),
+        ({"type": "object", "properties": ["a"]}, "expected properties as an object and required as a list"),
+        ({"type": "object", "properties": {}, "required": "speedy"}, "required as a list of names"),
     ],
 )
 def test_a_bad_json_schema_says_where_and_why(document: dict[str, Any], message: str) -> None:
@@ -172,7 +208,7 @@ def test_a_deep_json_schema_is_refused() -> None:
         (pa.date32(), "timestamp"),
         (pa.float16(), "float32"),
         (pa.dictionary(pa.int8(), pa.string()), "string"),
-        (pa.decimal128(20, 0), "uint64"),
+        (pa.decimal128(18, 0), "int64"),
         (pa.list_(pa.int32(), 3), "int32[3]"),
         (pa.large_list(pa.int32()), "int32[]"),
         (pa.struct([pa.field("x", pa.float64(), nullable=False)]), {"x": "float64"}),
@@ -183,9 +219,10 @@ def test_a_foreign_arrow_schema_is_read_by_its_types(kind: pa.DataType, expected
     assert Schema.from_arrow(foreign) == Schema({"a": expected})
 
 
-def test_an_arrow_type_without_a_counterpart_is_named() -> None:
-    with pytest.raises(SchemaError, match="a: Arrow's binary has no counterpart"):
-        Schema.from_arrow(pa.schema([("a", pa.binary())]))
+@pytest.mark.parametrize("kind", [pa.binary(), pa.decimal128(19, 0), pa.decimal128(20, 0), pa.decimal128(9, 2)])
+def test_an_arrow_type_without_a_counterpart_is_named(kind: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match=r"a: Arrow's .* has no counterpart"):
+        Schema.from_arrow(pa.schema([("a", kind)]))
 
 
 def test_every_named_type_has_an_arrow_and_a_json_type() -> None:

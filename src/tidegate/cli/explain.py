@@ -75,7 +75,7 @@ def _truth(value: bool | None) -> str:
 
 
 def _print(described: dict[str, Any]) -> None:
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, emoji=False)
     console.print(f"[bold]filter[/]  {escape(described['canonical'] or '(every event)')}")
     for warning in described["warnings"]:
         console.print(f"[yellow]warning[/] {escape(warning)}")

@@ -39,6 +39,7 @@ from tidegate.filters.nodes import (
     Pattern,
     Predicate,
     StrLike,
+    paths,
     predicates,
 )
 from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
@@ -235,6 +236,10 @@ class _Batch:
         array = self.array(path)
         if array is None:
             return np.ones(self.rows, dtype=bool)
+        if pa.types.is_dictionary(array.type):
+            if not pa.types.is_floating(array.type.value_type):
+                return np.asarray(distinct(array)[0] < 0)
+            array = array.dictionary_decode()
         return _to_mask(pc.is_null(array, nan_is_null=pa.types.is_floating(array.type)))
 
     def by_text(self, path: Path, test: Callable[[str], bool | None], negated: bool) -> Mask:
@@ -250,7 +255,10 @@ class _Batch:
     def row_by_row(self, node: Pattern) -> Mask:
         """A pattern that is itself a field: each pair of text and pattern."""
         test = evaluate.test(node)
-        rows = self.batch.to_pylist()
+        names = dict.fromkeys(str(path.parts[0]) for path in paths(node))
+        rows = self.batch.select(
+            [self.batch.schema.get_all_field_indices(n)[0] for n in names if n in self.batch.schema.names]
+        ).to_pylist()
         return np.fromiter((test(row) is True for row in rows), dtype=bool, count=self.rows)
 
     # Fuzzy groups --------------------------------------------------------------
@@ -316,6 +324,8 @@ def path_array(batch: pa.RecordBatch, path: Path) -> pa.Array | None:
         if array is None:
             return None
         array = _element(array, part) if isinstance(part, int) else _member(array, part)
+    if array is not None and pa.types.is_run_end_encoded(array.type):
+        return pc.run_end_decode(array)
     return array
 
 
@@ -371,7 +381,9 @@ def read_column(array: pa.Array, kind: Type | None) -> Column:
 def _arrow_column(array: pa.Array) -> Column:
     kind = array.type
     if pa.types.is_dictionary(kind) and not pa.types.is_string(kind.value_type):
-        array = array.dictionary_decode()
+        # A dictionary of views can't be decoded; as one of plain text it need not be.
+        textual = pa.types.is_string_view(kind.value_type) or pa.types.is_large_string(kind.value_type)
+        array = _plain_dictionary(array) if textual else array.dictionary_decode()
         kind = array.type
     valid = _valid(array)
     if pa.types.is_floating(kind):
@@ -386,7 +398,7 @@ def _arrow_column(array: pa.Array) -> Column:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return Column("string", array.cast(pa.string()), valid)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return Column("time", _micros(array), valid)
+        return _time_column(array, valid)
     if pa.types.is_decimal(kind):
         return _decimal_column(array, valid)
     return Column("other", None, valid)
@@ -403,25 +415,38 @@ def _numpy(array: pa.Array) -> Any:
     return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * width)
 
 
-def _micros(array: pa.Array) -> Any:
-    """Microseconds since 1970 UTC, rounded down."""
+def _plain_dictionary(array: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.string()))
+
+
+def _time_column(array: pa.Array, valid: Mask | None) -> Column:
+    """Microseconds since 1970 UTC, rounded down; what 64 bits can't hold is no value."""
     if pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("ms"))
-    unit = array.type.unit
     ticks = np.asarray(array.cast(pa.int64()).fill_null(0))
-    factor = {"s": 1_000_000, "ms": 1000, "us": 1}.get(unit)
-    return ticks // 1000 if factor is None else ticks * factor if factor > 1 else ticks
+    factor = {"s": 1_000_000, "ms": 1000, "us": 1}.get(array.type.unit)
+    if factor is None:
+        return Column("time", ticks // 1000, valid)
+    if factor > 1:
+        fits = np.abs(ticks) <= (2**63 - 1) // factor
+        if not fits.all():
+            valid = fits if valid is None else valid & fits
+        ticks = np.where(fits, ticks, 0) * factor
+    return Column("time", ticks, valid)
 
 
 def _decimal_column(array: pa.Array, valid: Mask | None) -> Column:
-    """Whole decimals (a uint64 of Spark's) as integers where they fit, else by the nearest float."""
-    if array.type.scale == 0:
+    """Decimals as `evaluate` reads them: whole ones (a uint64 of Spark's) exactly, as integers."""
+    whole = array.type.scale == 0
+    if whole:
         for kind in (pa.int64(), pa.uint64()):
             try:
                 return Column("int", _numpy(array.cast(kind)), valid)
             except pa.ArrowInvalid:
                 continue
-    return Column("float", np.asarray(array.cast(pa.float64()).fill_null(0)), valid)
+    values = np.empty(len(array), dtype=object)
+    values[:] = [0 if each is None else evaluate.plain(each) for each in array.to_pylist()]
+    return Column("int" if whole else "float", values, valid)
 
 
 def _enum_column(found: Column, kind: Enum) -> Column:
@@ -485,6 +510,9 @@ def _text_member(node: In) -> Callable[[str], bool | None]:
 
 def compare_numbers(values: Any, relation: str, value: Any) -> Mask:
     """Compare an array with a number exactly, whatever the widths; NaN is never in."""
+    if values.dtype.kind == "O":
+        compared: Mask = _UFUNCS[relation](values, value).astype(bool)
+        return compared
     if values.dtype.kind == "f":
         return _compare_floats(values, relation, value)
     bound, relation = whole_bound(relation, value)
@@ -552,6 +580,10 @@ def float_bound(relation: str, value: int | float) -> tuple[float | None, str]:
 def compare_arrays(one: Any, relation: str, two: Any) -> Mask:
     """Compare two arrays of numbers row by row, exactly; NaN is never in."""
     kinds = one.dtype.kind, two.dtype.kind
+    if "O" in kinds:
+        compared: Mask = _UFUNCS[relation](one.astype(object), two.astype(object)).astype(bool)
+        known: Mask = compared & (one == one).astype(bool) & (two == two).astype(bool)
+        return known
     if kinds == ("f", "f"):
         found: Mask = _UFUNCS[relation](one, two)
         return found & (one == one) & (two == two) if relation == "<>" else found

@@ -10,6 +10,7 @@ from tidegate.filters.evaluate import raw_reader
 from tidegate.filters.filter import Filter
 from tidegate.filters.nodes import paths, predicates
 from tidegate.filters.satisfiable import constraint_queries
+from tidegate.model.events import show
 from tidegate.model.schema import Schema
 
 
@@ -36,5 +37,5 @@ class Constraints:
             if not filter_.matches(event):
                 (path,) = {path for node in predicates(filter_.tree.root) for path in paths(node)}
                 value = raw_reader(path)(event)
-                shown = "a missing value" if value is None else repr(value)
+                shown = "a missing value" if value is None else show(value)
                 yield Violation(name, f"{shown} violates {filter_.text}")

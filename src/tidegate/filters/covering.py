@@ -7,7 +7,7 @@ from tidegate.filters.evaluate import pattern_test, strlike_test
 from tidegate.filters.nodes import Group, Inside, Item, Literal, Member, Node, Or, Path, Pattern, Query, StrLike
 from tidegate.filters.normalize import Conjunct, Normal, area_numbers
 from tidegate.filters.patterns import default_edits
-from tidegate.filters.sets import ValueSet, is_subset, single_values
+from tidegate.filters.sets import Cuts, ValueSet, is_subset, single_values
 
 
 def covers(query: Query, normal: Normal, other: Query, other_normal: Normal) -> bool:
@@ -103,13 +103,13 @@ def _in_box(group: Group, inner: Conjunct) -> bool:
     return box is not None and all(_numbers_within(inner.necessary.get(path), cuts) for path, cuts in box)
 
 
-def _numbers_within(given: ValueSet | None, cuts: tuple[object, ...]) -> bool:
+def _numbers_within(given: ValueSet | None, cuts: Cuts) -> bool:
     if given is None or given.null:
         return False
     for kind, mine in given.cuts.items():
         if not mine:
             continue
-        if kind not in ("int", "float") or not is_subset(mine, cuts):  # type: ignore[arg-type]
+        if kind not in ("int", "float") or not is_subset(mine, cuts):
             return False
     return True
 

@@ -38,6 +38,7 @@ from tidegate.filters.nodes import (
     predicates,
 )
 from tidegate.filters.normalize import area_numbers, opposite
+from tidegate.filters.tokens import MAX_BYTES
 from tidegate.model import timestamps
 from tidegate.model.types import Enum, Type
 
@@ -314,9 +315,7 @@ def _is_null(path: Path, negated: bool) -> Test:
     read = raw_reader(path)
 
     def leaf(event: Event) -> Truth:
-        found = read(event)
-        missing = found is None or (isinstance(found, float) and found != found)
-        return missing is not negated
+        return is_missing(read(event)) is not negated
 
     return leaf
 
@@ -325,14 +324,14 @@ def _pattern(node: Pattern) -> Test:
     if isinstance(node.pattern, Literal) and isinstance(node.subject, Path):
         return _on_text(node.subject, pattern_test(node), node.negated)
     subject, pattern = _text_reader(node.subject), _text_reader(node.pattern)
-    make = (lambda text: patterns.like(text, node.star)) if node.operator == "LIKE" else patterns.match
+    like = node.operator == "LIKE"
 
     def leaf(event: Event) -> Truth:
         text, wanted = subject(event), pattern(event)
-        if text.__class__ is not str or wanted.__class__ is not str:
+        if text.__class__ is not str or wanted.__class__ is not str or len(wanted) > MAX_BYTES:
             return None
         try:
-            check = make(wanted)
+            check = patterns.make_like(wanted, node.star) if like else patterns.match(wanted)
         except UnicodeEncodeError:
             return None
         found = check(text) if check is not None else None
@@ -539,17 +538,41 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return _Time(timestamps.from_datetime(value))
-    if isinstance(value, Decimal):
-        if not value.is_finite():
-            return None
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, bool | int | float | str):
-        return _base(value)
-    if hasattr(value, "item") and not isinstance(value, Mapping | list | tuple):  # a numpy scalar
-        return plain(value.item()) if value.item() is not value else None
     if isinstance(value, date):
         return _Time(timestamps.from_datetime(datetime(value.year, value.month, value.day)))  # noqa: DTZ001
-    return None
+    if isinstance(value, Decimal):
+        return _from_decimal(value)
+    if getattr(value, "ndim", None) == 0:
+        return _from_numpy(value)
+    return _base(value) if isinstance(value, int | float | str) else None
+
+
+def _from_decimal(value: Decimal) -> int | float | None:
+    """A whole decimal as an int, another as the nearest float; a huge one is as good as infinite."""
+    if not value.is_finite():
+        return None if value.is_nan() else math.inf if value > 0 else -math.inf
+    if value.adjusted() > 400:
+        return math.inf if value > 0 else -math.inf
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def _from_numpy(value: Any) -> Any:
+    """A numpy scalar as Python's own."""
+    if value.dtype.kind == "M":
+        value = value.astype("datetime64[us]")
+    found = value.item()
+    if found.__class__ in _AS_THEY_ARE or isinstance(found, datetime):
+        return plain(found)
+    return float(found) if value.dtype.kind == "f" else None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is null: none at all, or a number that is none."""
+    if value is None:
+        return True
+    if value.__class__ in (float, Decimal) or getattr(value, "ndim", None) == 0:
+        return bool(value != value)
+    return False
 
 
 def _base(value: Any) -> Any:

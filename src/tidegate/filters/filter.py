@@ -69,7 +69,7 @@ class Filter:
         strict_params: bool = False,
     ) -> None:
         if schema is not None and not isinstance(schema, Schema):
-            schema = Schema(schema)
+            schema = Schema(schema)  # a dict of attributes, or an error that says so
         self._make(text, parse(text), schema, () if params is None else params, like_star, strict_params)
 
     def _make(
@@ -189,6 +189,8 @@ class Filter:
 
     def covers(self, other: Filter) -> bool:
         """Say whether every event that matches `other` matches this; False when unsure."""
+        if not isinstance(other, Filter):
+            raise TypeError(f"expected a Filter to compare with, not {type(other).__name__}")
         return self == other or covering.covers(self._query, self.normal, other._query, other.normal)
 
     def __str__(self) -> str:

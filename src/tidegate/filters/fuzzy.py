@@ -6,12 +6,13 @@ sufficient (an event inside always does); what lies between is verified.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidegate.filters import shapes
 from tidegate.filters.nodes import Group, Item, Literal, Member, Path
-from tidegate.filters.sets import NONE, Cuts, between, union
+from tidegate.filters.sets import END, NONE, START, Cut, Cuts, union
 from tidegate.filters.shapes import SLACK
 
 
@@ -96,10 +97,17 @@ def member_cuts(item: Item, gamma: float) -> Cuts:
     if item.negated:
         cuts: Cuts = NONE
         for low, high in shapes.cut_outside(member.shape.name, numbers, gamma):
-            cuts = union(cuts, between(low, high))
+            cuts = union(cuts, _span(low, high))
         return cuts
     found = shapes.cut(member.shape.name, numbers, gamma)
-    return NONE if found is None else between(*found)
+    return NONE if found is None else _span(*found)
+
+
+def _span(low: float, high: float) -> Cuts:
+    """The set from low to high; an infinite end is the end of all numbers."""
+    begin: Cut = START if low == -math.inf else (0, low, 0)
+    end: Cut = END if high == math.inf else (0, high, 1)
+    return (begin, end) if begin < end else NONE
 
 
 def _shrunk(item: Item, gamma: float) -> Cuts:
@@ -116,7 +124,7 @@ def _shrunk(item: Item, gamma: float) -> Cuts:
     low, high = found
     for _ in range(8):
         if mu(low) >= gamma - SLACK and mu(high) >= gamma - SLACK:
-            return between(low, high)
+            return _span(low, high)
         # Every shape rises to one plateau and falls: move both edges inward.
         step = 4e-9 * max(1.0, *map(abs, numbers))
         low, high = low + step, high - step

@@ -159,14 +159,12 @@ def constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
             found = _between(path, low, high)
             return path, _negated(path, found, (low, high)) if negated else found
         case In(path, values, negated):
-            found = ValueSet({})
             literals = [value for value in values if isinstance(value, Literal)]
-            for value in literals:
-                joined = found.union(_value_set(path, value, lambda v: sets.related("=", v)))
-                assert joined is not None
-                found = joined
-            domains = {d.kind: d for value in literals for d, _ in readings(path, value)}
-            found = ValueSet({kind: domains[kind].settle(cuts) for kind, cuts in found.cuts.items()})
+            by_domain: dict[Domain, list[Any]] = {}
+            for literal in literals:
+                for domain, value in readings(path, literal):
+                    by_domain.setdefault(domain, []).append(value)
+            found = ValueSet({domain.kind: domain.settle(sets.points(each)) for domain, each in by_domain.items()})
             return path, _negated(path, found, tuple(literals)) if negated else found
         case IsNull(path, negated):
             return path, _anything(path) if negated else ValueSet({}, null=True)

@@ -88,13 +88,13 @@ def parse_shape(text: str) -> Shape:
 class _Level:
     """What is open inside one pair of parentheses."""
 
-    __slots__ = ("alternatives", "at", "conjuncts", "negate")
+    __slots__ = ("alternatives", "at", "conjuncts", "nots")
 
     def __init__(self, at: int) -> None:
         self.at = at
         self.alternatives: list[Node] = []
         self.conjuncts: list[Node] = []
-        self.negate = False
+        self.nots = 0
 
     def close_conjunction(self) -> None:
         terms = self.conjuncts
@@ -163,23 +163,23 @@ class _Parser:
         while True:
             level = levels[-1]
             if self.is_word("NOT"):
-                level.negate = not level.negate
+                level.nots += 1
                 depth += 1
-                self.check_depth(depth + len(levels) - 1)
+                self.check_depth(depth)
                 self.advance()
                 continue
             if self.word == "(" and not self.at_position():
                 levels.append(_Level(self.at))
-                self.check_depth(len(levels) - 1)
+                depth += 1
+                self.check_depth(depth)
                 self.advance()
-                depth = 0
                 continue
             node: Node = self.predicate()
-            depth = 0
             while True:
                 level = levels[-1]
-                level.conjuncts.append(_negate(node) if level.negate else node)
-                level.negate = False
+                level.conjuncts.append(_negate(node) if level.nots % 2 else node)
+                depth -= level.nots
+                level.nots = 0
                 if self.take_word("AND"):
                     break
                 if self.take_word("OR"):
@@ -189,6 +189,7 @@ class _Parser:
                     return level.close()
                 if not self.take(")"):
                     self.fail("AND, OR or )")
+                depth -= 1
                 node = levels.pop().close()
 
     def check_depth(self, depth: int) -> None:
@@ -251,7 +252,7 @@ class _Parser:
         if self.kind != "word":
             self.fail(expected)
         negated = self.take_word("NOT")
-        word = self.word.upper() if self.kind == "word" else ""
+        word = self.word.upper() if self.kind == "word" and self.word.isascii() else ""
         if word in ("LIKE", "MATCH"):
             self.advance()
             return self.pattern(start, word, left, negated)
@@ -273,7 +274,7 @@ class _Parser:
         self.fail("BETWEEN, LIKE, MATCH, IN or STRLIKE after NOT" if negated else expected)
 
     def comparison(self, start: int, left: Operand, relation: Relation) -> Predicate:
-        right = self.operand("a value or a field")
+        right = self.operand("a value or a field (equality is one =)" if self.word == "=" else "a value or a field")
         if isinstance(left, Path):
             if self.word == "~" and relation == "=" and not isinstance(right, Path):
                 self.advance()
@@ -345,8 +346,11 @@ class _Parser:
             self.fail("NULL, a shape such as TRIANGLE(a, b, c), or a term of the schema")
         self.advance()
         if self.word != "(":
-            return Shape(str(_path_parts(token[1])[0]), is_term=True, span=_of(token))
-        name = token[1].upper()
+            parts = _path_parts(token[1])
+            if len(parts) > 1:
+                self.fail_at(_of(token), "the name of a term, without dots and brackets")
+            return Shape(str(parts[0]), is_term=True, span=_of(token))
+        name = token[1].upper() if token[1].isascii() else token[1]
         if name not in SHAPES:
             self.fail_at(_of(token), f"a shape ({', '.join(SHAPES)})")
         numbers = self.numbers()
@@ -448,6 +452,8 @@ class _Parser:
                 return Literal(string_value(text), "string", _of(token))
             case "param":
                 self.advance()
+                if self.kind == "number" and self.at == token[2] + len(text):
+                    self.fail_at((token[2], self.at + len(self.word)), "a parameter from %0 to %99")
                 return Param(int(text[1:]), _of(token))
         self.fail(expected)
 
@@ -468,7 +474,7 @@ class _Parser:
             return self.number()
         found = self.operand("a value: a number, a string in quotes, TRUE, FALSE or a parameter")
         if isinstance(found, Path):
-            word = self.text[found.span[0] : found.span[1]]
+            word = self.text[slice(*found.span)].strip('"')
             self.fail_at(found.span, f"a value, not a field; did you mean '{word}'?")
         return found
 
@@ -499,10 +505,10 @@ class _Parser:
         return self.kind == "end"
 
     def is_word(self, word: str) -> bool:
-        return self.kind == "word" and self.word.upper() == word
+        return self.kind == "word" and self.word.isascii() and self.word.upper() == word
 
     def take_word(self, word: str) -> bool:
-        if self.kind == "word" and self.word.upper() == word:
+        if self.kind == "word" and self.word.isascii() and self.word.upper() == word:
             self.advance()
             return True
         return False
@@ -560,7 +566,7 @@ def _path_parts(text: str) -> tuple[str | int, ...]:
         return (text,)
     parts: list[str | int] = []
     for index, name, quoted in _PART.findall(text):
-        parts.append(int(index[:18]) if index else name or quoted.replace('""', '"'))
+        parts.append(int((index.lstrip("0") or "0")[:18]) if index else name or quoted.replace('""', '"'))
     return tuple(parts)
 
 

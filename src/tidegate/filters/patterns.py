@@ -87,7 +87,12 @@ def canonical_like(pattern: str, star: bool = False) -> str:
 
 @lru_cache(maxsize=4096)
 def like(pattern: str, star: bool = False) -> TextTest:
-    """Give the test of a LIKE pattern."""
+    """Give the test of a LIKE pattern that stands in a filter."""
+    return make_like(pattern, star)
+
+
+def make_like(pattern: str, star: bool = False) -> TextTest:
+    """Make the test of a LIKE pattern."""
     elements = like_elements(pattern, star)
     match elements:
         case []:

@@ -140,7 +140,7 @@ def _is_wide_range(sharing: list[Predicate]) -> bool:
         if not isinstance(node, Compare) or not isinstance(node.other, Literal):
             return False
         value = node.other.value
-        if isinstance(value, bool | str):
+        if isinstance(value, bool | str) or (isinstance(value, int) and value.bit_length() > 1000):
             return False
         if node.relation in (">", ">="):
             low = max(low, value)
@@ -200,8 +200,11 @@ def constraint_queries(schema: Schema) -> Mapping[str, tuple[str, Query]]:
         text = f"{field} {rest}"
         try:
             query = resolve(parse(text), text, schema)
+            check(query, push_not_inwards(query.root), text, None)
         except FilterError as exc:
             raise SchemaError(str(exc), f"constraints.{name}") from exc
+        if query.is_semantic:
+            raise SchemaError("expected a constraint without likeness of meaning (~)", f"constraints.{name}")
         read = {path_text(path) for node in predicates(query.root) for path in paths(node)}
         if read != {field}:
             others = ", ".join(sorted(read - {field})) or "nothing"
@@ -225,9 +228,12 @@ def constraint_sets(schema: Schema) -> Constrained:
 def _whole_set(query: Query) -> tuple[Path, ValueSet] | None:
     whole: tuple[Path, ValueSet] | None = None
     for terms in to_dnf(push_not_inwards(query.root)):
-        for path, values in Conjunct(terms).necessary.items():
-            joined = values if whole is None else whole[1].union(values)
-            if joined is None:
-                return None
-            whole = path, joined
+        necessary = Conjunct(terms).necessary
+        if not necessary:  # an alternative that no set describes: anything may be allowed
+            return None
+        ((path, values),) = necessary.items()
+        joined = values if whole is None else whole[1].union(values)
+        if joined is None:
+            return None
+        whole = path, joined
     return whole

@@ -32,6 +32,8 @@ def problem(name: str, numbers: tuple[float, ...]) -> str | None:
             if list(numbers) != sorted(numbers):
                 letters = "abcd"[: len(numbers)]
                 return f"{' <= '.join(letters)} in {name}({', '.join(letters)})"
+            if numbers[-1] - numbers[0] == INFINITY:
+                return f"a width in {name}(...) that a float can hold"
         case "BELL":
             if numbers[0] == 0 or numbers[1] <= 0:
                 return "a other than 0 and b > 0 in BELL(a, b, c)"

@@ -44,7 +44,7 @@ from tidegate.filters.nodes import (
     StrLike,
     Value,
 )
-from tidegate.filters.parser import parse_shape, read_number
+from tidegate.filters.parser import MAX_DIGITS, parse_shape, read_number
 from tidegate.filters.render import path_text
 from tidegate.filters.tokens import string_value
 from tidegate.model import timestamps
@@ -212,7 +212,8 @@ class _Resolver:
             return self.path(operand)
         found = self.literal(operand, _STRING_TYPE)
         if found.kind != "string":
-            self.blame(operand.span, f"{node.operator} expected a string in quotes, not {_shown(found)}")
+            message = f"{node.operator} expected a string in quotes, not {_shown(found)}"
+            self.blame(operand.span, message, parameter=isinstance(operand, Param))
         return found
 
     def strlike(self, node: StrLike) -> StrLike:
@@ -256,8 +257,9 @@ class _Resolver:
         longitude, latitude = self.path(node.longitude), self.path(node.latitude)
         self.want_number(longitude, "INSIDE")
         self.want_number(latitude, "INSIDE")
+        before = len(self.problems)
         numbers = tuple(self.number(n, "a number") for n in node.area.numbers)
-        problem = areas.problem(node.area.name, _floats(numbers)) if not self.problems else None
+        problem = areas.problem(node.area.name, _floats(numbers)) if len(self.problems) == before else None
         if problem:
             self.blame(node.area.span, f"expected {problem}", parameter=_any_param(node.area.numbers))
         area = Area(node.area.name, numbers, node.area.span)
@@ -270,7 +272,9 @@ class _Resolver:
     # Fuzzy groups --------------------------------------------------------------
 
     def group(self, node: Group) -> Group:
-        items = tuple(self.item(item) for item in node.items)
+        items = tuple([self.item(item) for item in node.items])
+        if sum([float(item.weight.value) for item in items if isinstance(item.weight, Literal)]) == float("inf"):
+            self.blame(node.span, "expected weights whose sum is a finite number")
         least = self.number(node.least, "a least degree from 0 to 1", 0, 1)
         return Group(node.mode, items, least, node.negated, node.span)
 
@@ -291,8 +295,9 @@ class _Resolver:
     def shape(self, shape: Shape, path: Path) -> Shape:
         if shape.is_term:
             return self.term(shape, path)
+        before = len(self.problems)
         numbers = tuple(self.number(n, "a number") for n in shape.numbers)
-        problem = shapes.problem(shape.name, _floats(numbers)) if not self.problems else None
+        problem = shapes.problem(shape.name, _floats(numbers)) if len(self.problems) == before else None
         if problem:
             self.blame(shape.span, f"expected {problem}", parameter=_any_param(shape.numbers))
         return Shape(shape.name, numbers, span=shape.span)
@@ -301,7 +306,8 @@ class _Resolver:
         if self.schema is None:
             self.blame(shape.span, f"the term {shape.name!r} needs a schema that defines it")
             return shape
-        known = self.schema.terms.get(path_text(path), {})
+        plain = ".".join(map(str, path.parts))
+        known = self.schema.terms.get(path_text(path)) or self.schema.terms.get(plain) or {}
         found = next((text for name, text in known.items() if name.lower() == shape.name.lower()), None)
         if found is None:
             hint = did_you_mean(shape.name, list(known)) or f"; {path_text(path)} has {', '.join(known) or 'no terms'}"
@@ -376,9 +382,13 @@ class _Resolver:
         return kind
 
     def unknown(self, path: Path, part: str, so_far: str, struct: Struct, beside: Path | None) -> None:
-        if beside is not None and len(path.parts) == 1 and self.is_text(beside):
-            self.blame(path.span, f"unknown field {part!r}; did you mean '{part}'?")
-            return
+        if beside is not None and len(path.parts) == 1:
+            if part.upper() == "NULL":
+                self.blame(path.span, "NULL compares with nothing: expected IS NULL or IS NOT NULL")
+                return
+            if self.is_text(beside):
+                self.blame(path.span, f"unknown field {part}; did you mean '{part}'? Text stands in quotes")
+                return
         names = [field.name for field in struct]
         hint = did_you_mean(part, names) or (f"; expected one of {', '.join(names[:8])}" if names else "")
         self.blame(path.span, f"unknown field {part!r}{f' of {so_far}' if so_far else ''}{hint}")
@@ -461,14 +471,24 @@ def read_param(given: Any, kind: Type | None, span: Span) -> Literal | str:
         case bool():
             return Literal(given, "bool", span)
         case int():
-            return Literal(int(given), "int", span)
+            return _whole(int(given), span)
         case float():
             return Literal(float(given), "float", span) if given == given else "expected a number"
         case datetime():
-            return Literal(timestamps.to_text(timestamps.from_datetime(given)), "string", span)
+            micros = timestamps.from_datetime(given)
+            if not timestamps.is_writable(micros):
+                return "expected a time in the years 1 to 9999"
+            return Literal(timestamps.to_text(micros), "string", span)
         case str():
             return _read_text(given, kind, span)
     return f"expected text, a number or a truth value, not {type(given).__name__}"
+
+
+def _whole(number: int, span: Span) -> Literal:
+    """A whole number as a literal; one that no text could say is infinite, as in a text."""
+    if abs(number) < 10**MAX_DIGITS:
+        return Literal(number, "int", span)
+    return Literal(float("inf") if number > 0 else float("-inf"), "float", span)
 
 
 def _read_text(given: str, kind: Type | None, span: Span) -> Literal | str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
 from tidegate.filters.columns import Column, distinct, path_array, read_column
-from tidegate.filters.evaluate import plain, raw_reader, reader
+from tidegate.filters.evaluate import is_missing, plain, raw_reader, reader
 from tidegate.filters.nodes import Path
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
 from tidegate.matching.segment import Attribute, Ladder
@@ -70,7 +70,7 @@ class DictEvents:
         raw, convert = raw_reader(attribute.path), reader(attribute.path)
         for n, row in enumerate(self.rows):
             value = raw(row)
-            if value is None or (isinstance(value, float) and value != value):
+            if is_missing(value):
                 at[n] = attribute.null
                 continue
             kind, comparable = _kind_of(convert(row), attribute.path)

@@ -54,6 +54,8 @@ class Ladder:
 
     def ranks(self, values: Any) -> Any:
         """How many toggles happen up to each number of an array; exact for every width."""
+        if values.dtype.kind == "O":
+            return np.fromiter(map(self.rank, values), np.int64, len(values))
         if values.dtype.kind == "f":
             return np.searchsorted(self._floats, values, side="right")
         low, thresholds = self._unsigned if values.dtype == np.uint64 else self._signed

@@ -6,7 +6,7 @@ optional attribute inside a struct) carries its notation as metadata.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -86,8 +86,8 @@ def _read_type(kind: pa.DataType, path: str) -> Type:
         return Scalar("float32")
     if pa.types.is_dictionary(kind):
         return _read_type(kind.value_type, path)
-    if pa.types.is_decimal(kind) and kind.scale == 0 and kind.precision <= 20:
-        return Scalar("uint64" if kind.precision == 20 else "int64")
+    if pa.types.is_decimal(kind) and kind.scale == 0 and kind.precision <= 18:  # what int64 surely holds
+        return Scalar("int64")
     if pa.types.is_struct(kind):
         return Struct(tuple(_read_field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)))
     if pa.types.is_fixed_size_list(kind):
@@ -97,12 +97,17 @@ def _read_type(kind: pa.DataType, path: str) -> Type:
     raise SchemaError(f"Arrow's {kind} has no counterpart; expected a type of the schema language", path)
 
 
-def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
+def to_batch(rows: Iterable[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
     """Put events into a record batch, reserved keys that occur included.
 
-    What is missing becomes null. A value that does not fit is an `EventError`
-    that names the event and the path; nothing is cut or dropped in silence.
+    What is missing becomes null. A value that does not fit, or an attribute that
+    the schema does not have, is an `EventError` that names the event and the path.
     """
+    rows = list(rows)
+    for n, row in enumerate(rows):
+        found = list(events.violations(row, schema, partial=True))
+        if found:
+            raise EventError(Violation(f"event {n}, {each.path}", each.message) for each in found)
     fields = [_write_field(field) for field in schema.root]
     fields += [
         _write_field(Field(name, kind, required=False))
@@ -112,17 +117,10 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatc
     kinds = [field.type for field in schema.root] + [RESERVED[f.name] for f in fields[len(schema.root.fields) :]]
     columns = []
     for field, kind in zip(fields, kinds, strict=True):
-        values = [_carry(row.get(field.name), kind, n, field.name) for n, row in enumerate(rows)]
+        values = [events.to_python(row.get(field.name), kind) for row in rows]
         columns.append(pa.array(values, type=field.type))
     nullable = [field.with_nullable(True) for field in fields]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(nullable))
-
-
-def _carry(value: Any, kind: Type, row: int, path: str) -> Any:
-    found = [*events.value_violations(value, kind, path, partial=True)] if value is not None else []
-    if found:
-        raise EventError(Violation(f"event {row}, {v.path}", v.message) for v in found)
-    return events.to_python(value, kind)
 
 
 def to_events(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ Python's own (datetime, an enum's position).
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -32,12 +34,15 @@ def validate(event: Any, schema: Schema) -> None:
         raise EventError(found)
 
 
-def violations(event: Any, schema: Schema) -> Iterator[Violation]:
-    """Find every value that does not fit the schema, unknown attributes included."""
+def violations(event: Any, schema: Schema, partial: bool = False) -> Iterator[Violation]:
+    """Find every value that does not fit the schema, unknown attributes included.
+
+    Where `partial`, a required attribute may be missing.
+    """
     if not isinstance(event, Mapping):
-        yield Violation("event", f"expected an object of attributes, not {_show(event)}")
+        yield Violation("event", f"expected an object of attributes, not {show(event)}")
         return
-    yield from _struct_violations(event, schema.root, "")
+    yield from _struct_violations(event, schema.root, "", partial)
 
 
 def _struct_violations(
@@ -69,10 +74,10 @@ def value_violations(value: Any, kind: Type, path: str, partial: bool = False) -
             if isinstance(value, Mapping):
                 yield from _struct_violations(value, kind, path, partial)
             else:
-                yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
+                yield Violation(path, f"expected {_expected(kind)}, not {show(value)}")
         case Array():
             if not isinstance(value, list | tuple):
-                yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
+                yield Violation(path, f"expected {_expected(kind)}, not {show(value)}")
                 return
             if kind.bound is not None and len(value) > kind.bound:
                 yield Violation(path, f"expected at most {kind.bound} elements, not {len(value)}")
@@ -81,7 +86,7 @@ def value_violations(value: Any, kind: Type, path: str, partial: bool = False) -
                     yield from value_violations(item, kind.item, f"{path}[{n}]", partial)
         case _:
             if not _fits(value, kind):
-                yield Violation(path, f"expected {_expected(kind)}, not {_show(value)}")
+                yield Violation(path, f"expected {_expected(kind)}, not {show(value)}")
 
 
 def _fits(value: Any, kind: Scalar | Enum) -> bool:
@@ -94,12 +99,32 @@ def _fits(value: Any, kind: Scalar | Enum) -> bool:
             low, high = INTEGER_RANGES[kind.name]
             return _is_int(value) and low <= value <= high
         case "float":
-            return isinstance(value, float) or (_is_int(value) and abs(value) <= 2**1023)
+            return isinstance(value, float | int) and _is_float(value, kind.name)
         case "char":
-            return isinstance(value, str) and len(value) == 1
+            return isinstance(value, str) and len(value) == 1 and _is_text(value)
         case "time":
-            return isinstance(value, datetime) or (isinstance(value, str) and timestamps.from_text(value) is not None)
-    return isinstance(value, str)
+            if isinstance(value, datetime):
+                return timestamps.is_writable(timestamps.from_datetime(value))
+            return isinstance(value, str) and timestamps.from_text(value) is not None
+    return isinstance(value, str) and _is_text(value)
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string is Unicode text: no lone surrogates."""
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _is_float(value: float | int, name: str) -> bool:
+    """Whether a number, not a truth value, becomes a finite float of the type if it is finite."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, float) and not math.isfinite(value):
+        return True
+    return abs(value) <= (_GREATEST_FLOAT32 if name == "float32" else sys.float_info.max)
+
+
+_GREATEST_FLOAT32 = 3.4028235677973362e38
+"""Above this a number rounds to infinity."""
 
 
 def _is_int(value: Any) -> bool:
@@ -125,7 +150,7 @@ def to_python(value: Any, kind: Type) -> Any:
 def _micros(value: str | datetime) -> int:
     micros = timestamps.from_datetime(value) if isinstance(value, datetime) else timestamps.from_text(value)
     if micros is None:
-        raise EventError([Violation("time", f"expected an RFC 3339 timestamp, not {_show(value)}")])
+        raise EventError([Violation("time", f"expected an RFC 3339 timestamp, not {show(value)}")])
     return micros
 
 
@@ -161,8 +186,12 @@ def _expected(kind: Type) -> str:
     return _EXPECTED.get(kind.kind, f"a number ({kind.name})")
 
 
-def _show(value: Any) -> str:
-    shown = repr(value)
+def show(value: Any) -> str:
+    """Write a value for a message, cut to what fits."""
+    try:
+        shown = repr(value)
+    except ValueError:  # Python does not write numbers of more than 4,300 digits
+        return "a huge number"
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 

@@ -112,16 +112,18 @@ def _type_names(document: Mapping[str, Any], path: str) -> tuple[list[str], bool
 
 
 def _read_enum(values: Any, path: str) -> tuple[Type, bool]:
-    labels = [v for v in values if v is not None] if isinstance(values, Sequence) else []
+    labels = [v for v in values if v is not None] if isinstance(values, list) else []
     if not labels or not all(isinstance(v, str) for v in labels):
         raise SchemaError(f"expected an enum of strings, not {values!r}", path)
     return Enum(*labels), None in values
 
 
 def _read_struct(document: Mapping[str, Any], path: str, depth: int) -> Struct:
-    required = document.get("required", ())
+    required, properties = document.get("required", []), document.get("properties", {})
+    if not isinstance(required, list) or not isinstance(properties, Mapping):
+        raise SchemaError("expected properties as an object and required as a list of names", path)
     fields = []
-    for name, each in document.get("properties", {}).items():
+    for name, each in properties.items():
         kind, nullable = _read(each, f"{path}.{name}" if path else name, depth + 1)
         fields.append(Field(name, kind, required=name in required and not nullable))
     return Struct(tuple(fields))

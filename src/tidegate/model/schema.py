@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.errors import MissingDependency, SchemaError
@@ -48,14 +49,18 @@ class Schema:
         terms: Mapping[str, Mapping[str, str]] | None = None,
         event_time: str | None = None,
     ) -> None:
+        if not isinstance(attributes, Struct | Mapping):
+            raise SchemaError(f"expected a dict of attributes, such as {{'speed': 'float64'}}, not {attributes!r:.60}")
         root = attributes if isinstance(attributes, Struct) else parse_struct(attributes)
         for field in root:
             if field.name.startswith("_"):
                 raise SchemaError("names that start with _ are reserved", field.name)
         set_ = object.__setattr__
         set_(self, "root", root)
-        set_(self, "constraints", _texts("constraints", constraints or {}))
-        set_(self, "terms", {name: _texts(f"terms.{name}", each) for name, each in (terms or {}).items()})
+        set_(self, "constraints", _texts("constraints", constraints or {}, "'> 0'"))
+        set_(
+            self, "terms", MappingProxyType({n: _texts(f"terms.{n}", each, "'S(0, 10)'") for n, each in _items(terms)})
+        )
         set_(self, "event_time", event_time)
         set_(self, "_hash", None)
         if event_time is not None:
@@ -113,10 +118,12 @@ class Schema:
         return self.root, self.event_time, self.constraints, self.terms
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.root, self.constraints, self.terms, self.event_time)
+        terms = {name: dict(each) for name, each in self.terms.items()}
+        return _rebuild, (type(self), self.root, dict(self.constraints), terms, self.event_time)
 
     def __repr__(self) -> str:
-        extras = {"constraints": self.constraints, "terms": self.terms, "event_time": self.event_time}
+        terms = {name: dict(each) for name, each in self.terms.items()}
+        extras = {"constraints": dict(self.constraints), "terms": terms, "event_time": self.event_time}
         shown = "".join(f", {key}={value!r}" for key, value in extras.items() if value)
         return f"Schema({self.to_dict()!r}{shown})"
 
@@ -130,11 +137,21 @@ def _arrow() -> Any:
     return arrow
 
 
-def _texts(where: str, given: Mapping[str, str]) -> dict[str, str]:
+def _items(terms: Mapping[str, Mapping[str, str]] | None) -> list[tuple[str, Mapping[str, str]]]:
+    if terms is not None and not isinstance(terms, Mapping):
+        raise SchemaError(
+            f"expected terms by attribute, such as {{'speed': {{'slow': 'Z(20, 40)'}}}}, not {terms!r}", "terms"
+        )
+    return list((terms or {}).items())
+
+
+def _texts(where: str, given: Mapping[str, str], example: str) -> Mapping[str, str]:
+    if not isinstance(given, Mapping):
+        raise SchemaError(f"expected names with text such as {example}, not {given!r}", where)
     for name, text in given.items():
         if not isinstance(text, str):
-            raise SchemaError(f"expected text such as '> 0', not {text!r}", f"{where}.{name}")
-    return dict(given)
+            raise SchemaError(f"expected text such as {example}, not {text!r}", f"{where}.{name}")
+    return MappingProxyType(dict(given))
 
 
 def _struct_dict(struct: Struct) -> dict[str, Any]:

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def from_text(text: str) -> int | None:
     """Read an ISO 8601 date or time; no zone means UTC; None if it is neither.
 
-    Digits beyond the microsecond are cut off.
+    Digits beyond the microsecond are cut off. Years are 1 to 9999, in UTC.
 
     >>> from_text("1970-01-01T00:00:01.5Z")
     1500000
@@ -21,9 +23,15 @@ def from_text(text: str) -> int | None:
     True
     """
     try:
-        return from_datetime(datetime.fromisoformat(text.strip()))
+        micros = from_datetime(datetime.fromisoformat(text.strip().upper()))
     except (ValueError, OverflowError):
         return None
+    return micros if is_writable(micros) else None
+
+
+def is_writable(micros: int) -> bool:
+    """Whether a moment lies in the years that RFC 3339 can write."""
+    return _FIRST <= micros <= _LAST
 
 
 def from_datetime(moment: datetime) -> int:

@@ -116,6 +116,11 @@ class Struct:
     fields: tuple[Field, ...]
     kind: ClassVar[str] = "struct"
 
+    def __post_init__(self) -> None:
+        names = [each.name for each in self.fields]
+        if "" in names or len(set(names)) < len(names):
+            raise SchemaError(f"attributes need names that are not empty and differ from each other, unlike {names}")
+
     def get(self, name: str) -> Field | None:
         """Find a field by its name."""
         for each in self.fields:
@@ -180,6 +185,8 @@ def parse_field_type(given: Any, path: str = "") -> tuple[Type, bool]:
 
 def parse_struct(given: Mapping[Any, Any], path: str = "") -> Struct:
     """Read a struct from a dict of name to type."""
+    if path.count(".") > _MAX_DEPTH:
+        raise SchemaError(f"a type may nest {_MAX_DEPTH} deep at the most", path[:40])
     fields = []
     for name, kind in given.items():
         if not isinstance(name, str) or not name:

@@ -92,8 +92,8 @@ def _type(kind: spark.DataType, path: str) -> Type:
             return Struct(tuple(_field(field, f"{path}.{field.name}") for field in kind))
         case spark.ArrayType():
             return Array(_type(kind.elementType, f"{path}[]"))
-        case spark.DecimalType() if (kind.precision, kind.scale) == (20, 0):
-            return Scalar("uint64")
+        case spark.DecimalType() if kind.precision <= 18 and kind.scale == 0:  # what int64 surely holds
+            return Scalar("int64")
     name = _FROM_SPARK.get(type(kind))
     if name is None:
         raise SchemaError(f"Spark's {kind.simpleString()} has no counterpart in the schema language", path)
