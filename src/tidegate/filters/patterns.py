@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ writes, small enough that a hostile one compiles in milliseconds."""
 MAX_LIKE_BYTES = 64 << 20
 """The same for a LIKE with `_`: enough for the longest text of a filter; its
 program has one step a character and can't grow beyond."""
+
+MAX_TEXTS = 32
+"""Texts between two `%`, with `_` between them, that are searched for by hand:
+each place costs as many comparisons. Beyond, RE2 does it."""
 
 ANY, ONE = object(), object()
 """What `%` and `_` stand for in a list of LIKE elements."""
@@ -107,26 +112,71 @@ def make_like(pattern: str, star: bool = False) -> TextTest:
             return lambda value: value.endswith(text)
         case [x, str() as text, y] if x is ANY and y is ANY:
             return lambda value: text in value
-    if ONE not in elements:
-        return _in_order(elements)
-    return _regex_test(like_regex(elements), MAX_LIKE_BYTES)
+    pieces = _pieces(elements)
+    if max(len(piece.texts) for piece in pieces) > MAX_TEXTS:
+        return _regex_test(like_regex(elements), MAX_LIKE_BYTES)
+    return _in_order(pieces)
 
 
-def _in_order(elements: list[Any]) -> TextTest:
-    """Find the texts between `%` one after the other: the leftmost place is always the best."""
-    texts = [element for element in elements if element is not ANY]
-    head = "" if elements[0] is ANY else texts.pop(0)
-    tail = "" if elements[-1] is ANY else texts.pop()
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What stands between two `%`: texts at fixed places, `_` elsewhere."""
+
+    length: int
+    texts: tuple[tuple[int, str], ...]
+
+    def fits(self, value: str, at: int) -> bool:
+        return all(value.startswith(text, at + offset) for offset, text in self.texts)
+
+    def find(self, value: str, at: int, end: int) -> int:
+        """The first place from `at` where the piece fits before `end`, or -1."""
+        last = end - self.length
+        if not self.texts:
+            return at if at <= last else -1
+        offset, text = self.texts[0]
+        while at <= last:
+            at = value.find(text, at + offset) - offset
+            if at < 0 or at > last:
+                return -1
+            if self.fits(value, at):
+                return at
+            at += 1
+        return -1
+
+
+def _pieces(elements: list[Any]) -> list[_Piece]:
+    """Cut elements at each `%`; the first and the last piece may be empty."""
+    pieces: list[_Piece] = []
+    length = 0
+    texts: list[tuple[int, str]] = []
+    for element in [*elements, ANY]:
+        if element is ANY:
+            pieces.append(_Piece(length, tuple(texts)))
+            length, texts = 0, []
+        elif element is ONE:
+            length += 1
+        else:
+            texts.append((length, element))
+            length += len(element)
+    return pieces
+
+
+def _in_order(pieces: list[_Piece]) -> TextTest:
+    """Find the pieces one after the other: the leftmost place is always the best."""
+    head, *middle = pieces
+    tail = middle.pop() if middle else None
 
     def test(value: str) -> bool:
-        at, end = len(head), len(value) - len(tail)
-        if at > end or not value.startswith(head) or not value.endswith(tail):
+        if tail is None:
+            return len(value) == head.length and head.fits(value, 0)
+        at, end = head.length, len(value) - tail.length
+        if at > end or not head.fits(value, 0) or not tail.fits(value, end):
             return False
-        for text in texts:
-            at = value.find(text, at, end)
+        for piece in middle:
+            at = piece.find(value, at, end)
             if at < 0:
                 return False
-            at += len(text)
+            at += piece.length
         return True
 
     return test
