@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests import generate
 from tests.conftest import EXAMPLES
-from tidegate import Filter, Schema, UnsatisfiableFilter
+from tidegate import Filter, Schema, SemanticsUnavailable, UnsatisfiableFilter
 from tidegate.errors import MatcherError
 from tidegate.matching import Matcher
 from tidegate.model import arrow
@@ -124,6 +124,23 @@ class MatcherContract:
         again.add("new", "x = 0")
         assert again.match([{"x": 0}]).for_event(0) == ["new"]
         assert "new" not in matcher
+
+    def test_a_large_batch_sees_every_change(self) -> None:
+        matcher = Matcher(engine=self.engine)
+        batch = [{"x": n % 50} for n in range(2_000)]
+        for n in range(self.few):
+            matcher.add(f"s{n}", f"x = {n % 50} AND y IS NULL OR x = -{n}")
+        assert sorted(matcher.match(batch).for_event(49)) == sorted(f"s{n}" for n in range(self.few) if n % 50 == 49)
+        matcher.add("late", "x = 49")
+        assert "late" in matcher.match(batch).for_event(49)
+        matcher.remove("late")
+        assert "late" not in matcher.match(batch).for_event(49)
+
+    def test_a_filter_that_cannot_be_evaluated_is_refused_at_once(self) -> None:
+        matcher = Matcher(engine=self.engine)
+        with pytest.raises(SemanticsUnavailable, match="needs a semantic space"):
+            matcher.add("meaning", "device~ = 'laptop'~")
+        assert len(matcher.match([{"device": "laptop"}])) == 0
 
     def test_misuse_is_named(self) -> None:
         matcher = Matcher(engine=self.engine)

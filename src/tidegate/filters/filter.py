@@ -114,7 +114,7 @@ class Filter:
 
     def truth(self, event: Mapping[str, Any]) -> bool | None:
         """Say True, False, or None where the event does not tell."""
-        self._want_no_semantics()
+        self.require_evaluable()
         _check_event(event)
         return evaluate.truth(self._query.root, event)
 
@@ -127,23 +127,24 @@ class Filter:
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Say which events of an Arrow record batch match, as a numpy array of bools."""
-        self._want_no_semantics()
+        self.require_evaluable()
         found: np.ndarray[Any, np.dtype[np.bool_]] = _columns().mask(self._pushed, batch)
         return found
 
     def degrees(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Say how well each event of an Arrow record batch fits, 0 to 1."""
-        self._want_no_semantics()
+        self.require_evaluable()
         found: np.ndarray[Any, np.dtype[np.float64]] = _columns().degrees(self._pushed, batch)
         return found
 
     def _compiled(self, name: str, make: Callable[[Node], Any]) -> Any:
-        self._want_no_semantics()
+        self.require_evaluable()
         made = make(self._pushed)
         self._cache[name] = made
         return made
 
-    def _want_no_semantics(self) -> None:
+    def require_evaluable(self) -> None:
+        """Raise `SemanticsUnavailable` where a predicate by meaning (~) has no space to be evaluated in."""
         if self._query.is_semantic:
             found = _semantics(self._query.root)
             message = "likeness of meaning (~) needs a semantic space, and this version can't open one yet"

@@ -27,6 +27,10 @@ DELTA = 128
 microsecond a filter for one event."""
 
 
+SCANNED = 20_000
+"""Pairs of event and filter in the delta that are scanned; beyond, indexing the delta pays."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A segment and whose rows it has."""
@@ -49,6 +53,15 @@ class _Snapshot:
     """Entries of the parts whose owners have changed."""
     dead: frozenset[int] = frozenset()
     """Entries of the parts that were dropped."""
+    made: dict[str, _Part] = field(default_factory=dict)
+    """The delta as a part, once a large batch has asked for it."""
+
+    def delta_part(self) -> _Part:
+        """The delta as a part; made once, whichever reader comes first."""
+        part = self.made.get("delta")
+        if part is None:
+            part = self.made["delta"] = _part(dict(self.delta))
+        return part
 
     def entry(self, number: int) -> Entry:
         """What stands under a number."""
@@ -85,8 +98,12 @@ class ColumnarIndex:
     def match(self, events: Events) -> Found:
         """Give the pairs (event index, number), ordered by event."""
         now = self._now
-        pieces = scan(now.delta, events)
-        for part in now.parts:
+        parts = now.parts
+        if events.size * len(now.delta) > SCANNED:
+            parts, pieces = (*parts, now.delta_part()), []
+        else:
+            pieces = scan(now.delta, events)
+        for part in parts:
             pieces += _match_part(part, events)
         event, number = ordered(pieces)
         if now.dead and len(number):

@@ -95,10 +95,13 @@ class Matcher:
 
     def _typed(self, given: Filter | str) -> Filter:
         if isinstance(given, str):
-            return Filter(given, self.schema)
-        if self.schema is None or given.schema == self.schema:
-            return given
-        return Filter(given.text, self.schema, given.params, like_star=given.like_star)
+            typed = Filter(given, self.schema)
+        elif self.schema is None or given.schema == self.schema:
+            typed = given
+        else:
+            typed = Filter(given.text, self.schema, given.params, like_star=given.like_star)
+        typed.require_evaluable()  # now, not when an event of everybody's comes by
+        return typed
 
     def _move(self, subscription: str, filter_: Filter | None) -> None:
         """Take a subscription from its filter, if it has one, to another, if it gets one, in one step."""

@@ -110,7 +110,7 @@ class _Writer:
         self.filter = filter_
         if filter_.schema is None:
             self.refuse(None, "a schema: Spark's columns have types")
-        filter_._want_no_semantics()
+        filter_.require_evaluable()
 
     def refuse(self, node: Predicate | None, what: str) -> NoReturn:
         at, end = node.span if node is not None else (0, 1)
