@@ -9,9 +9,7 @@ evaluated once per distinct value of the batch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,18 +41,12 @@ from tidegate.filters.nodes import (
     predicates,
 )
 from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
+from tidegate.filters.numbers import compare_arrays, compare_numbers
+from tidegate.filters.values import plain
 from tidegate.filters.vectors import Floats, Mask
 from tidegate.model import timestamps
 from tidegate.model.types import Enum, Type
 
-_UFUNCS: dict[str, Callable[..., Any]] = {
-    "=": np.equal,
-    "<>": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
 _TEXT: dict[str, Callable[..., Any]] = {
     "=": pc.equal,
     "<>": pc.not_equal,
@@ -445,7 +437,7 @@ def _decimal_column(array: pa.Array, valid: Mask | None) -> Column:
             except pa.ArrowInvalid:
                 continue
     values = np.empty(len(array), dtype=object)
-    values[:] = [0 if each is None else evaluate.plain(each) for each in array.to_pylist()]
+    values[:] = [0 if each is None else plain(each) for each in array.to_pylist()]
     return Column("int" if whole else "float", values, valid)
 
 
@@ -503,131 +495,6 @@ def _text_member(node: In) -> Callable[[str], bool | None]:
     texts = {value.value for value in node.values if isinstance(value, Literal) and value.kind == "string"}
     whole = all(isinstance(value, Literal) and value.kind == "string" for value in node.values)
     return lambda text: True if text in texts else False if whole else None
-
-
-# Numbers -----------------------------------------------------------------------
-
-
-def compare_numbers(values: Any, relation: str, value: Any) -> Mask:
-    """Compare an array with a number exactly, whatever the widths; NaN is never in."""
-    if values.dtype.kind == "O":
-        compared: Mask = _UFUNCS[relation](values, value).astype(bool)
-        return compared
-    if values.dtype.kind == "f":
-        return _compare_floats(values, relation, value)
-    bound, relation = whole_bound(relation, value)
-    if bound is None:
-        return np.full(len(values), relation == "<>")
-    info = np.iinfo(values.dtype)
-    if bound > info.max:
-        return np.full(len(values), relation in ("<", "<=", "<>"))
-    if bound < info.min:
-        return np.full(len(values), relation in (">", ">=", "<>"))
-    found: Mask = _UFUNCS[relation](values, values.dtype.type(bound))
-    return found
-
-
-def whole_bound(relation: str, value: int | float) -> tuple[int | None, str]:
-    """Give the comparison of a whole number with `value` as one with a whole number.
-
-    None where no whole number equals it.
-
-    >>> whole_bound("<", 3.5), whole_bound(">=", 3.5), whole_bound("=", 3.5)
-    ((4, '<'), (4, '>='), (None, '='))
-    """
-    if isinstance(value, int):
-        return int(value), relation
-    if math.isinf(value):
-        return (10**400 if value > 0 else -(10**400)), relation
-    if value == math.floor(value):
-        return int(value), relation
-    if relation in ("=", "<>"):
-        return None, relation
-    return (math.ceil(value) if relation in ("<", ">=") else math.floor(value)), relation
-
-
-def _compare_floats(values: Any, relation: str, value: int | float) -> Mask:
-    nearest, relation = float_bound(relation, value)
-    if nearest is None:
-        found = np.full(len(values), relation == "<>")
-    else:
-        same_width = values.dtype == np.float32 and c_float(nearest).value == nearest
-        found = _UFUNCS[relation](values, np.float32(nearest) if same_width else np.float64(nearest))
-    return found & (values == values) if relation == "<>" else found
-
-
-def float_bound(relation: str, value: int | float) -> tuple[float | None, str]:
-    """Give the comparison of a float with `value` as one with a float, exactly.
-
-    A whole number that no float equals lies between two: only the order counts.
-
-    >>> float_bound("<", 2**53 + 1), float_bound("=", 2**53 + 1)
-    ((9007199254740992.0, '<='), (None, '='))
-    """
-    try:
-        nearest = float(value)
-    except OverflowError:
-        nearest = math.inf if value > 0 else -math.inf
-    if nearest == value:
-        return nearest, relation
-    if relation in ("=", "<>"):
-        return None, relation
-    if nearest > value:
-        return nearest, "<" if relation in ("<", "<=") else ">="
-    return nearest, "<=" if relation in ("<", "<=") else ">"
-
-
-def compare_arrays(one: Any, relation: str, two: Any) -> Mask:
-    """Compare two arrays of numbers row by row, exactly; NaN is never in."""
-    kinds = one.dtype.kind, two.dtype.kind
-    if "O" in kinds:
-        compared: Mask = _UFUNCS[relation](one.astype(object), two.astype(object)).astype(bool)
-        known: Mask = compared & (one == one).astype(bool) & (two == two).astype(bool)
-        return known
-    if kinds == ("f", "f"):
-        found: Mask = _UFUNCS[relation](one, two)
-        return found & (one == one) & (two == two) if relation == "<>" else found
-    if "f" in kinds:
-        return _compare_mixed(one, relation, two)
-    if one.dtype.itemsize == two.dtype.itemsize == 8 and kinds[0] != kinds[1]:
-        return _relate(_sign_unsigned(one, two) if kinds[0] == "i" else -_sign_unsigned(two, one), relation)
-    found = _UFUNCS[relation](one, two)
-    return found
-
-
-def _sign_unsigned(signed: Any, unsigned: Any) -> Any:
-    """-1, 0 or 1 as an int64 is below, at or above a uint64."""
-    as_unsigned = signed.astype(np.uint64)
-    sign = np.where(as_unsigned < unsigned, -1, np.where(as_unsigned > unsigned, 1, 0))
-    return np.where(signed < 0, -1, sign)
-
-
-def _compare_mixed(one: Any, relation: str, two: Any) -> Mask:
-    if one.dtype.kind == "f":
-        sign, reals = -_sign_whole(two, one), one
-    else:
-        sign, reals = _sign_whole(one, two), two
-    found: Mask = _relate(sign, relation) & (reals == reals)
-    return found
-
-
-def _sign_whole(whole: Any, reals: Any) -> Any:
-    """-1, 0 or 1 as a whole number is below, at or above a float; exact."""
-    if whole.dtype.itemsize < 8:
-        return np.sign(whole.astype(np.float64) - reals)
-    info = np.iinfo(whole.dtype)
-    low, high = float(info.min), float(info.max)  # high rounds up to the first float beyond
-    with np.errstate(invalid="ignore"):
-        floor = np.floor(reals.astype(np.float64))
-        inside = (floor >= low) & (floor < high)
-        near = np.where(inside, floor, 0).astype(whole.dtype)
-        sign = np.where(whole < near, -1, np.where(whole > near, 1, np.where(reals > floor, -1, 0)))
-        return np.where(floor >= high, -1, np.where(floor < low, 1, sign))
-
-
-def _relate(sign: Any, relation: str) -> Mask:
-    found: Mask = _UFUNCS[relation](sign, 0)
-    return found
 
 
 # Groups ------------------------------------------------------------------------

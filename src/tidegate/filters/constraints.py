@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tidegate.errors import Violation
-from tidegate.filters.evaluate import raw_reader
 from tidegate.filters.filter import Filter
 from tidegate.filters.nodes import paths, predicates
 from tidegate.filters.satisfiable import constraint_queries
+from tidegate.filters.values import raw_reader
 from tidegate.model.events import show
 from tidegate.model.schema import Schema
 

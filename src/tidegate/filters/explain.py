@@ -25,6 +25,7 @@ from tidegate.filters.nodes import (
 from tidegate.filters.normalize import Conjunct, push_not_inwards
 from tidegate.filters.render import path_text, predicate
 from tidegate.filters.sets import ValueSet
+from tidegate.filters.values import raw_reader
 from tidegate.model import timestamps
 from tidegate.model.types import Enum, Type
 
@@ -162,5 +163,5 @@ def _verdict(node: Predicate, event: Mapping[str, Any], root: Node, truths: dict
         degree = 1.0 - degree
     whole = evaluate.truth_by(root, truths.__getitem__) is True
     otherwise = evaluate.truth_by(root, lambda each: (not whole) if each == node else truths[each]) is True
-    values = {path_text(path): evaluate.raw_reader(path)(event) for path in paths(node)}
+    values = {path_text(path): raw_reader(path)(event) for path in paths(node)}
     return Verdict(predicate(node), truths[node], values, degree, decided=whole is not otherwise)

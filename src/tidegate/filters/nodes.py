@@ -52,6 +52,11 @@ Value = Literal | Param
 Operand = Path | Literal | Param
 Relation = Choice["=", "<>", "<", "<=", ">", ">="]
 
+FLIPPED: dict[Relation, Relation] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The relation with its sides exchanged."""
+OPPOSITE: dict[Relation, Relation] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+"""The relation that holds where the other does not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compare:

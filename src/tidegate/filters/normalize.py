@@ -16,6 +16,8 @@ from typing import Any, TypeGuard
 
 from tidegate.filters import areas, fuzzy, patterns, sets
 from tidegate.filters.nodes import (
+    FLIPPED,
+    OPPOSITE,
     WEIGHT,
     And,
     Between,
@@ -34,7 +36,6 @@ from tidegate.filters.nodes import (
     Pattern,
     Predicate,
     Query,
-    Relation,
     Semantic,
     StrLike,
 )
@@ -45,8 +46,6 @@ from tidegate.model.types import Enum
 
 MAX_CONJUNCTS = 64
 """How many conjuncts a filter may become; beyond, an OR stays factored."""
-
-_OPPOSITE: dict[Relation, Relation] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 # Negation ----------------------------------------------------------------------
@@ -77,7 +76,7 @@ def push_not_inwards(node: Node, negated: bool = False) -> Node:
 def opposite(node: Predicate) -> Predicate:
     """Give the predicate that is true where this one is false, and unknown where it is."""
     if isinstance(node, Compare):
-        return Compare(node.path, _OPPOSITE[node.relation], node.other, node.span)
+        return Compare(node.path, OPPOSITE[node.relation], node.other, node.span)
     return replace(node, negated=not node.negated)
 
 
@@ -114,15 +113,12 @@ def canonical_predicate(node: Predicate) -> Predicate:
     """Give the one predicate that stands for all that say the same in another order."""
     match node:
         case Compare(path, relation, Path() as other) if operand(other) < operand(path):
-            return Compare(other, _FLIPPED[relation], path, node.span)
+            return Compare(other, FLIPPED[relation], path, node.span)
         case In():
             return replace(node, values=tuple(sorted(set(node.values), key=operand)))
         case Group():
             return _canonical_group(node)
     return node
-
-
-_FLIPPED: dict[Relation, Relation] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _canonical_group(group: Group) -> Group:

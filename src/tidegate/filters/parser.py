@@ -15,6 +15,7 @@ from typing import NoReturn
 from tidegate.errors import FilterSyntaxError
 from tidegate.filters.nodes import (
     EVERYTHING,
+    FLIPPED,
     LEAST_DEGREE,
     LEAST_MEMBERSHIP,
     WEIGHT,
@@ -65,7 +66,6 @@ SHAPES = {"TRAPEZOID": 4, "TRIANGLE": 3, "RECTANGLE": 2, "BELL": 3, "S": 2, "Z":
 """The membership functions and how many numbers each takes."""
 
 _RELATIONS: dict[str, Relation] = {"!=": "<>", "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_FLIPPED: dict[str, Relation] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PART = re.compile(r'\[\s*(\d+)\s*\]|\.?(?:([^\W\d]\w*)|"((?:[^"]|"")+)")')
 _HUGE = 10**MAX_DIGITS
 _OPERATORS = "an operator (=, <>, <, <=, >, >=, BETWEEN, LIKE, MATCH, IN, IS, STRLIKE)"
@@ -282,7 +282,7 @@ class _Parser:
                 return Semantic(left, right, False, True, span=self.since(start))
             return Compare(left, relation, right, self.since(start))
         if isinstance(right, Path):
-            return Compare(right, _FLIPPED[relation], left, self.since(start))
+            return Compare(right, FLIPPED[relation], left, self.since(start))
         self.fail_at(self.since(start), "a field on one side of the comparison")
 
     def semantic(self, start: int, path: Path, soft_path: bool) -> Semantic:

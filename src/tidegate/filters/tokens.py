@@ -14,10 +14,13 @@ MAX_BYTES = 16 * 1024
 """The longest text of a filter, in UTF-8."""
 
 _PART = r'(?:[^\W\d]\w*+|"(?:[^"]|"")++")(?:\[\s*+\d++\s*+\])*+'
+NUMBER = r"[+-]?+(?:0[xX][0-9a-fA-F]++|(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+)"
+"""A number, its sign included, as a regular expression."""
+
 _TOKEN = re.compile(
     rf"""\s*+(?:
       (?P<word>{_PART}(?:\.{_PART})*+)
-    | (?P<number>[+-]?+(?:0[xX][0-9a-fA-F]++|(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+)(?!\w))
+    | (?P<number>{NUMBER}(?!\w))
     | (?P<mark><=|>=|<>|!=|[=<>(),~])
     | (?P<string>'''(?=[\s)]|\Z)|[`'](?:[^']|'')*+')
     | (?P<param>%[0-9]{{1,2}})

@@ -46,7 +46,7 @@ from tidegate.filters.nodes import (
 )
 from tidegate.filters.parser import MAX_DIGITS, parse_shape, read_number
 from tidegate.filters.render import path_text
-from tidegate.filters.tokens import string_value
+from tidegate.filters.tokens import NUMBER, string_value
 from tidegate.model import timestamps
 from tidegate.model.schema import RESERVED, Schema
 from tidegate.model.types import Array, Enum, Scalar, Struct, Type
@@ -75,7 +75,7 @@ _WANTED = {
 }
 
 _FLOAT64, _INT64, _STRING_TYPE = Scalar("float64"), Scalar("int64"), Scalar("string")
-_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+_NUMBER = re.compile(NUMBER)
 _STRING = re.compile(r"'''|[`'](?:[^']|'')*+'", re.DOTALL)
 
 

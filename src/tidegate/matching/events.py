@@ -11,9 +11,9 @@ import pyarrow as pa
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
 from tidegate.filters.columns import Column, distinct, path_array, read_column
-from tidegate.filters.evaluate import is_missing, plain, raw_reader, reader
 from tidegate.filters.nodes import Path
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
+from tidegate.filters.values import is_missing, plain, raw_reader, reader
 from tidegate.matching.segment import Attribute, Ladder
 
 

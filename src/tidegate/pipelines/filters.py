@@ -22,7 +22,6 @@ from pyspark.sql import types as spark
 
 from tidegate.errors import FilterNotNative, Problem
 from tidegate.filters import Filter, areas, fuzzy, patterns, shapes
-from tidegate.filters.columns import float_bound, whole_bound
 from tidegate.filters.evaluate import comparable
 from tidegate.filters.nodes import (
     And,
@@ -45,6 +44,7 @@ from tidegate.filters.nodes import (
     predicates,
 )
 from tidegate.filters.normalize import area_numbers, opposite, push_not_inwards
+from tidegate.filters.numbers import float_bound, whole_bound
 from tidegate.model.types import Enum, Scalar
 from tidegate.pipelines.regex import to_java
 from tidegate.pipelines.types import from_spark
