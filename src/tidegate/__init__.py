@@ -49,6 +49,9 @@ _HOMES = {
     "UnsatisfiableFilter": "tidegate.errors",
 }
 
+_EXTRAS = {"Matcher": "matching"}
+"""Names that the light install has no room for, and the extra that brings them."""
+
 __all__ = [
     "Array",
     "Enum",
@@ -77,7 +80,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(home), name)
+    try:
+        found = getattr(import_module(home), name)
+    except ModuleNotFoundError as exc:
+        if name not in _EXTRAS:
+            raise
+        from tidegate.errors import MissingDependency
+
+        raise MissingDependency(str(exc.name), _EXTRAS[name]) from exc
     globals()[name] = found
     return found
 

@@ -26,18 +26,20 @@ def test_the_language_needs_neither_arrow_nor_spark() -> None:
 import sys
 for name in ("numpy", "pyarrow", "pyspark", "pandas"):
     sys.modules[name] = None
+import tidegate
 from tidegate import Filter, Schema
 schema = Schema({"speed": "float64", "vid": "string"})
 found = Filter("speed > 60 AND vid LIKE 'B%' AND vid STRLIKE 'B17' AND speed IS S(0, 50)", schema)
 print(found.matches({"speed": 61.5, "vid": "B17"}))
-for call in (lambda: found.mask(None), schema.to_arrow):
+for call in (lambda: found.mask(None), schema.to_arrow, lambda: tidegate.Matcher):
     try:
         call()
     except Exception as error:
         print(error)
 """
     missing = "pyarrow is not installed: pip install 'tidegate[arrow]'"
-    assert run(code).splitlines() == ["True", missing, missing]
+    no_matcher = "numpy is not installed: pip install 'tidegate[matching]'"
+    assert run(code).splitlines() == ["True", missing, missing, no_matcher]
 
 
 def test_every_public_name_is_there() -> None:

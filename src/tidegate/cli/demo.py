@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,10 +58,9 @@ def demo(
 
     Ctrl-C ends it early, with what it has counted.
     """
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise MissingDependency("pyarrow", "spark") from None
+    for package in ("pyarrow", "pyspark"):
+        if find_spec(package) is None:
+            raise MissingDependency(package, "spark")
     limit = durations.seconds(for_)
     console = Console(stderr=as_json)
     tallies, sample = _stream(limit, console)
