@@ -21,6 +21,16 @@ class TestColumnar(MatcherContract):
     few = columnar.DELTA + 40
 
 
+class TestTree(MatcherContract):
+    engine = "tree"
+    few = 20
+
+
+class TestCounting(MatcherContract):
+    engine = "counting"
+    few = 20
+
+
 class ColumnarMachine(MatcherMachine):
     engine = "columnar"
 
@@ -29,6 +39,18 @@ TestScanMachine = MatcherMachine.TestCase
 TestScanMachine.settings = settings(max_examples=EXAMPLES // 40, stateful_step_count=12, deadline=None)
 TestColumnarMachine = ColumnarMachine.TestCase
 TestColumnarMachine.settings = settings(max_examples=EXAMPLES // 16, stateful_step_count=15, deadline=None)
+
+
+def test_conjuncts_that_begin_alike_share_their_beginning() -> None:
+    shapes = {}
+    for engine in ("tree", "counting"):
+        matcher = Matcher(engine=engine)
+        matcher.add("r1", "speed > 60 AND vid = 'B17'")
+        matcher.add("r2", "speed > 60 AND vid = 'C2'")
+        matcher.add("r3", "vid = 'B17'")
+        shapes[engine] = matcher.describe()["predicates"]
+    # The tree shares the prefix speed > 60; a table of predicates shares vid = 'B17' as well.
+    assert shapes == {"tree": 4, "counting": 3}
 
 
 def test_an_unknown_engine_is_named() -> None:

@@ -126,6 +126,39 @@ def test_native_columns_agree_on_random_schemas(spark: SparkSession, seed: int) 
     check(to_frame(spark, events, schema), events, filters(rng, 8, schema))
 
 
+UNKNOWN = [
+    "vid = 'a'",
+    'vid <> "my field"',
+    "vid NOT LIKE 'a%'",
+    "vid NOT MATCH 'a+'",
+    "vid STRLIKE ''",
+    "vid STRLIKE '' SIMILARITY 0.5",
+    "vid NOT STRLIKE 'abc' WITHIN 1",
+    "f64 > 1",
+    "f64 <> i64",
+    "i64 NOT IN (1, 2)",
+    "u64 BETWEEN 1 AND 2",
+    "kind <> 'RED'",
+    "kind = i32",
+    "on <> TRUE",
+    "time < '2020-01-01'",
+    "list[1] = 1",
+    "parts[0].x = 1",
+    "(pos.x, f64) NOT INSIDE BOX(0, 0, 1, 1)",
+    "(pos.x, f64) NOT INSIDE CIRCLE(0, 0, 1)",
+    "(pos.x, f64) NOT INSIDE POLYGON(0 0, 1 0, 1 1)",
+    "f64 IS S(0, 1)",
+    "NOT FUZZY(f64 IS S(0, 1), vid STRLIKE '' SIMILARITY 0.1) >= 0",
+    "NOT FUZZY MIN(f64 IS BELL(1, 1, 1), vid = 'a') >= 0",
+]
+
+
+def test_without_a_value_every_predicate_is_unknown(spark: SparkSession) -> None:
+    made = [Filter(text, WIDE) for text in UNKNOWN]
+    assert [each.truth({}) for each in made] == [None] * len(made)
+    check(to_frame(spark, [{}]), [{}], made)
+
+
 @pytest.mark.parametrize(
     "text",
     [

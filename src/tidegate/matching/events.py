@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
-from tidegate.filters.columns import Column, distinct, path_array, read_column
-from tidegate.filters.nodes import Path
+from tidegate.filters.columns import Column, distinct, mask, path_array, read_column
+from tidegate.filters.evaluate import matcher
+from tidegate.filters.nodes import Node, Path
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
 from tidegate.filters.values import is_missing, plain, raw_reader, reader
 from tidegate.matching.segment import Attribute, Ladder
@@ -27,6 +28,9 @@ class Events(Protocol):
 
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
+
+    def holds(self, node: Node) -> Any:
+        """Say for which events a tree without `Not` is true."""
 
     def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
         """Give checkpoint, first and last toggle for each event, and which events only a scan can judge."""
@@ -62,6 +66,11 @@ class DictEvents:
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
         return np.fromiter((filter_.degree(self.rows[n]) for n in chosen), dtype=np.float64, count=len(chosen))
+
+    def holds(self, node: Node) -> Any:
+        """Say for which events a tree without `Not` is true."""
+        test = matcher(node)
+        return np.fromiter((test(row) is True for row in self.rows), dtype=bool, count=self.size)
 
     def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
         """Look up each value among the toggles of an attribute."""
@@ -115,6 +124,10 @@ class ArrowEvents:
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
         return filter_.degrees(self.batch.take(pa.array(chosen)))
+
+    def holds(self, node: Node) -> Any:
+        """Say for which events a tree without `Not` is true."""
+        return mask(node, self.batch)
 
     def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
         """Rank a whole column among the toggles of an attribute."""

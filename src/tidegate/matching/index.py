@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.filters import Filter
+from tidegate.filters.nodes import Node
+from tidegate.filters.normalize import push_not_inwards, to_dnf
 from tidegate.matching.events import Events
 
 
@@ -16,6 +18,10 @@ class Entry:
 
     filter: Filter
     owners: tuple[str, ...]
+
+    def alternatives(self) -> list[tuple[Node, ...]]:
+        """The filter as conjuncts, as it was written: nothing is concluded from its schema."""
+        return to_dnf(push_not_inwards(self.filter.tree.root))
 
 
 Found = tuple[Any, Any, Callable[[int], Entry]]

@@ -12,12 +12,19 @@ from tidegate.errors import MatcherError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.matching import events as batches
 from tidegate.matching.columnar import ColumnarIndex
+from tidegate.matching.counting import CountingIndex
 from tidegate.matching.index import Entry, Index
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import ScanIndex
+from tidegate.matching.tree import TreeIndex
 from tidegate.model.schema import Schema
 
-ENGINES: dict[str, Callable[[], Index]] = {"columnar": ColumnarIndex, "scan": ScanIndex}
+ENGINES: dict[str, Callable[[], Index]] = {
+    "columnar": ColumnarIndex,
+    "scan": ScanIndex,
+    "tree": TreeIndex,
+    "counting": CountingIndex,
+}
 
 
 class Matcher:

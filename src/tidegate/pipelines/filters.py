@@ -378,8 +378,10 @@ def _edits(node: StrLike) -> Column:
 def similarity(node: StrLike) -> Column:
     """1 - d / max(length); two empty texts are alike."""
     assert isinstance(node.text, Literal)
-    longest = F.greatest(F.length(raw(node.path)), F.lit(len(str(node.text.value))))
-    return F.when(longest == 0, 1.0).otherwise(1.0 - _edits(node) / F.when(longest > 0, longest))
+    text = raw(node.path)
+    longest = F.greatest(F.length(text), F.lit(len(str(node.text.value))))  # passes over nulls
+    alike = F.when(longest == 0, 1.0).otherwise(1.0 - _edits(node) / F.when(longest > 0, longest))
+    return F.when(text.isNotNull(), alike)
 
 
 def strlike(node: StrLike) -> Column:
