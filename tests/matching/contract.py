@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests import generate
-from tests.conftest import EXAMPLES
+from tests.conftest import LARGE_EXAMPLES
 from tidegate import Filter, Schema, SemanticsUnavailable, UnsatisfiableFilter
 from tidegate.errors import MatcherError
 from tidegate.matching import Matcher
@@ -47,7 +47,7 @@ class MatcherContract:
     """How many filters make the engine use every part of itself."""
 
     @given(randoms)
-    @settings(max_examples=EXAMPLES // 6)
+    @settings(max_examples=LARGE_EXAMPLES)
     def test_agrees_with_each_filter_on_arrow_and_on_dicts(self, rng: Random) -> None:
         schema = generate.schema(rng)
         matcher = Matcher(schema, engine=self.engine)
@@ -60,7 +60,7 @@ class MatcherContract:
         assert found(matcher, events, 12) == truth
 
     @given(randoms)
-    @settings(max_examples=EXAMPLES // 10)
+    @settings(max_examples=LARGE_EXAMPLES)
     def test_agrees_on_events_whose_values_have_any_type(self, rng: Random) -> None:
         of = generate.schema(rng)
         schema = of if rng.random() < 0.5 else None
@@ -72,7 +72,7 @@ class MatcherContract:
         assert found(matcher, events, 12) == expected(filters, events)
 
     @given(randoms)
-    @settings(max_examples=EXAMPLES // 12)
+    @settings(max_examples=LARGE_EXAMPLES)
     def test_agrees_without_a_schema_on_arrow(self, rng: Random) -> None:
         of = generate.schema(rng)
         matcher = Matcher(engine=self.engine)

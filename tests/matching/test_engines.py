@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.conftest import EXAMPLES
+from tests.conftest import LARGE_EXAMPLES
 from tests.matching.contract import MatcherContract, MatcherMachine
 from tidegate.errors import EventError, MatcherError
 from tidegate.matching import Matcher, columnar
@@ -36,9 +36,9 @@ class ColumnarMachine(MatcherMachine):
 
 
 TestScanMachine = MatcherMachine.TestCase
-TestScanMachine.settings = settings(max_examples=EXAMPLES // 40, stateful_step_count=12, deadline=None)
+TestScanMachine.settings = settings(max_examples=LARGE_EXAMPLES // 5, stateful_step_count=12, deadline=None)
 TestColumnarMachine = ColumnarMachine.TestCase
-TestColumnarMachine.settings = settings(max_examples=EXAMPLES // 16, stateful_step_count=15, deadline=None)
+TestColumnarMachine.settings = settings(max_examples=LARGE_EXAMPLES // 2, stateful_step_count=15, deadline=None)
 
 
 def test_conjuncts_that_begin_alike_share_their_beginning() -> None:
