@@ -54,6 +54,8 @@ SYNTAX = [
     ("speed > %", 8, "a parameter from %0 to %99"),
     ("speed > %101", 8, "a parameter from %0 to %99"),
     ("speed == 5", 7, "a value or a field (equality is one =)"),
+    ("speed => 5", 7, "a value or a field (at least is >=)"),
+    ("speed =< 5", 7, "a value or a field (at most is <=)"),
     ("speed IS slow.fast", 9, "the name of a term, without dots and brackets"),
     ("NOT (" * 129 + "x=1" + ")" * 129, 640, "at most 256 levels of parentheses and NOT"),
     ('vid IN ("BUS")', 8, "a value, not a field; did you mean 'BUS'?"),

@@ -67,6 +67,8 @@ SHAPES = {"TRAPEZOID": 4, "TRIANGLE": 3, "RECTANGLE": 2, "BELL": 3, "S": 2, "Z":
 
 _RELATIONS: dict[str, Relation] = {"!=": "<>", "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PART = re.compile(r'\[\s*(\d+)\s*\]|\.?(?:([^\W\d]\w*)|"((?:[^"]|"")+)")')
+_SLIPS = {("=", "="): " (equality is one =)", ("=", ">"): " (at least is >=)", ("=", "<"): " (at most is <=)"}
+"""What other languages write, by the relation that was read and the mark after it."""
 _HUGE = 10**MAX_DIGITS
 _OPERATORS = "an operator (=, <>, <, <=, >, >=, BETWEEN, LIKE, MATCH, IN, IS, STRLIKE)"
 
@@ -274,7 +276,8 @@ class _Parser:
         self.fail("BETWEEN, LIKE, MATCH, IN or STRLIKE after NOT" if negated else expected)
 
     def comparison(self, start: int, left: Operand, relation: Relation) -> Predicate:
-        right = self.operand("a value or a field (equality is one =)" if self.word == "=" else "a value or a field")
+        hint = _SLIPS.get((relation, self.word), "")
+        right = self.operand(f"a value or a field{hint}")
         if isinstance(left, Path):
             if self.word == "~" and relation == "=" and not isinstance(right, Path):
                 self.advance()

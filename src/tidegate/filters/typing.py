@@ -387,7 +387,7 @@ class _Resolver:
                 self.blame(path.span, "NULL compares with nothing: expected IS NULL or IS NOT NULL")
                 return
             if self.is_text(beside):
-                self.blame(path.span, f"unknown field {part}; did you mean '{part}'? Text stands in quotes")
+                self.blame(path.span, f"unknown field {part}; did you mean '{part}'? Text stands in single quotes")
                 return
         names = [field.name for field in struct]
         hint = did_you_mean(part, names) or (f"; expected one of {', '.join(names[:8])}" if names else "")
