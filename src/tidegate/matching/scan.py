@@ -48,7 +48,8 @@ def ordered(pieces: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     # One key for both: a sort of integers takes a tenth of the time of a sort by two columns.
     key = np.concatenate([(event << _NUMBER_BITS) | number for event, number in pieces])
-    key.sort()
+    if (key[1:] < key[:-1]).any():  # one segment alone is in order already
+        key.sort()
     first = np.ones(len(key), dtype=bool)
     np.not_equal(key[1:], key[:-1], out=first[1:])
     key = key if first.all() else key[first]

@@ -34,6 +34,39 @@ CHECKPOINTS = 512
 """Checkpoints of one attribute: more cost memory, fewer cost toggles per event."""
 
 
+CELLS = 4_096
+"""Cells that the range of an attribute's thresholds is cut into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Sorted thresholds and a table that finds a value's place among them; see `kernels.ranks`."""
+
+    thresholds: Any
+    table: Any
+    low: float
+    scale: float
+    below: int
+    """Thresholds that every value has passed."""
+
+    @classmethod
+    def of(cls, thresholds: Any, below: int = 0) -> Grid:
+        """Cut the range of the finite thresholds into cells; with no range there is one cell."""
+        finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
+        low, high = (float(finite[0]), float(finite[-1])) if len(finite) else (0.0, 0.0)
+        width = high - low
+        if not 0 < width < math.inf:
+            return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
+        edges = low + width * (np.arange(CELLS + 1) / CELLS)
+        table = np.searchsorted(thresholds.astype(np.float64), edges, side="right")
+        table[0], table[-1] = 0, len(thresholds)
+        return cls(thresholds, table.astype(np.int64), low, CELLS / width, below)
+
+    def ranks(self, values: Any) -> Any:
+        """Say for each value how many thresholds it has reached."""
+        return self.below + kernels.ranks(self.thresholds, self.table, self.low, self.scale, values)
+
+
 @dataclass(frozen=True)
 class Ladder:
     """The toggles of one attribute for one kind of value, in order."""
@@ -57,26 +90,27 @@ class Ladder:
         if values.dtype.kind == "O":
             return np.fromiter(map(self.rank, values), np.int64, len(values))
         if values.dtype.kind == "f":
-            return np.searchsorted(self._floats, values, side="right")
-        low, thresholds = self._unsigned if values.dtype == np.uint64 else self._signed
-        return low + np.searchsorted(thresholds, values, side="right")
+            return self._floats.ranks(values.astype(np.float64, copy=False))
+        if values.dtype == np.uint64:
+            return self._unsigned.ranks(values)
+        return self._signed.ranks(values.astype(np.int64, copy=False))
 
     @cached_property
-    def _floats(self) -> Any:
-        return np.array(self.values, np.float64)
+    def _floats(self) -> Grid:
+        return Grid.of(np.array(self.values, np.float64))
 
     @cached_property
-    def _signed(self) -> tuple[int, Any]:
+    def _signed(self) -> Grid:
         return self._within(-(2**63), 2**63 - 1, np.int64)
 
     @cached_property
-    def _unsigned(self) -> tuple[int, Any]:
+    def _unsigned(self) -> Grid:
         return self._within(0, 2**64 - 1, np.uint64)
 
-    def _within(self, least: int, most: int, dtype: Any) -> tuple[int, Any]:
-        """How many thresholds lie below a type, and those inside; what lies above is never reached."""
+    def _within(self, least: int, most: int, dtype: Any) -> Grid:
+        """The thresholds inside a type; those below are always reached, those above never."""
         low, high = bisect_left(self.values, least), bisect_right(self.values, most)
-        return low, np.array(self.values[low:high], dtype)
+        return Grid.of(np.array(self.values[low:high], dtype), low)
 
     def slots(self, ranks: Any) -> tuple[Any, Any, Any]:
         """Give the checkpoint and the toggles after it, first and last, for each rank."""
