@@ -48,6 +48,18 @@ def test_canonical_text_parses_back_to_an_equal_filter(rng: Random) -> None:
 
 
 @given(randoms)
+def test_saying_a_part_twice_changes_nothing(rng: Random) -> None:
+    schema = generate.schema(rng)
+    one, two, three = (generate.predicate(rng, schema) for _ in range(3))
+    for inner, outer in (("OR", "AND"), ("AND", "OR")):
+        once = make(f"{three} {inner} ({one} {inner} {two})", schema)
+        twice = make(f"{three} {inner} (({one} {inner} {two}) {outer} ({two} {inner} {one}))", schema)
+        assert once == twice
+        if twice is not None:
+            assert Filter(str(twice), schema) == twice
+
+
+@given(randoms)
 def test_case_blanks_and_the_order_of_terms_do_not_matter(rng: Random) -> None:
     schema = generate.schema(rng)
     one, two = generate.predicate(rng, schema), generate.predicate(rng, schema)

@@ -98,15 +98,17 @@ def _canonical(node: Node) -> tuple[Node, str]:
         assert not isinstance(node, Not)
         found = canonical_predicate(node)
         return found, predicate(found)
-    terms: dict[str, Node] = {}
+    terms: dict[str, tuple[Node, str]] = {}
     for term in node.terms:
         each, text = _canonical(term)
-        terms[f"({text})" if isinstance(each, Or) else text] = each
+        # Of an AND of two equal ORs one OR is left, which an OR around it takes in.
+        inner = map(_canonical, each.terms) if isinstance(each, type(node)) else [(each, text)]
+        terms.update((f"({said})" if isinstance(one, Or) else said, (one, said)) for one, said in inner)
     ordered = sorted(terms)
     if len(ordered) == 1:
-        return terms[ordered[0]], ordered[0]
+        return terms[ordered[0]]
     joined = (" AND " if isinstance(node, And) else " OR ").join(ordered)
-    return type(node)(tuple(map(terms.__getitem__, ordered))), joined
+    return type(node)(tuple(terms[said][0] for said in ordered)), joined
 
 
 def canonical_predicate(node: Predicate) -> Predicate:
