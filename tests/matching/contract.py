@@ -96,6 +96,15 @@ class MatcherContract:
             (2, "crisp", 1.0),
         ]
 
+    def test_matches_are_given_by_subscription_too(self) -> None:
+        matcher = Matcher(engine=self.engine)
+        matcher.add("low", "x < 3")
+        matcher.add("even", "x IN (0, 2, 4)")
+        matches = matcher.match([{"x": n} for n in range(6)])
+        assert matches.for_subscription("low").tolist() == [0, 1, 2]
+        assert matches.for_subscription("even").tolist() == [0, 2, 4]
+        assert matches.for_subscription("nobody").tolist() == []
+
     def test_filters_are_shared(self) -> None:
         matcher = Matcher(engine=self.engine)
         for n in range(5):

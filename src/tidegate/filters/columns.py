@@ -94,10 +94,7 @@ class _Batch:
     """A batch and the columns that were read of it already."""
 
     def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
-        if isinstance(batch, pa.Table):
-            batch = batch.combine_chunks()
-            arrays = [column.combine_chunks() for column in batch.columns]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+        batch = in_one_piece(batch)
         if not isinstance(batch, pa.RecordBatch):
             raise EventError([Violation("batch", f"expected a pyarrow.RecordBatch, not {type(batch).__name__}")])
         self.batch = batch
@@ -305,6 +302,13 @@ class _Batch:
 
     def array(self, path: Path) -> pa.Array | None:
         return path_array(self.batch, path)
+
+
+def in_one_piece(batch: Any) -> Any:
+    """A table as one record batch; anything else as it is."""
+    if not isinstance(batch, pa.Table):
+        return batch
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in batch.columns], schema=batch.schema)
 
 
 def path_array(batch: pa.RecordBatch, path: Path) -> pa.Array | None:

@@ -236,7 +236,6 @@ class Or:
 Node = And | Or | Not | Predicate
 
 EVERYTHING = And(())
-NOTHING = Or(())
 
 
 @dataclass(frozen=True, slots=True)

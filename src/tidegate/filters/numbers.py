@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.filters.values import nearest_float
 from tidegate.filters.vectors import Mask
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
@@ -81,10 +82,7 @@ def float_bound(relation: str, value: int | float) -> tuple[float | None, str]:
     >>> float_bound("<", 2**53 + 1), float_bound("=", 2**53 + 1)
     ((9007199254740992.0, '<='), (None, '='))
     """
-    try:
-        nearest = float(value)
-    except OverflowError:
-        nearest = math.inf if value > 0 else -math.inf
+    nearest = nearest_float(value)
     if nearest == value:
         return nearest, relation
     if relation in ("=", "<>"):

@@ -105,9 +105,9 @@ def domain_of(kind: Type) -> Domain:
     return DOMAINS["other"]
 
 
-def between(low: Any, high: Any, low_open: bool = False, high_open: bool = False) -> Cuts:
-    """The set from `low` to `high`; empty where they are crossed."""
-    begin, end = (0, low, int(low_open)), (0, high, int(not high_open))
+def between(low: Any, high: Any) -> Cuts:
+    """The set from `low` to `high`, both included; empty where they are crossed."""
+    begin, end = (0, low, 0), (0, high, 1)
     return (begin, end) if begin < end else NONE
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ctypes import c_float
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -47,6 +46,7 @@ from tidegate.filters.nodes import (
 from tidegate.filters.parser import MAX_DIGITS, parse_shape, read_number
 from tidegate.filters.render import path_text
 from tidegate.filters.tokens import NUMBER, string_value
+from tidegate.filters.values import nearest_float, nearest_float32
 from tidegate.model import timestamps
 from tidegate.model.schema import RESERVED, Schema
 from tidegate.model.types import Array, Enum, Scalar, Struct, Type
@@ -419,7 +419,8 @@ class _Resolver:
                 return self.refuse(literal, value, path, kind)
             return replace(literal, value=micros, kind="time")
         if kind.name == "float32":
-            return replace(literal, value=to_float32(literal.value), kind="float")
+            assert not isinstance(literal.value, str)
+            return replace(literal, value=nearest_float32(literal.value), kind="float")
         return literal
 
     def refuse(self, literal: Literal, value: Value, path: Path, kind: Scalar | Enum) -> Literal:
@@ -443,7 +444,8 @@ class _Resolver:
             self.blame(value.span, f"expected {expected}, not {_shown(literal)}", parameter=isinstance(value, Param))
         if literal.kind == "float":
             return literal
-        return Literal(_to_float(literal.value), "float", literal.span)
+        assert not isinstance(literal.value, str)
+        return Literal(nearest_float(literal.value), "float", literal.span)
 
     def literal(self, value: Value, kind: Type | None) -> Literal:
         """Read a parameter as the field it meets would; a literal stays as it is."""
@@ -529,18 +531,6 @@ def _comparable(one: Type, other: Type) -> bool:
     if isinstance(one, Enum) and isinstance(other, Enum):
         return one == other
     return one.kind == other.kind or frozenset((one.kind, other.kind)) in _PAIRS
-
-
-def to_float32(value: Any) -> float:
-    """Round a number to the nearest float32."""
-    return c_float(_to_float(value)).value
-
-
-def _to_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def _any_param(values: tuple[Value, ...]) -> bool:

@@ -155,14 +155,22 @@ def _enum_number(value: Any) -> int | None:
     return found if found.__class__ is int else None
 
 
+def nearest_float(value: int | float) -> float:
+    """The float nearest to a number; infinite where it is beyond all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def nearest_float32(value: int | float) -> float:
+    """The float32 nearest to a number."""
+    return c_float(nearest_float(value)).value
+
+
 def _float32(value: Any) -> float | None:
     found = plain(value)
-    if found.__class__ not in (int, float):
-        return None
-    try:
-        return c_float(found).value if found == found else None
-    except OverflowError:
-        return math.inf if found > 0 else -math.inf
+    return nearest_float32(found) if found.__class__ in (int, float) and found == found else None
 
 
 def _moment(value: Any) -> int | None:
@@ -180,12 +188,7 @@ def number_reader(path: Path) -> Callable[[Event], float | None]:
         value = read(event)
         if value.__class__ is float:
             return value if value == value else None
-        if value.__class__ is not int:
-            return None
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
+        return nearest_float(value) if value.__class__ is int else None
 
     return number
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
-from tidegate.filters.columns import Column, distinct, mask, path_array, read_column
+from tidegate.filters.columns import Column, distinct, in_one_piece, mask, path_array, read_column
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
@@ -38,9 +38,7 @@ class Events(Protocol):
 
 def read(batch: Any) -> Events:
     """Take a record batch, a table or a list of dicts."""
-    if isinstance(batch, pa.Table):
-        arrays = [column.combine_chunks() for column in batch.columns]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+    batch = in_one_piece(batch)
     if isinstance(batch, pa.RecordBatch):
         return ArrowEvents(batch)
     if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
@@ -116,6 +114,8 @@ class ArrowEvents:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch, self.size = batch, batch.num_rows
+        self._columns: dict[Path, tuple[pa.Array, Column] | None] = {}
+        """The attributes that were read already: every segment asks for the same ones."""
 
     def mask(self, filter_: Filter, chosen: Any = None) -> Any:
         """Say which of the chosen events match a filter."""
@@ -131,11 +131,11 @@ class ArrowEvents:
 
     def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
         """Rank a whole column among the toggles of an attribute."""
-        array = path_array(self.batch, attribute.path)
         nothing = np.zeros(self.size, np.int64)
-        if array is None:
+        read = self._column(attribute.path)
+        if read is None:
             return np.full(self.size, attribute.null), nothing, nothing, nothing.astype(bool)
-        column = read_column(array, attribute.path.type)
+        array, column = read
         typed = attribute.path.type
         domain = domain_of(typed) if typed is not None else DOMAINS[column.kind]
         present = np.asarray(array.is_valid()) if array.null_count else np.ones(self.size, dtype=bool)
@@ -150,6 +150,12 @@ class ArrowEvents:
             return np.where(present, attribute.unfit, attribute.null), nothing, nothing, odd
         at, begin, end = ladder.slots(_ranks(ladder, column))
         return np.where(known, at, attribute.null), np.where(known, begin, 0), np.where(known, end, 0), odd
+
+    def _column(self, path: Path) -> tuple[pa.Array, Column] | None:
+        if path not in self._columns:
+            array = path_array(self.batch, path)
+            self._columns[path] = None if array is None else (array, read_column(array, path.type))
+        return self._columns[path]
 
 
 def _known(column: Column, domain: Domain, present: Any) -> Any:

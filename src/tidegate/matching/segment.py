@@ -28,6 +28,7 @@ import numpy as np
 from tidegate.filters.nodes import Path
 from tidegate.filters.normalize import Conjunct
 from tidegate.filters.sets import Cut, Cuts, ValueSet
+from tidegate.filters.values import nearest_float
 from tidegate.matching import kernels
 
 CHECKPOINTS = 512
@@ -227,10 +228,7 @@ def _first_value(cut: Cut, kind: str) -> Any:
 
 def _first_float(value: int | float, beyond: bool) -> float | None:
     """The least float that is at a number or above it, or, where `beyond`, above it."""
-    try:
-        nearest = float(value)
-    except OverflowError:
-        nearest = math.inf if value > 0 else -math.inf
+    nearest = nearest_float(value)
     if nearest > value or (nearest == value and not beyond):
         return nearest
     return None if nearest == math.inf else math.nextafter(nearest, math.inf)
