@@ -61,8 +61,8 @@ def test_an_unknown_engine_is_named() -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (5, "batch: expected a pyarrow.RecordBatch or a list of dicts, not int"),
-        ("x", "batch: expected a pyarrow.RecordBatch or a list of dicts, not str"),
+        (5, "batch: expected a pyarrow.RecordBatch, a list of dicts or NDJSON bytes, not int"),
+        ("x", "batch: expected a pyarrow.RecordBatch, a list of dicts or NDJSON bytes, not str"),
         ([{}, 5], "event 1: expected a dict of attributes, not 5"),
     ],
 )

@@ -171,6 +171,11 @@ class Filter:
         return self._query
 
     @property
+    def pushed(self) -> Node:
+        """The typed tree without `Not`: its predicates carry their negations."""
+        return self._pushed
+
+    @property
     def canonical(self) -> Query:
         """The tree that all filters of the same meaning share."""
         found = self._cache.get("canonical")

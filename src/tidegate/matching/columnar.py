@@ -1,220 +1,371 @@
-"""The default engine: immutable segments of interval bitsets, and a small delta.
+"""The default engine: immutable parts of interval bitsets, and a small delta.
 
-New filters go to the delta, which is scanned; when it is full it becomes a
-segment, together with the segments that are no larger. A removed filter leaves
-its bits behind and is masked out until its segment is built anew. All of it is
-one immutable snapshot: a change makes a new one and swaps it in, so a reader
-takes no lock and sees all of a change or nothing.
+New filters go to the delta. It is scanned, or indexed as a part of its own when
+a batch is large; when it has grown, a thread in the background joins it with
+the parts that are no larger. A removed filter leaves its bits behind and is
+masked out until its part is joined. All that a reader sees is one immutable
+snapshot: a change makes a new one and swaps it in, so a reader takes no lock
+and sees all of a change or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import RLock, Thread
 from typing import Any
 
 import numpy as np
 
-from tidegate.filters.normalize import Conjunct
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Found
-from tidegate.matching.scan import ordered, scan
-from tidegate.matching.segment import Segment
+from tidegate.matching.index import Entry
+from tidegate.matching.part import Columns, Item, Owners, Part, laid_out, names_of, piece_of
+from tidegate.matching.result import Matches, Piece
+from tidegate.matching.rows import Axes, Point, explained
+from tidegate.matching.segment import Spans
+from tidegate.model.schema import Schema
 
-DELTA = 128
-"""Filters that are scanned before they become a segment: a scan costs about a
-microsecond a filter for one event."""
+DELTA = 256
+"""Filters that may wait before they are joined with the parts."""
 
+SCANNED = 512
+"""Pairs of event and filter in one delta that are scanned in Python; beyond, indexing it pays."""
 
-SCANNED = 20_000
-"""Pairs of event and filter in the delta that are scanned; beyond, indexing the delta pays."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A segment and whose rows it has."""
-
-    segment: Segment
-    entries: Mapping[int, Entry]
-    number: Any
-    """For each row the number of its entry."""
-    exact: Any
-    """For each row whether its value sets say all: nothing is left to verify."""
+QUIET = 64
+"""Matches without a change after which all parts are joined into one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
+class View:
+    """A part as a snapshot sees it: without the rows that are gone, with owners that have changed."""
+
+    def __init__(
+        self, part: Part, alive: Any = None, gone: int = 0, changed: Mapping[int, Owners] | None = None
+    ) -> None:
+        self.part, self.alive, self.gone, self.changed = part, alive, gone, changed or {}
+
+    @cached_property
+    def owners(self) -> tuple[Any, Any]:
+        """The names of all rows' owners; made by whichever reader comes first."""
+        return names_of(self._owners())
+
+    def _owners(self) -> Any:
+        owners = self.part.columns.owners
+        if self.changed:
+            owners = owners.copy()
+            for number, now in self.changed.items():
+                for row in self.part.rows(number):
+                    owners[row] = now
+        return owners
+
+    def without(self, number: int) -> View:
+        """The view once an entry is dropped."""
+        rows = self.part.rows(number)
+        made = View(self.part, self.part.segment.without(rows, self.alive), self.gone + len(rows), self.changed)
+        if "owners" in self.__dict__:
+            made.__dict__["owners"] = self.owners
+        return made
+
+    def owned(self, number: int, owners: Owners) -> View:
+        """The view once an entry's owners are others."""
+        return View(self.part, self.alive, self.gone, {**self.changed, number: owners})
+
+    def settled(self) -> tuple[Spans, Columns]:
+        """The rows that are left, with their owners of now: what goes into a new part."""
+        rows = self.rows()
+        columns = replace(self.part.columns, owners=self._owners())
+        return self.part.segment.spans.chosen(rows), columns.chosen(rows)
+
+    def rows(self) -> Any:
+        """The rows that are left."""
+        if self.alive is None:
+            return np.arange(len(self.part))
+        bits = np.unpackbits(self.alive.view(np.uint8), bitorder="little")
+        return np.flatnonzero(bits[: len(self.part)])
+
+    @property
+    def entries(self) -> int:
+        """How many filters are left in it."""
+        return len(np.unique(self.part.columns.number[self.rows()]))
+
+    def match(self, events: Events) -> Piece:
+        """The matches of its rows."""
+        offsets, rows = self.part.match(events, self.alive)
+        return self.part.piece(events, offsets, rows, self.owners)
+
+
+@dataclass(frozen=True)
+class Snapshot:
     """All that a reader sees."""
 
-    parts: tuple[_Part, ...] = ()
-    delta: Mapping[int, Entry] = field(default_factory=dict)
-    changed: Mapping[int, Entry] = field(default_factory=dict)
-    """Entries of the parts whose owners have changed."""
-    dead: frozenset[int] = frozenset()
-    """Entries of the parts that were dropped."""
-    made: dict[str, _Part] = field(default_factory=dict)
-    """The delta as a part, once a large batch has asked for it."""
+    views: tuple[View, ...] = ()
+    items: Sequence[Item] = ()
+    """The delta: a list that only grows, of which this snapshot sees the first so many."""
+    size: int = 0
+    gone: frozenset[int] = frozenset()
+    """Numbers of the delta that were dropped."""
+    changed: Mapping[int, Owners] = field(default_factory=dict)
+    """Owners of entries in the delta that are others now."""
 
-    def delta_part(self) -> _Part:
-        """The delta as a part; made once, whichever reader comes first."""
-        part = self.made.get("delta")
-        if part is None:
-            part = self.made["delta"] = _part(dict(self.delta))
-        return part
+    def like(self, other: Snapshot) -> bool:
+        """Whether the delta of another is this one's and perhaps more."""
+        return self.items is other.items and self.gone == other.gone and self.changed == other.changed
 
-    def entry(self, number: int) -> Entry:
-        """What stands under a number."""
-        found = self.delta.get(number) or self.changed.get(number)
-        return found or next(part.entries[number] for part in self.parts if number in part.entries)
+    def delta(self) -> list[Item]:
+        """The items that wait."""
+        found = [item for item in self.items[: self.size] if item.number not in self.gone]
+        if self.changed:
+            found = [replace(i, owners=self.changed[i.number]) if i.number in self.changed else i for i in found]
+        return found
 
-    def entries(self) -> dict[int, Entry]:
-        """Everything that is alive."""
-        found = dict(self.delta)
-        for part in self.parts:
-            found.update(part.entries)
-        found.update(self.changed)
-        return {number: entry for number, entry in found.items() if number not in self.dead}
+
+@dataclass(frozen=True, slots=True)
+class _Small:
+    """The delta of a snapshot as a part, made when scanning it would take longer."""
+
+    of: Snapshot
+    view: View
 
 
 class ColumnarIndex:
     """Matches whole batches against all filters at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: Schema | None, axes: Axes) -> None:
         kernels.warm_up()
-        self._now = _Snapshot()
+        self._schema, self._axes = schema, axes
+        self._lock = RLock()
+        """Held by whoever changes the snapshot: a moment, never while a part is built."""
+        self._now = Snapshot(items=[])
+        self._places: dict[int, int] = {}
+        """Which item of the delta is an entry's."""
+        self._joining: Thread | None = None
+        self._since: list[tuple[int, Owners | None]] = []
+        """Entries that were dropped (None) or got other owners while a part with them was being built."""
+        self._small: _Small | None = None
+        self._scans = 0
+        """Pairs that were scanned since the delta was last made a part, or changed."""
+        self._matched = 0
+        """Matches since the last change."""
 
-    def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
-        """Put and drop entries in one step."""
-        now = self._now
-        gone = set(drop)
-        indexed = {n for n in (*put, *gone) if any(n in part.entries for part in now.parts)}
-        delta = {**now.delta, **{n: entry for n, entry in put.items() if n not in indexed}}
-        delta = {n: entry for n, entry in delta.items() if n not in gone}
-        changed = {**now.changed, **{n: entry for n, entry in put.items() if n in indexed}}
-        dead = now.dead | (gone & indexed) if gone & indexed else now.dead
-        self._now = _tidied(_Snapshot(now.parts, delta, changed, dead))
+    # Changes -------------------------------------------------------------------
 
-    def match(self, events: Events) -> Found:
-        """Give the pairs (event index, number), ordered by event."""
+    def apply(
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+    ) -> None:
+        """Put and drop entries, and change the owners of others, in one step."""
+        with self._lock:
+            now = self._now
+            for number in drop:
+                now = self._dropped(now, number)
+            for number, names in (owners or {}).items():
+                now = self._owned(now, number, names[0] if len(names) == 1 else names)
+            if put:
+                items = now.items
+                assert isinstance(items, list)
+                for number, entry in put.items():
+                    self._places[number] = len(items)
+                    items.append(_item(number, entry))
+                now = replace(now, size=len(items))
+            self._now = now
+            self._matched = self._scans = 0
+            if now.size - len(now.gone) > DELTA or any(2 * view.gone > len(view.part) for view in now.views):
+                self._join_in_background()
+
+    def _dropped(self, now: Snapshot, number: int) -> Snapshot:
+        if self._joining is not None:
+            self._since.append((number, None))
+        if self._places.pop(number, None) is not None:
+            return replace(now, gone=now.gone | {number})
+        views = tuple(view.without(number) if len(view.part.rows(number)) else view for view in now.views)
+        return replace(now, views=views)
+
+    def _owned(self, now: Snapshot, number: int, owners: Owners) -> Snapshot:
+        if self._joining is not None:
+            self._since.append((number, owners))
+        if number in self._places:
+            return replace(now, changed={**now.changed, number: owners})
+        views = tuple(view.owned(number, owners) if len(view.part.rows(number)) else view for view in now.views)
+        return replace(now, views=views)
+
+    # Joining -------------------------------------------------------------------
+
+    def _join_in_background(self) -> None:
+        if self._joining is None:
+            self._joining = Thread(target=self._join, name="tidegate-join", daemon=True)
+            self._joining.start()
+
+    def _join(self) -> None:
+        """Join until there is nothing to join."""
+        while True:
+            with self._lock:
+                now = self._now
+                chosen = _to_join(now, self._matched >= QUIET)
+                if chosen is None:
+                    self._joining = None
+                    return
+                self._since.clear()
+            rows = [view.settled() for view in chosen]
+            if items := now.delta():
+                rows.append(laid_out(items, self._axes))
+            rows = [(spans, columns) for spans, columns in rows if spans.rows]
+            made = [View(Part.joined(rows, self._schema))] if rows else []
+            with self._lock:
+                self._swap(now, chosen, made)
+
+    def _swap(self, before: Snapshot, joined: Sequence[View], made: list[View]) -> None:
+        """Put a new part in the place of what it was made from; what changed meanwhile changes again in it."""
         now = self._now
-        parts = now.parts
-        if events.size * len(now.delta) > SCANNED:
-            parts, pieces = (*parts, now.delta_part()), []
+        taken = {id(view.part) for view in joined}
+        views = (*(view for view in now.views if id(view.part) not in taken), *made)
+        left = [item for item in now.items[before.size : now.size] if item.number not in now.gone]
+        self._places = {item.number: n for n, item in enumerate(left)}
+        changed = {number: owners for number, owners in now.changed.items() if number in self._places}
+        after = Snapshot(views, left, len(left), frozenset(), changed)
+        for number, owners in self._since if made else ():
+            if number in self._places or not len(made[0].part.rows(number)):
+                continue
+            view = after.views[-1].without(number) if owners is None else after.views[-1].owned(number, owners)
+            after = replace(after, views=(*after.views[:-1], view))
+        self._since.clear()
+        self._now = after
+
+    def settle(self) -> None:
+        """Wait until what goes on in the background has ended."""
+        while (thread := self._joining) is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """Let the background end."""
+        self.settle()
+
+    # Matching ------------------------------------------------------------------
+
+    def match(self, events: Events) -> Matches:
+        """Match a batch."""
+        now = self._now
+        pieces = [view.match(events) for view in now.views]
+        if now.size > len(now.gone):
+            pieces += self._match_delta(now, events)
+        self._matched += 1
+        if self._matched == QUIET and len(pieces) > 1 and self._lock.acquire(blocking=False):
+            self._join_in_background()
+            self._lock.release()
+        return Matches(events.size, pieces)
+
+    def _match_delta(self, now: Snapshot, events: Events) -> list[Piece]:
+        small = self._small
+        if small is not None and small.of.like(now):
+            later = now.items[small.of.size : now.size]
         else:
-            pieces = scan(now.delta, events)
-        for part in parts:
-            pieces += _match_part(part, events)
-        event, number = ordered(pieces)
-        if now.dead and len(number):
-            alive = ~np.isin(number, np.fromiter(now.dead, np.int64, len(now.dead)))
-            event, number = event[alive], number[alive]
-        return event, number, now.entry
+            small, later = None, now.delta()
+        pairs = len(later) * events.size
+        self._scans += pairs
+        if self._scans > SCANNED:
+            self._scans = 0
+            small = self._small = _Small(now, View(Part.joined([laid_out(now.delta(), self._axes)], self._schema)))
+            later = []
+        pieces = [] if small is None else [small.view.match(events)]
+        return [*pieces, _scanned(later, events, self._axes)] if later else pieces
+
+    # Reports -------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
         now = self._now
+        waiting = now.size - len(now.gone)
         return {
             "engine": "columnar",
-            "filters": len(now.delta) + sum(len(part.entries) for part in now.parts) - len(now.dead),
-            "delta": len(now.delta),
-            "removed": len(now.dead),
+            "filters": waiting + sum(view.entries for view in now.views),
+            "delta": waiting,
+            "removed": sum(view.gone for view in now.views),
+            "bytes": sum(view.part.nbytes for view in now.views),
             "segments": [
                 {
-                    "filters": len(part.entries),
-                    "rows": part.segment.rows,
-                    "exact": int(part.exact.sum()),
-                    "attributes": len(part.segment.attributes),
-                    "bytes": part.segment.nbytes,
+                    "filters": view.entries,
+                    "rows": len(view.part),
+                    "exact": int((view.part.checks.kind == 0).sum()),
+                    "attributes": len(view.part.segment.axes),
+                    "bytes": view.part.nbytes,
                 }
-                for part in now.parts
+                for view in now.views
             ],
         }
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self._now.entries(),)
+    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+        """Say where an entry sits, and what matching some events by it takes."""
+        now = self._now
+        waiting = next((item for item in now.delta() if item.number == number), None)
+        if waiting is not None:
+            found: dict[str, Any] = {"where": "delta", "waiting": now.size - len(now.gone)}
+            found["rows"] = [explained(row, self._axes) for row in waiting.rows]
+            if events is not None:
+                found["matches"] = int(events.mask(waiting.filter).sum())
+            return found
+        for place, view in enumerate(now.views):
+            rows = view.part.rows(number)
+            if len(rows):
+                return {"where": "segment", "segment": place, **view.part.explain(rows, events, view.alive)}
+        return {"where": "nowhere", "why": "no event can match it", "rows": []}
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            now = self._now
+            items = now.delta()
+            views = [(view.part, view.alive, view.gone, view.changed) for view in now.views]
+            return {"schema": self._schema, "axes": self._axes, "items": items, "views": views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["schema"], state["axes"])  # type: ignore[misc]
+        items = state["items"]
+        self._places = {item.number: n for n, item in enumerate(items)}
+        self._now = Snapshot(tuple(View(*view) for view in state["views"]), items, len(items))
 
 
-def _rebuild(entries: dict[int, Entry]) -> ColumnarIndex:
-    made = ColumnarIndex()
-    made._now = _Snapshot((_part(entries),) if entries else ())
-    return made
+def _item(number: int, entry: Entry) -> Item:
+    compiled, owners = entry.compiled, entry.owners
+    whole = compiled.graded or any(row.checks is None for row in compiled.rows)
+    return Item(number, compiled.rows, owners[0] if len(owners) == 1 else owners, entry.filter, whole)
 
 
-def _tidied(now: _Snapshot) -> _Snapshot:
-    """Give the same entries, with what has piled up put in its place."""
-    if len(now.changed) > DELTA:
-        parts = [replace(part, entries=_updated(part.entries, now.changed)) for part in now.parts]
-        now = replace(now, parts=tuple(parts), changed={})
-    indexed = sum(len(part.entries) for part in now.parts)
-    if len(now.dead) > DELTA and len(now.dead) * 4 > indexed:
-        return _compacted(now, everything=True)
-    return _compacted(now) if len(now.delta) > DELTA else now
+def _to_join(now: Snapshot, quiet: bool) -> list[View] | None:
+    """The parts to join with the delta; None: nothing is to be done.
+
+    Those that are half gone, and those no larger than twice what is gathered: so
+    a filter is joined a few times for each doubling of the index.
+    """
+    waiting = now.size - len(now.gone)
+    if quiet:
+        return list(now.views) if len(now.views) + bool(now.size) > 1 else None
+    gathered = waiting if waiting > DELTA else 0
+    chosen = []
+    for view in sorted(now.views, key=lambda view: len(view.part) - view.gone):
+        left = len(view.part) - view.gone
+        if left <= 2 * gathered or 2 * view.gone > len(view.part):
+            chosen.append(view)
+            gathered += left
+    return chosen if chosen or waiting > DELTA else None
 
 
-def _updated(entries: Mapping[int, Entry], changed: Mapping[int, Entry]) -> Mapping[int, Entry]:
-    return {**entries, **{number: entry for number, entry in changed.items() if number in entries}}
+def _scanned(items: Sequence[Item], events: Events, axes: Axes) -> Piece:
+    """Match a few events against a few filters, row by row."""
+    points: dict[int, list[Point]] = {}
+    found: list[list[int]] = [[] for _ in range(events.size)]
+    for place, item in enumerate(items):
+        for axis in {axis for row in item.rows for axis in row.axes}:
+            if axis not in points:
+                points[axis] = events.points(axes.paths[axis])
+        for event, places in enumerate(found):
+            if _holds(item, points, event, events):
+                places.append(place)
+    return piece_of(items, found, events)
 
 
-def _compacted(now: _Snapshot, everything: bool = False) -> _Snapshot:
-    """Turn the delta, and all parts that are not larger than what is gathered, into one part."""
-    gathered = dict(now.delta)
-    kept = []
-    for part in sorted(now.parts, key=lambda part: len(part.entries)):
-        if everything or len(part.entries) <= 2 * len(gathered):
-            gathered.update(_updated(part.entries, now.changed))
-        else:
-            kept.append(part)
-    alive = {number: entry for number, entry in gathered.items() if number not in now.dead}
-    changed = {number: entry for number, entry in now.changed.items() if number not in gathered}
-    return _Snapshot((*kept, _part(alive)) if alive else tuple(kept), {}, changed, now.dead - gathered.keys())
-
-
-def _part(entries: dict[int, Entry]) -> _Part:
-    conjuncts: list[Conjunct] = []
-    number: list[int] = []
-    for n, entry in entries.items():
-        for conjunct in entry.filter.normal.conjuncts:
-            conjuncts.append(conjunct)
-            number.append(n)
-    exact = np.fromiter(map(_is_exact, conjuncts), dtype=bool, count=len(conjuncts))
-    return _Part(Segment(conjuncts), entries, np.array(number, np.int64), exact)
-
-
-def _is_exact(conjunct: Conjunct) -> bool:
-    return not conjunct.rest and not any(values.tests for values in conjunct.exact.values())
-
-
-def _match_part(part: _Part, events: Events) -> list[tuple[Any, Any]]:
-    segment = part.segment
-    shape = (max(1, len(segment.attributes)), events.size)
-    at, begin, end = (np.zeros(shape, np.int64) for _ in range(3))
-    odd = np.zeros(events.size, dtype=bool)
-    for j, attribute in enumerate(segment.attributes):
-        at[j], begin[j], end[j], unsure = events.slots(attribute)
-        odd |= unsure
-    if not segment.attributes:  # filters that match everything or compare fields only
-        at, begin, end = (each[:0] for each in (at, begin, end))
-    offsets, rows = segment.candidates(at, begin, end)
-    event = np.repeat(np.arange(events.size), np.diff(offsets))
-    if odd.any():  # values that no column can hold: what the index says of them does not count
-        event, rows = event[~odd[event]], rows[~odd[event]]
-    exact = part.exact[rows]
-    pieces = [(event[exact], part.number[rows[exact]])]
-    pieces += _verified(part, events, event[~exact], part.number[rows[~exact]])
-    if odd.any():
-        pieces += scan(part.entries, events, np.flatnonzero(odd))
-    return pieces
-
-
-def _verified(part: _Part, events: Events, event: Any, number: Any) -> list[tuple[Any, Any]]:
-    """Ask the filters themselves about the candidates that their value sets leave open."""
-    pieces = []
-    order = np.argsort(number, kind="stable")
-    event, number = event[order], number[order]
-    wanted, first = np.unique(number, return_index=True)
-    for n, begin, end in zip(wanted, first, np.append(first[1:], len(number)), strict=False):
-        chosen = np.unique(event[begin:end])
-        matching = chosen[events.mask(part.entries[int(n)].filter, chosen)]
-        pieces.append((matching, np.full(len(matching), n, np.int64)))
-    return pieces
+def _holds(item: Item, points: Mapping[int, Sequence[Point]], event: int, events: Events) -> bool:
+    for row in item.rows:
+        held = row.holds(points, event)
+        if held and row.checks == ():
+            return True
+        if held is not False:  # what is left is for the filter to say
+            return bool(events.mask(item.filter, np.array([event]))[0])
+    return False

@@ -15,7 +15,8 @@ import numpy as np
 
 from tidegate.filters.nodes import Node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Found
+from tidegate.matching.index import Entry, applied, expanded, explained
+from tidegate.matching.result import Matches
 from tidegate.matching.scan import ordered
 
 AT_ONCE = 1_024
@@ -54,13 +55,13 @@ class CountingIndex:
     def __init__(self) -> None:
         self._table = _Table.of({})
 
-    def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
+    def apply(
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+    ) -> None:
         """Put and drop entries in one step; the table is made anew."""
-        gone = set(drop)
-        entries = {**self._table.entries, **put}
-        self._table = _Table.of({number: entry for number, entry in entries.items() if number not in gone})
+        self._table = _Table.of(applied(self._table.entries, put, drop, owners))
 
-    def match(self, events: Events) -> Found:
+    def match(self, events: Events) -> Matches:
         """Give the pairs (event index, number), ordered by event."""
         table = self._table
         held = np.zeros((len(table.predicates), events.size), np.int32)
@@ -72,7 +73,14 @@ class CountingIndex:
             counts = table.needs @ held[:, begin : begin + AT_ONCE]
             row, event = np.nonzero(counts == sizes[:, None])
             pieces.append((event + begin, table.number[row]))
-        return *ordered(pieces), table.entries.__getitem__
+        return expanded(events, *ordered(pieces), table.entries.__getitem__)
+
+    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+        """Say what an entry takes of some events."""
+        return explained(self._table.entries[number], events)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
 from tidegate.filters.columns import Column, distinct, in_one_piece, mask, path_array, read_column
 from tidegate.filters.evaluate import matcher
-from tidegate.filters.nodes import Node, Path
+from tidegate.filters.nodes import Node, Path, paths, predicates
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
-from tidegate.filters.values import is_missing, plain, raw_reader, reader
-from tidegate.matching.segment import Attribute, Ladder
+from tidegate.filters.values import is_missing, number_reader, raw_reader, reader, text_reader
+from tidegate.matching.axis import Axis, Texts
+from tidegate.matching.rows import BOOL, ENUM, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, Point
+
+FEW = 8
+"""Events that are read one by one; of more, each attribute is made a column first."""
 
 
 class Events(Protocol):
@@ -29,133 +34,268 @@ class Events(Protocol):
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
 
-    def holds(self, node: Node) -> Any:
-        """Say for which events a tree without `Not` is true."""
+    def holds(self, node: Node, chosen: Any = None) -> Any:
+        """Say for which of the chosen events a tree without `Not` is true."""
 
-    def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
-        """Give checkpoint, first and last toggle for each event, and which events only a scan can judge."""
+    def codes(self, axis: Axis) -> Any:
+        """Give each event's code on an axis."""
+
+    def points(self, path: Path) -> list[Point]:
+        """Give each event's value as an axis orders it; for a few events."""
+
+    def texts(self, path: Path) -> tuple[Any, list[str]]:
+        """Give the distinct texts of an attribute, and for each event the number of its own; -1 for none."""
+
+    def numbers(self, path: Path) -> Any:
+        """Give an attribute as floats; NaN for none."""
 
 
 def read(batch: Any) -> Events:
-    """Take a record batch, a table or a list of dicts."""
+    """Take a record batch, a table, a list of dicts, or NDJSON: one JSON object a line."""
+    if isinstance(batch, bytes | bytearray | memoryview):
+        return DictEvents(_parsed(bytes(batch)))
     batch = in_one_piece(batch)
     if isinstance(batch, pa.RecordBatch):
         return ArrowEvents(batch)
-    if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
         for n, event in enumerate(batch):
-            if not isinstance(event, Mapping):
+            if event.__class__ is not dict and not isinstance(event, Mapping):
                 raise EventError([Violation(f"event {n}", f"expected a dict of attributes, not {event!r:.60}")])
         return DictEvents(batch)
     shown = type(batch).__name__
-    raise EventError([Violation("batch", f"expected a pyarrow.RecordBatch or a list of dicts, not {shown}")])
+    raise EventError(
+        [Violation("batch", f"expected a pyarrow.RecordBatch, a list of dicts or NDJSON bytes, not {shown}")]
+    )
 
 
-class DictEvents:
-    """Events one by one: each value is looked up as Python's own."""
+def _parsed(data: bytes) -> list[Mapping[str, Any]]:
+    """The objects of NDJSON; blank lines are passed over."""
+    rows: list[Mapping[str, Any]] = []
+    for n, line in enumerate(data.split(b"\n")):
+        if not line or line.isspace():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as exc:
+            raise _bad_line(n, line, f": {exc}") from exc
+        if row.__class__ is not dict:
+            raise _bad_line(n, line)
+        rows.append(row)
+    return rows
+
+
+def _bad_line(n: int, line: bytes, why: str = "") -> EventError:
+    shown = line[:60].decode("utf-8", "replace")
+    return EventError([Violation(f"line {n + 1}", f"expected a JSON object, not {shown!r}{why}")])
+
+
+class _Columns:
+    """What Arrow and dicts have in common: an attribute as a column, read once."""
+
+    size: int
+
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[pa.Array, Column] | None] = {}
+        """The attributes that were read already: every segment asks for the same ones."""
+
+    def _array(self, path: Path) -> pa.Array | None:
+        raise NotImplementedError
+
+    def _column(self, path: Path) -> tuple[pa.Array, Column] | None:
+        if path not in self._read:
+            array = self._array(path)
+            self._read[path] = None if array is None else (array, read_column(array, path.type))
+        return self._read[path]
+
+    def _column_codes(self, axis: Axis, array: pa.Array, column: Column) -> Any:
+        """Rank a whole column among the thresholds of an axis."""
+        typed = axis.path.type
+        domain = domain_of(typed) if typed is not None else DOMAINS[column.kind]
+        kind = KINDS[domain.kind]
+        fits = column.kind in _FITTING.get(kind, ())
+        present = _present(array, column)
+        if fits and present is None and column.valid is None and domain.low is None:
+            return _ranked(axis, kind, column)
+        present = np.ones(self.size, dtype=bool) if present is None else present
+        known = _known(column, domain, present) if fits else np.zeros(self.size, dtype=bool)
+        codes = np.full(self.size, NULL, np.int32)
+        # Of a typed attribute every value that does not fit is odd; without a type it compares with nothing.
+        codes[present] = UNFIT if typed is None or kind == UNFIT else ODD
+        if fits:
+            codes[known] = _ranked(axis, kind, column)[known]
+        return codes
+
+    def _column_numbers(self, column: Column | None) -> Any:
+        if column is None or column.kind not in ("int", "float"):
+            return np.full(self.size, np.nan)
+        values = column.values.astype(np.float64)
+        if column.valid is not None:
+            values[~column.valid] = np.nan
+        return values
+
+    def _column_texts(self, column: Column | None) -> tuple[Any, list[str]]:
+        if column is None or column.kind != "string":
+            return np.full(self.size, -1), []
+        return distinct(column.values)
+
+
+class ArrowEvents(_Columns):
+    """Events as Arrow columns: numbers are read without a copy."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        super().__init__()
+        self.batch, self.size = batch, batch.num_rows
+
+    def mask(self, filter_: Filter, chosen: Any = None) -> Any:
+        """Say which of the chosen events match a filter."""
+        return filter_.mask(self.batch if chosen is None else self._taken(filter_.pushed, chosen))
+
+    def degrees(self, filter_: Filter, chosen: Any) -> Any:
+        """Say how well the chosen events fit a filter."""
+        return filter_.degrees(self._taken(filter_.pushed, chosen))
+
+    def holds(self, node: Node, chosen: Any = None) -> Any:
+        """Say for which of the chosen events a tree without `Not` is true."""
+        return mask(node, self.batch if chosen is None else self._taken(node, chosen))
+
+    def codes(self, axis: Axis) -> Any:
+        """Rank a whole column among the thresholds of an axis."""
+        read = self._column(axis.path)
+        return np.full(self.size, NULL, np.int32) if read is None else self._column_codes(axis, *read)
+
+    def points(self, path: Path) -> list[Point]:
+        """Give each event's value as an axis orders it."""
+        array = self._array(path)
+        if array is None:
+            return [(NULL, None)] * self.size
+        return _points_of_rows(({path.parts[0]: value} for value in array.to_pylist()), Path(path.parts[:1], path.type))
+
+    def texts(self, path: Path) -> tuple[Any, list[str]]:
+        """Give the distinct texts of an attribute and each event's own."""
+        read = self._column(path)
+        return self._column_texts(None if read is None else read[1])
+
+    def numbers(self, path: Path) -> Any:
+        """Give an attribute as floats; NaN for none."""
+        read = self._column(path)
+        return self._column_numbers(None if read is None else read[1])
+
+    def _array(self, path: Path) -> pa.Array | None:
+        return path_array(self.batch, path)
+
+    def _taken(self, node: Node, chosen: Any) -> pa.RecordBatch:
+        """Some events, with the attributes that a tree names."""
+        named = dict.fromkeys(str(path.parts[0]) for each in predicates(node) for path in paths(each))
+        at = [found[0] for name in named if (found := self.batch.schema.get_all_field_indices(name))]
+        if not at:  # a batch without columns has no length
+            at = list(range(self.batch.num_columns))
+        return self.batch.select(at).take(pa.array(chosen))
+
+
+class DictEvents(_Columns):
+    """Events as dicts: an attribute whose values are of one type becomes a column."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__()
         self.rows, self.size = rows, len(rows)
 
     def mask(self, filter_: Filter, chosen: Any = None) -> Any:
         """Say which of the chosen events match a filter."""
-        rows = self.rows if chosen is None else [self.rows[n] for n in chosen]
+        rows = self._chosen(chosen)
         return np.fromiter((filter_.matches(row) for row in rows), dtype=bool, count=len(rows))
 
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
         return np.fromiter((filter_.degree(self.rows[n]) for n in chosen), dtype=np.float64, count=len(chosen))
 
-    def holds(self, node: Node) -> Any:
-        """Say for which events a tree without `Not` is true."""
-        test = matcher(node)
-        return np.fromiter((test(row) is True for row in self.rows), dtype=bool, count=self.size)
+    def holds(self, node: Node, chosen: Any = None) -> Any:
+        """Say for which of the chosen events a tree without `Not` is true."""
+        test, rows = matcher(node), self._chosen(chosen)
+        return np.fromiter((test(row) is True for row in rows), dtype=bool, count=len(rows))
 
-    def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
-        """Look up each value among the toggles of an attribute."""
-        at, begin, end = (np.zeros(self.size, np.int64) for _ in range(3))
-        odd = np.zeros(self.size, dtype=bool)
-        raw, convert = raw_reader(attribute.path), reader(attribute.path)
-        for n, row in enumerate(self.rows):
-            value = raw(row)
-            if is_missing(value):
-                at[n] = attribute.null
-                continue
-            kind, comparable = _kind_of(convert(row), attribute.path)
-            if kind is None:
-                odd[n] = attribute.path.type is not None
-                at[n] = attribute.unfit
-            elif (ladder := attribute.ladders.get(kind)) is None:
-                at[n] = attribute.unfit
-            else:
-                at[n], begin[n], end[n] = ladder.slots(ladder.rank(comparable))
-        return at, begin, end, odd
+    def codes(self, axis: Axis) -> Any:
+        """Rank each value among the thresholds of an axis."""
+        read = self._column(axis.path) if self.size > FEW else None
+        if read is not None:
+            return self._column_codes(axis, *read)
+        return np.fromiter((axis.code(*point) for point in self.points(axis.path)), np.int32, self.size)
+
+    def points(self, path: Path) -> list[Point]:
+        """Give each event's value as an axis orders it."""
+        return _points_of_rows(self.rows, path)
+
+    def texts(self, path: Path) -> tuple[Any, list[str]]:
+        """Give the distinct texts of an attribute and each event's own."""
+        read = text_reader(path)
+        numbers: dict[str, int] = {}
+        own = [-1 if (text := read(row)) is None else numbers.setdefault(text, len(numbers)) for row in self.rows]
+        return np.array(own, np.int64), list(numbers)
+
+    def numbers(self, path: Path) -> Any:
+        """Give an attribute as floats; NaN for none."""
+        read = self._column(path) if self.size > FEW else None
+        if read is not None:
+            return self._column_numbers(read[1])
+        number = number_reader(path)
+        return np.array([np.nan if (value := number(row)) is None else value for row in self.rows], np.float64)
+
+    def _chosen(self, chosen: Any) -> Sequence[Mapping[str, Any]]:
+        return self.rows if chosen is None else [self.rows[n] for n in chosen]
+
+    def _array(self, path: Path) -> pa.Array | None:
+        """A column of the values at a path; None where they are of several types, or of one that Arrow lacks."""
+        values = list(map(raw_reader(path), self.rows))
+        kind = _ARROW.get(frozenset(map(type, values)) - {type(None)})
+        if kind is None:
+            return None
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowInvalid, OverflowError, UnicodeError):
+            return None
 
 
-_CLASSES = {bool: "bool", int: "int", float: "float", str: "string"}
+_ARROW = {
+    frozenset({float}): pa.float64(),
+    frozenset({int}): pa.int64(),
+    frozenset({str}): pa.string(),
+    frozenset({bool}): pa.bool_(),
+}
 
 
-def _kind_of(value: Any, path: Path) -> tuple[str | None, Any]:
-    """The kind of a value that was read, and the value as a ladder compares it; None: only a scan can say."""
+def _points_of_rows(rows: Iterable[Mapping[Any, Any]], path: Path) -> list[Point]:
+    raw, convert = raw_reader(path), reader(path)
+    return [(NULL, None) if is_missing(raw(row)) else _point(convert(row), path) for row in rows]
+
+
+_CLASSES = {bool: BOOL, int: INT, float: FLOAT, str: STRING}
+_CLASSES_OF_KIND = {FLOAT: (float, int), STRING: (str,), BOOL: (bool,), INT: (int,), TIME: (int,), ENUM: (int,)}
+
+
+def _point(value: Any, path: Path) -> Point:
+    """A value that was read, as an axis orders it."""
     if path.type is None:
-        value = plain(value)
-        kind = _CLASSES.get(value.__class__)
-        if kind is None and isinstance(value, int):  # a moment
-            return "time", int(value)
-        return kind, int(value) if kind == "bool" else value
+        kind = _CLASSES.get(value.__class__, UNFIT)
+        if kind == UNFIT and isinstance(value, int):  # a moment
+            kind, value = TIME, int(value)
+        return kind, value
     domain = domain_of(path.type)
-    fits = {"float": (float, int), "string": (str,), "bool": (bool,)}.get(domain.kind, (int,))
-    if value.__class__ not in fits or not domain.holds(value):
-        return None, None
-    return domain.kind, int(value) if domain.kind == "bool" else value
+    kind = KINDS[domain.kind]
+    if kind == UNFIT:
+        return UNFIT, None
+    if value.__class__ not in _CLASSES_OF_KIND[kind] or not domain.holds(value):
+        return ODD, None
+    return kind, value
 
 
-class ArrowEvents:
-    """Events as Arrow columns: each attribute is read once, numbers without a copy."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch, self.size = batch, batch.num_rows
-        self._columns: dict[Path, tuple[pa.Array, Column] | None] = {}
-        """The attributes that were read already: every segment asks for the same ones."""
-
-    def mask(self, filter_: Filter, chosen: Any = None) -> Any:
-        """Say which of the chosen events match a filter."""
-        return filter_.mask(self.batch if chosen is None else self.batch.take(pa.array(chosen)))
-
-    def degrees(self, filter_: Filter, chosen: Any) -> Any:
-        """Say how well the chosen events fit a filter."""
-        return filter_.degrees(self.batch.take(pa.array(chosen)))
-
-    def holds(self, node: Node) -> Any:
-        """Say for which events a tree without `Not` is true."""
-        return mask(node, self.batch)
-
-    def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
-        """Rank a whole column among the toggles of an attribute."""
-        nothing = np.zeros(self.size, np.int64)
-        read = self._column(attribute.path)
-        if read is None:
-            return np.full(self.size, attribute.null), nothing, nothing, nothing.astype(bool)
-        array, column = read
-        typed = attribute.path.type
-        domain = domain_of(typed) if typed is not None else DOMAINS[column.kind]
-        present = np.asarray(array.is_valid()) if array.null_count else np.ones(self.size, dtype=bool)
-        if column.kind == "float":
-            present &= column.values == column.values
-        fits = column.kind in _FITTING.get(domain.kind, ())
-        known = _known(column, domain, present) if fits else nothing.astype(bool)
-        # Of a typed attribute every value that does not fit is odd; without a type it compares with nothing.
-        odd = present & ~known if typed is not None else nothing.astype(bool)
-        ladder = attribute.ladders.get(domain.kind) if fits else None
-        if ladder is None:
-            return np.where(present, attribute.unfit, attribute.null), nothing, nothing, odd
-        at, begin, end = ladder.slots(_ranks(ladder, column))
-        return np.where(known, at, attribute.null), np.where(known, begin, 0), np.where(known, end, 0), odd
-
-    def _column(self, path: Path) -> tuple[pa.Array, Column] | None:
-        if path not in self._columns:
-            array = path_array(self.batch, path)
-            self._columns[path] = None if array is None else (array, read_column(array, path.type))
-        return self._columns[path]
+def _present(array: pa.Array, column: Column) -> Any:
+    """Where a column has a value; None: everywhere."""
+    present = np.asarray(array.is_valid()) if array.null_count else None
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        present = np.asarray(array.indices.fill_null(-1))
+        present = np.append(np.asarray(array.dictionary.is_valid()), False)[present]
+    if column.kind == "float" and (nothing := column.values != column.values).any():
+        present = ~nothing if present is None else present & ~nothing
+    return present
 
 
 def _known(column: Column, domain: Domain, present: Any) -> Any:
@@ -166,21 +306,23 @@ def _known(column: Column, domain: Domain, present: Any) -> Any:
     return known & (column.values >= domain.low) & (column.values <= domain.high)
 
 
-def _ranks(ladder: Ladder, column: Column) -> Any:
-    """How many toggles happen up to each value; texts are looked up once each."""
-    if ladder.kind != "string":
-        return ladder.ranks(column.values)
-    codes, texts = distinct(column.values)
-    by_text = np.fromiter(map(ladder.rank, texts), dtype=np.int64, count=len(texts))
-    return np.append(by_text, 0)[codes]
+def _ranked(axis: Axis, kind: int, column: Column) -> Any:
+    """The code of each value of a column; texts are looked up once each."""
+    ladder, base = axis.ladders[kind], axis.base[kind]
+    if not isinstance(ladder, Texts):
+        return (base + ladder.ranks(column.values)).astype(np.int32)
+    texts = column.values
+    encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    ranks = base + ladder.ranks(encoded.dictionary.fill_null(""))
+    return np.append(ranks, 0).astype(np.int32)[np.asarray(encoded.indices.fill_null(-1))]
 
 
 _FITTING = {
-    "bool": ("bool",),
-    "int": ("int",),
-    "float": ("float",),
-    "string": ("string",),
-    "time": ("int", "time"),
-    "enum": ("int",),
+    BOOL: ("bool",),
+    INT: ("int",),
+    FLOAT: ("float",),
+    STRING: ("string",),
+    TIME: ("int", "time"),
+    ENUM: ("int",),
 }
 """Which columns a ladder of a kind can rank."""

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from tidegate.filters import Filter
-from tidegate.filters.nodes import Node
+from tidegate.filters.nodes import Group, Node, predicates
 from tidegate.filters.normalize import push_not_inwards, to_dnf
 from tidegate.matching.events import Events
+from tidegate.matching.result import Matches, Piece, Table
+from tidegate.matching.rows import Compiled
+from tidegate.model.schema import Schema
+
+Source = str | tuple[str, tuple[Any, ...], bool, bool]
+"""All that a filter can be made from again: its text, or text, parameters, `like_star` and `strict_params`."""
+
+
+def source_of(filter_: Filter) -> Source:
+    """What is kept of a filter: a tree of Python's objects takes thirty times its text."""
+    if filter_.params or filter_.like_star or filter_.strict_params:
+        return filter_.text, filter_.params, filter_.like_star, filter_.strict_params
+    return filter_.text
+
+
+def made_again(source: Source, schema: Schema | None) -> Filter:
+    """A filter from what was kept of it."""
+    if isinstance(source, str):
+        return Filter(source, schema)
+    text, params, star, strict = source
+    return Filter(text, schema, params, like_star=star, strict_params=strict)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A filter and whoever subscribed with it."""
+    """A filter, the same as rows, and whoever subscribed with it."""
 
     filter: Filter
+    compiled: Compiled
     owners: tuple[str, ...]
 
     def alternatives(self) -> list[tuple[Node, ...]]:
         """The filter as conjuncts, as it was written: nothing is concluded from its schema."""
         return to_dnf(push_not_inwards(self.filter.tree.root))
-
-
-Found = tuple[Any, Any, Callable[[int], Entry]]
-"""Event indexes, entry numbers, and what stood under a number when it was matched."""
 
 
 class Index(Protocol):
@@ -35,14 +55,73 @@ class Index(Protocol):
     `match` may run in any number of threads at once and takes no lock.
     """
 
-    def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
-        """Put and drop entries in one step: a match sees all of it or nothing.
+    def apply(
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+    ) -> None:
+        """Put and drop entries, and change the owners of others, in one step: a match sees all of it or nothing."""
 
-        A number that is put again keeps its filter and changes its owners.
-        """
-
-    def match(self, events: Events) -> Found:
-        """Give the pairs (event index, number), ordered by event, none twice."""
+    def match(self, events: Events) -> Matches:
+        """Match a batch."""
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
+
+    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+        """Say where an entry sits, and what matching some events by it takes."""
+
+    def close(self) -> None:
+        """Let go of threads and processes."""
+
+
+def applied(
+    entries: Mapping[int, Entry],
+    put: Mapping[int, Entry],
+    drop: Iterable[int],
+    owners: Mapping[int, tuple[str, ...]] | None,
+) -> dict[int, Entry]:
+    """The entries after a change."""
+    now = {**entries, **put}
+    for number in drop:
+        now.pop(number, None)
+    for number, names in (owners or {}).items():
+        now[number] = replace(now[number], owners=names)
+    return now
+
+
+def explained(entry: Entry, events: Events | None) -> dict[str, Any]:
+    """What an engine without an index of its own can say of an entry."""
+    found: dict[str, Any] = {"where": "everywhere", "conjuncts": len(entry.alternatives())}
+    if events is not None:
+        found |= {"candidates": events.size, "matches": int(events.mask(entry.filter).sum())}
+    return found
+
+
+def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], Entry]) -> Matches:
+    """Turn pairs of event and entry, ordered by event, into matches of its owners."""
+    wanted, back = _distinct(number)
+    entries = [lookup(int(n)) for n in wanted]
+    counts = np.fromiter((len(entry.owners) for entry in entries), np.int64, len(entries))
+    starts = np.cumsum(counts) - counts
+    repeats = counts[back]
+    wide = np.repeat(event, repeats)
+    within = np.arange(len(wide)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    ids = np.array([owner for entry in entries for owner in entry.owners], dtype=object)
+    source = [entry.filter for entry in entries for _ in entry.owners]
+
+    def grades(slot: int) -> Callable[[Any], Any] | None:
+        filter_ = source[slot]
+        graded = any(isinstance(node, Group) for node in predicates(filter_.pushed))
+        return (lambda chosen: events.degrees(filter_, chosen)) if graded else None
+
+    table = Table(ids, np.repeat(wanted, counts), grades)
+    offsets = np.searchsorted(wide, np.arange(events.size + 1))
+    return Matches(events.size, [Piece(offsets, np.repeat(starts[back], repeats) + within, table)])
+
+
+def _distinct(number: Any) -> tuple[Any, Any]:
+    """Give the distinct numbers, and for each of all its place among them: by a table, not by a sort."""
+    if not len(number):
+        return number, number
+    present = np.zeros(int(number.max()) + 1, dtype=bool)
+    present[number] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[number]

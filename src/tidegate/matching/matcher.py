@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
-
-import numpy as np
 
 from tidegate.errors import MatcherError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.matching import events as batches
 from tidegate.matching.columnar import ColumnarIndex
 from tidegate.matching.counting import CountingIndex
-from tidegate.matching.index import Entry, Index
+from tidegate.matching.index import Entry, Index, Source, made_again, source_of
 from tidegate.matching.result import Matches
+from tidegate.matching.rows import Axes, Compiled
 from tidegate.matching.scan import ScanIndex
 from tidegate.matching.tree import TreeIndex
 from tidegate.model.schema import Schema
 
-ENGINES: dict[str, Callable[[], Index]] = {
+ENGINES: dict[str, Callable[[Schema | None, Axes], Index]] = {
     "columnar": ColumnarIndex,
-    "scan": ScanIndex,
-    "tree": TreeIndex,
-    "counting": CountingIndex,
+    "scan": lambda *_: ScanIndex(),
+    "tree": lambda *_: TreeIndex(),
+    "counting": lambda *_: CountingIndex(),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the matcher itself keeps of a filter that is in the index."""
+
+    key: Hashable
+    source: Source
+    owners: tuple[str, ...]
 
 
 class Matcher:
@@ -45,40 +54,59 @@ class Matcher:
             hint = did_you_mean(engine, ENGINES) or f"; expected one of {', '.join(ENGINES)}"
             raise MatcherError(f"unknown engine {engine!r}{hint}")
         self.schema, self.engine = schema, engine
-        self._index = ENGINES[engine]()
+        self._axes = Axes()
+        self._index = ENGINES[engine](schema, self._axes)
         self._lock = Lock()
-        self._numbers: dict[Filter, int] = {}
-        self._entries: dict[int, Entry] = {}
+        self._numbers: dict[Hashable, int] = {}
+        """The number of each filter that is in the index, by what makes two filters the same."""
+        self._held: dict[int, _Held] = {}
         self._subscriptions: dict[str, int] = {}
         self._next = 0
 
     def add(self, subscription: str, filter_: Filter | str) -> None:
         """Add a subscription under an id that is not in use."""
-        typed = self._typed(filter_)
+        typed, compiled = self._compiled(filter_)
         with self._lock:
             if subscription in self._subscriptions:
                 raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
-            self._move(subscription, typed)
+            self._move({subscription: (typed, compiled)})
+
+    def add_all(self, filters: Mapping[str, Filter | str]) -> None:
+        """Add many subscriptions in one step: all of them, or none where one is refused."""
+        compiled = {subscription: self._compiled(each) for subscription, each in filters.items()}
+        with self._lock:
+            for subscription in compiled:
+                if subscription in self._subscriptions:
+                    raise MatcherError(
+                        f"subscription {subscription!r} is there already; replace it, or remove it first"
+                    )
+            self._move(compiled)
 
     def remove(self, subscription: str) -> None:
         """Forget a subscription."""
         with self._lock:
             if subscription not in self._subscriptions:
                 raise MatcherError(self._unknown(subscription))
-            self._move(subscription, None)
+            self._move({subscription: None})
 
     def replace(self, subscription: str, filter_: Filter | str) -> None:
         """Give a subscription another filter: a match sees the old one or the new one, never none."""
-        typed = self._typed(filter_)
+        typed, compiled = self._compiled(filter_)
         with self._lock:
             if subscription not in self._subscriptions:
                 raise MatcherError(self._unknown(subscription))
-            self._move(subscription, typed)
+            self._move({subscription: (typed, compiled)})
+
+    def set_params(self, subscription: str, params: Sequence[Any]) -> None:
+        """Give a subscription's filter other parameters; one bad value changes nothing."""
+        self.replace(subscription, self.filter(subscription).with_params(params))
 
     def match(self, batch: Any) -> Matches:
-        """Match a `pyarrow.RecordBatch` or a list of dicts against all subscriptions."""
-        events = batches.read(batch)
-        return _expanded(events, *self._index.match(events))
+        """Match events against all subscriptions.
+
+        A `pyarrow.RecordBatch` or table, a list of dicts, or NDJSON as bytes.
+        """
+        return self._index.match(batches.read(batch))
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -94,56 +122,82 @@ class Matcher:
         number = self._subscriptions.get(subscription)
         if number is None:
             raise MatcherError(self._unknown(subscription))
-        return self._entries[number].filter
+        return made_again(self._held[number].source, self.schema)
 
     def describe(self) -> dict[str, Any]:
         """Report the index's shape and memory."""
         return {"subscriptions": len(self), **self._index.describe()}
 
-    def _typed(self, given: Filter | str) -> Filter:
+    def explain(self, subscription: str, batch: Any = None) -> dict[str, Any]:
+        """Say where a subscription's filter sits in the index, and what it makes of some events."""
+        number = self._subscriptions.get(subscription)
+        if number is None:
+            raise MatcherError(self._unknown(subscription))
+        held = self._held[number]
+        shared = [owner for owner in held.owners if owner != subscription]
+        found = self._index.explain(number, None if batch is None else batches.read(batch))
+        return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
+
+    def close(self) -> None:
+        """Let go of threads and processes; nothing is to be matched any more."""
+        self._index.close()
+
+    def _compiled(self, given: Filter | str) -> tuple[Filter, Compiled]:
         if isinstance(given, str):
             typed = Filter(given, self.schema)
-        elif self.schema is None or given.schema == self.schema:
+        elif self.schema is None or given.schema is self.schema or given.schema == self.schema:
             typed = given
         else:
             typed = Filter(given.text, self.schema, given.params, like_star=given.like_star)
         typed.require_evaluable()  # now, not when an event of everybody's comes by
-        return typed
+        return typed, self._axes.compile(typed)
 
-    def _move(self, subscription: str, filter_: Filter | None) -> None:
-        """Take a subscription from its filter, if it has one, to another, if it gets one, in one step."""
-        put: dict[int, Entry] = {}
-        drop: set[int] = set()
-        old = self._subscriptions.get(subscription)
-        new = None if filter_ is None else self._numbers.get(filter_)
-        if old is not None and old == new:
-            return
-        if old is not None:
-            entry = self._entries[old]
-            left = tuple(owner for owner in entry.owners if owner != subscription)
-            put[old] = Entry(entry.filter, left)
-            if not left:
-                drop.add(old)
-        if filter_ is not None:
-            if new is None:
-                new, self._next = self._next, self._next + 1
-                put[new] = Entry(filter_, (subscription,))
+    def _move(self, moves: Mapping[str, tuple[Filter, Compiled] | None]) -> None:
+        """Take subscriptions from their filters, if they have one, to others, if they get one, in one step."""
+        put: dict[int, tuple[Filter, Compiled]] = {}
+        held: dict[int, _Held] = {}
+        numbers: dict[Hashable, int] = {}
+        moved: dict[str, int | None] = {}
+        count = self._next
+        for subscription, given in moves.items():
+            old = self._subscriptions.get(subscription)
+            new = None
+            if given is not None:
+                key = given[1].key
+                new = numbers.get(key, self._numbers.get(key))
+                if new is not None and new == old:
+                    continue
+                if new is None:
+                    new, count = count, count + 1
+                    numbers[key] = new
+                    put[new] = given
+                    held[new] = _Held(key, source_of(given[0]), (subscription,))
+                else:
+                    before = held.get(new) or self._held[new]
+                    held[new] = _Held(before.key, before.source, (*before.owners, subscription))
+            if old is not None:
+                before = held.get(old) or self._held[old]
+                left = tuple(owner for owner in before.owners if owner != subscription)
+                held[old] = _Held(before.key, before.source, left)
+            moved[subscription] = new
+        drop = [n for n, each in held.items() if not each.owners]
+        entries = {n: Entry(*put[n], held[n].owners) for n in put}
+        owners = {n: each.owners for n, each in held.items() if each.owners and n not in put}
+        self._index.apply(entries, drop, owners)
+        self._next = count
+        self._remember(held, drop, moved)
+
+    def _remember(self, held: Mapping[int, _Held], drop: Sequence[int], moved: Mapping[str, int | None]) -> None:
+        for number, each in held.items():
+            self._held[number] = each
+            self._numbers[each.key] = number
+        for number in drop:
+            del self._numbers[self._held.pop(number).key]
+        for subscription, now in moved.items():
+            if now is None:
+                del self._subscriptions[subscription]
             else:
-                entry = self._entries[new]
-                put[new] = Entry(entry.filter, (*entry.owners, subscription))
-        self._index.apply({n: entry for n, entry in put.items() if n not in drop}, drop)
-        self._remember(subscription, new, put, drop)
-
-    def _remember(self, subscription: str, number: int | None, put: dict[int, Entry], drop: set[int]) -> None:
-        self._entries.update(put)
-        for n, entry in put.items():
-            self._numbers[entry.filter] = n
-        for n in drop:
-            del self._numbers[self._entries.pop(n).filter]
-        if number is None:
-            del self._subscriptions[subscription]
-        else:
-            self._subscriptions[subscription] = number
+                self._subscriptions[subscription] = now
 
     def _unknown(self, subscription: str) -> str:
         return f"no subscription {subscription!r}{did_you_mean(str(subscription), self._subscriptions)}"
@@ -154,27 +208,3 @@ class Matcher:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
-
-
-def _distinct(number: Any) -> tuple[Any, Any]:
-    """Give the distinct numbers, and for each of all its place among them: by a table, not by a sort."""
-    if not len(number):
-        return number, number
-    present = np.zeros(int(number.max()) + 1, dtype=bool)
-    present[number] = True
-    return np.flatnonzero(present), (np.cumsum(present) - 1)[number]
-
-
-def _expanded(events: batches.Events, event: Any, number: Any, lookup: Callable[[int], Entry]) -> Matches:
-    """Turn numbers of entries into subscriptions: most entries have one."""
-    wanted, back = _distinct(number)
-    entries = [lookup(int(n)) for n in wanted]
-    counts = np.fromiter((len(entry.owners) for entry in entries), np.int64, len(entries))
-    starts = np.cumsum(counts) - counts
-    repeats = counts[back]
-    wide = np.repeat(event, repeats)
-    within = np.arange(len(wide)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    owner = np.repeat(starts[back], repeats) + within
-    ids = [name for entry in entries for name in entry.owners]
-    source = [entry.filter for entry in entries for _ in entry.owners]
-    return Matches(events.size, wide, owner, ids, lambda n, chosen: events.degrees(source[n], chosen))

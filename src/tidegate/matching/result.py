@@ -3,58 +3,141 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tidegate.matching import kernels
+
 Pairs = tuple[Any, Any]
-"""Two arrays of equal length: event index, number of a filter."""
+"""Two arrays of equal length: event index, subscription id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Subscriptions that a result points into: id, when it came, and how its matches are graded."""
+
+    ids: Any
+    numbers: Any
+    """Ascending in the order in which filters were added."""
+    grades: Callable[[int], Callable[[Any], Any] | None]
+    """For a subscription how well chosen events fit; None where every match fits fully."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Matches of one part of an index, as CSR: event e has `index[offsets[e]:offsets[e + 1]]` of a table."""
+
+    offsets: Any
+    index: Any
+    table: Table
 
 
 class Matches:
-    """The outcome of matching one batch, ordered by event.
+    """The outcome of matching one batch.
 
     It is of one moment: later changes to the matcher do not change it.
     """
 
-    def __init__(
-        self, events: int, event: Any, owner: Any, ids: Sequence[str], degrees: Callable[[Any, Any], Any]
-    ) -> None:
+    def __init__(self, events: int, pieces: Sequence[Piece]) -> None:
         self.events = events
         """How many events the batch had."""
-        self._event, self._owner, self._ids, self._degrees = event, owner, ids, degrees
+        self._pieces = [piece for piece in pieces if len(piece.index)]
 
     def __len__(self) -> int:
-        return len(self._event)
+        return sum(len(piece.index) for piece in self._pieces)
 
-    @cached_property
-    def _offsets(self) -> Any:
-        return np.searchsorted(self._event, np.arange(self.events + 1))
+    def by_event(self) -> tuple[Any, Any, Any]:
+        """Give CSR arrays: event e has the subscriptions `ids[index[offsets[e]:offsets[e + 1]]]`, in no order."""
+        return self._whole.offsets, self._whole.index, self._whole.table.ids
 
-    @cached_property
-    def _names(self) -> Any:
-        return np.array(self._ids, dtype=object)[self._owner] if len(self._owner) else np.empty(0, dtype=object)
+    def by_subscription(self) -> tuple[Any, Any, Any]:
+        """Give the same transposed: subscription `ids[n]` gets the events `events[offsets[n]:offsets[n + 1]]`.
+
+        Only subscriptions that get something are listed.
+        """
+        whole = self._whole
+        begins, events = kernels.transpose(whole.offsets, whole.index, len(whole.table))
+        some = np.flatnonzero(np.diff(begins))
+        return whole.table.ids[some], np.append(begins[some], len(events)), events
 
     def pairs(self) -> Pairs:
-        """Give two arrays of equal length: event index, subscription id."""
-        return self._event, self._names
+        """Give two arrays of equal length: event index, subscription id; by event, then as they were added."""
+        event, slot = self._ordered
+        return event, self._whole.table.ids[slot]
 
     def for_event(self, index: int) -> list[str]:
-        """Give the ids of the subscriptions that an event matches."""
+        """Give the ids of the subscriptions that an event matches, as they were added."""
         if not -self.events <= index < self.events:
             raise IndexError(f"expected an event from 0 to {self.events - 1}, not {index}")
         index %= self.events
-        return list(self._names[self._offsets[index] : self._offsets[index + 1]])
+        found: list[tuple[int, str]] = []
+        for piece in self._pieces:
+            slots = piece.index[piece.offsets[index] : piece.offsets[index + 1]]
+            found += zip(piece.table.numbers[slots].tolist(), piece.table.ids[slots].tolist(), strict=True)
+        found.sort(key=lambda pair: pair[0])
+        return [name for _, name in found]
 
     def for_subscription(self, subscription: str) -> Any:
         """Give the indexes of the events that a subscription gets."""
-        return self._event[self._names == subscription]
+        found = [np.empty(0, np.int64)]
+        for piece in self._pieces:
+            for slot in np.flatnonzero(piece.table.ids == subscription):
+                at = np.flatnonzero(piece.index == slot)
+                found.append(np.searchsorted(piece.offsets, at, side="right") - 1)
+        return np.sort(np.concatenate(found))
 
     def degrees(self) -> Any:
         """Say how well each pair fits, 0 to 1, parallel to `pairs`."""
-        found = np.zeros(len(self._event))
-        for number in np.unique(self._owner):
-            of_it = self._owner == number
-            found[of_it] = self._degrees(number, self._event[of_it])
+        event, slot = self._ordered
+        found = np.ones(len(slot))
+        for each in np.unique(slot).tolist():
+            grade = self._whole.table.grades(each)
+            if grade is not None:
+                of_it = slot == each
+                found[of_it] = grade(event[of_it])
         return found
+
+    @cached_property
+    def _whole(self) -> Piece:
+        """All pieces as one."""
+        if len(self._pieces) == 1:
+            return self._pieces[0]
+        tables = [piece.table for piece in self._pieces]
+        starts = np.cumsum([0, *map(len, tables)])
+
+        def grades(slot: int) -> Callable[[Any], Any] | None:
+            of = int(np.searchsorted(starts, slot, side="right")) - 1
+            return tables[of].grades(slot - int(starts[of]))
+
+        none = np.empty(0, np.int64)
+        ids = np.concatenate([np.empty(0, object), *(table.ids for table in tables)])
+        table = Table(ids, np.concatenate([none, *(table.numbers for table in tables)]), grades)
+        event = np.concatenate([none, *map(_events, self._pieces)])
+        index = np.concatenate([none, *(p.index + start for p, start in zip(self._pieces, starts, strict=False))])
+        order = np.argsort(event, kind="stable")
+        return Piece(np.searchsorted(event[order], np.arange(self.events + 1)), index[order], table)
+
+    @cached_property
+    def _ordered(self) -> tuple[Any, Any]:
+        """Event and slot of every pair, by event and then by when the filter came."""
+        whole = self._whole
+        event = _events(whole)
+        number = whole.table.numbers[whole.index]
+        # One key for both: a sort of integers takes a tenth of the time of a sort by two columns.
+        order = np.argsort((event << _NUMBER_BITS) | number, kind="stable")
+        return event[order], whole.index[order]
+
+
+_NUMBER_BITS = 40
+"""Bits of a number in a key: a million million filters; 23 are left for the events of a batch."""
+
+
+def _events(piece: Piece) -> Any:
+    """The event of every pair."""
+    return np.repeat(np.arange(len(piece.offsets) - 1), np.diff(piece.offsets))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Found
+from tidegate.matching.index import Entry, applied, expanded, explained
+from tidegate.matching.result import Matches
 
 
 class ScanIndex:
@@ -17,15 +18,23 @@ class ScanIndex:
     def __init__(self) -> None:
         self._entries: Mapping[int, Entry] = {}
 
-    def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
+    def apply(
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+    ) -> None:
         """Put and drop entries in one step."""
-        gone = set(drop)
-        self._entries = {n: entry for n, entry in {**self._entries, **put}.items() if n not in gone}
+        self._entries = applied(self._entries, put, drop, owners)
 
-    def match(self, events: Events) -> Found:
+    def match(self, events: Events) -> Matches:
         """Give the pairs (event index, number), ordered by event."""
         entries = self._entries
-        return *ordered(scan(entries, events)), entries.__getitem__
+        return expanded(events, *ordered(scan(entries, events)), entries.__getitem__)
+
+    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+        """Say what an entry takes of some events."""
+        return explained(self._entries[number], events)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""

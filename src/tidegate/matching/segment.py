@@ -1,240 +1,283 @@
-"""An immutable index of many conjuncts: which of them may match an event.
+"""An immutable index of many rows: which of them an event's values are in the spans of.
 
-Each conjunct is a *row*, a bit. For each attribute, every place where a row's
-value set begins or ends is a *toggle*; all toggles of the attribute are sorted
-by the value at which they happen. The rows that allow a value are then the rows
-that allow the least one, with the toggles up to the value applied. So that few
-have to be applied, every so many toggles a *checkpoint* holds the bits in full:
+Each row is a bit. The codes of an axis are cut into *buckets*, and every bucket
+has a bitset of the rows that allow some value in it; an event is the AND of one
+bitset per axis:
 
-    value        10        20        30        40
-    toggle     row 3     row 7     row 3     row 5
-    rows    {1} | {1,3}     | {1,3,7} | {1,7}     | {1,5,7}
-             ^ checkpoint              ^ checkpoint
+    longitude 116.3 -> bucket 17 of its axis   0 1 1 0 1 0 0 1 ...
+    speed      61.5 -> bucket  4 of its axis   1 1 0 0 1 1 0 1 ...
+                                          AND  0 1 0 0 1 0 0 1 ...
 
-An event is the AND of one such set per attribute.
+Rows that allow much the same stand side by side, in blocks of 512, and a bucket
+also has one bit per block: most blocks are passed over without being read. A
+row with an equality stands among those of the same value, so that an event
+reads just the blocks of its own value, as from a list.
+
+A bucket of one code is exact. Where a bucket holds more, the few rows that are
+left are asked for their own spans.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tidegate.filters.nodes import Path
-from tidegate.filters.normalize import Conjunct
-from tidegate.filters.sets import Cut, Cuts, ValueSet
-from tidegate.filters.values import nearest_float
 from tidegate.matching import kernels
+from tidegate.matching.axis import Axis
+from tidegate.matching.rows import ODD, Axes, Row
 
-CHECKPOINTS = 512
-"""Checkpoints of one attribute: more cost memory, fewer cost toggles per event."""
-
-
-CELLS = 4_096
-"""Cells that the range of an attribute's thresholds is cut into."""
+BLOCK = 512
+"""Rows of a block: a cache line of bits."""
+MOST_BUCKETS, LEAST_BUCKETS = 2_048, 64
+AXIS_BITS = 2**27
+"""Bits that the buckets of one axis may take together: 16 MB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Sorted thresholds and a table that finds a value's place among them; see `kernels.ranks`."""
+class Spans:
+    """The spans of some rows as codes: those of row r are `first[r]` to `first[r + 1]`."""
 
-    thresholds: Any
+    axes: tuple[Axis, ...]
+    first: Any
     table: Any
-    low: float
-    scale: float
-    below: int
-    """Thresholds that every value has passed."""
+    """A line a span: axis, first code that is in, first code that is out; those of one axis side by side."""
 
-    @classmethod
-    def of(cls, thresholds: Any, below: int = 0) -> Grid:
-        """Cut the range of the finite thresholds into cells; with no range there is one cell."""
-        finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
-        low, high = (float(finite[0]), float(finite[-1])) if len(finite) else (0.0, 0.0)
-        width = high - low
-        if not 0 < width < math.inf:
-            return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
-        edges = low + width * (np.arange(CELLS + 1) / CELLS)
-        table = np.searchsorted(thresholds.astype(np.float64), edges, side="right")
-        table[0], table[-1] = 0, len(thresholds)
-        return cls(thresholds, table.astype(np.int64), low, CELLS / width, below)
+    @property
+    def axis(self) -> Any:
+        """The axis of each span."""
+        return self.table[:, 0]
 
-    def ranks(self, values: Any) -> Any:
-        """Say for each value how many thresholds it has reached."""
-        return self.below + kernels.ranks(self.thresholds, self.table, self.low, self.scale, values)
+    @property
+    def low(self) -> Any:
+        """The first code of each span."""
+        return self.table[:, 1]
 
+    @property
+    def high(self) -> Any:
+        """The first code beyond each span."""
+        return self.table[:, 2]
 
-@dataclass(frozen=True)
-class Ladder:
-    """The toggles of one attribute for one kind of value, in order."""
-
-    kind: str
-    values: list[Any]
-    """At which value each toggle happens, ascending."""
-    checkpoint: int
-    """The number of its first checkpoint among the segment's."""
-    toggle: int
-    """The number of its first toggle among the segment's."""
-    step: int
-    """Toggles from one checkpoint to the next."""
-
-    def rank(self, value: Any) -> int:
-        """How many toggles happen up to one value."""
-        return bisect_right(self.values, value)
-
-    def ranks(self, values: Any) -> Any:
-        """How many toggles happen up to each number of an array; exact for every width."""
-        if values.dtype.kind == "O":
-            return np.fromiter(map(self.rank, values), np.int64, len(values))
-        if values.dtype.kind == "f":
-            return self._floats.ranks(values.astype(np.float64, copy=False))
-        if values.dtype == np.uint64:
-            return self._unsigned.ranks(values)
-        return self._signed.ranks(values.astype(np.int64, copy=False))
-
-    @cached_property
-    def _floats(self) -> Grid:
-        return Grid.of(np.array(self.values, np.float64))
-
-    @cached_property
-    def _signed(self) -> Grid:
-        return self._within(-(2**63), 2**63 - 1, np.int64)
-
-    @cached_property
-    def _unsigned(self) -> Grid:
-        return self._within(0, 2**64 - 1, np.uint64)
-
-    def _within(self, least: int, most: int, dtype: Any) -> Grid:
-        """The thresholds inside a type; those below are always reached, those above never."""
-        low, high = bisect_left(self.values, least), bisect_right(self.values, most)
-        return Grid.of(np.array(self.values[low:high], dtype), low)
-
-    def slots(self, ranks: Any) -> tuple[Any, Any, Any]:
-        """Give the checkpoint and the toggles after it, first and last, for each rank."""
-        passed = ranks // self.step
-        return self.checkpoint + passed, self.toggle + passed * self.step, self.toggle + ranks
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """What a segment knows of one attribute."""
-
-    path: Path
-    ladders: dict[str, Ladder]
-    null: int
-    """The checkpoint for events without a value."""
-    unfit: int
-    """The checkpoint for values of a kind that no predicate compares with."""
-
-
-class Segment:
-    """Some conjuncts, indexed together; never changes."""
-
-    def __init__(self, conjuncts: Sequence[Conjunct]) -> None:
-        self.rows = len(conjuncts)
-        self.words = max(1, (self.rows + 63) // 64)
-        builder = _Builder(self.rows, self.words)
-        by_path: dict[Path, list[tuple[int, ValueSet]]] = {}
-        for row, conjunct in enumerate(conjuncts):
-            for path, allowed in conjunct.necessary.items():
-                by_path.setdefault(path, []).append((row, allowed))
-        self.attributes = [builder.attribute(path, allowed) for path, allowed in by_path.items()]
-        self.bits, self.toggles = builder.arrays()
-        self.start = _all_bits(self.rows, self.words)
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.first) - 1
 
     @property
     def nbytes(self) -> int:
-        """Memory of the bits and toggles."""
-        return int(self.bits.nbytes + self.toggles.nbytes)
+        """Memory of the spans and of the axes' thresholds."""
+        own = self.first.nbytes + self.table.nbytes
+        return int(own + sum(axis.nbytes for axis in self.axes))
 
-    def candidates(self, at: Any, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Give the rows that each event may match, as CSR; arguments as `kernels.candidates`."""
-        offsets = np.zeros(at.shape[1] + 1, np.int64)
-        found = kernels.candidates(self.bits, at, begin, end, self.toggles, offsets, self.start)
+    @classmethod
+    def of(cls, rows: Sequence[Row], named: Axes) -> Spans:
+        """Lay out rows that were just compiled."""
+        first = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.fromiter((len(row.axes) for row in rows), np.int64, len(rows)), out=first[1:])
+        total = int(first[-1])
+        number = np.fromiter((axis for row in rows for axis in row.axes), np.int64, total)
+        kinds = np.fromiter((kind for row in rows for kind in row.kinds), np.int8, total)
+        lows, highs = np.empty(total, object), np.empty(total, object)
+        lows[:] = [low for row in rows for low in row.lows]
+        highs[:] = [high for row in rows for high in row.highs]
+        used, axis = np.unique(number, return_inverse=True)
+        table = np.empty((total, 3), np.int32)
+        table[:, 0] = axis
+        axes = []
+        for j, n in enumerate(used):
+            of_it = axis == j
+            given = kinds[of_it], lows[of_it], highs[of_it]
+            made = Axis.of(named.paths[n], *given)
+            table[of_it, 1], table[of_it, 2] = made.codes_of(*given)
+            axes.append(made)
+        return cls(tuple(axes), first, table)
+
+    def chosen(self, rows: Any) -> Spans:
+        """Some of the rows, in the order given; the axes keep all their thresholds."""
+        sizes = np.diff(self.first)[rows]
+        first = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(sizes, out=first[1:])
+        at = np.repeat(self.first[:-1][rows] - first[:-1], sizes) + np.arange(first[-1])
+        return Spans(self.axes, first, self.table[at])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Spans]) -> Spans:
+        """The rows of several, one after another, on the axes of all."""
+        parts = list(parts)
+        merged: dict[tuple[str | int, ...], Axis] = {}
+        for part in parts:
+            for axis in part.axes:
+                before = merged.get(axis.path.parts)
+                merged[axis.path.parts] = axis if before is None else before.joined(axis)
+        place = {name: j for j, name in enumerate(merged)}
+        moved = [part._moved(merged, place) for part in parts]
+        firsts = [np.zeros(1, np.int64)]
+        total = 0
+        for part in parts:
+            firsts.append(part.first[1:] + total)
+            total += int(part.first[-1])
+        return cls(tuple(merged.values()), np.concatenate(firsts), np.concatenate(moved))
+
+    def thinned(self) -> Spans:
+        """The same rows on axes without the thresholds that none of them has any more."""
+        table = self.table.copy()
+        axes = []
+        for j, axis in enumerate(self.axes):
+            of_it = self.axis == j
+            used = np.zeros(axis.size + 1, dtype=bool)
+            used[self.table[of_it, 1:]] = True
+            thin = axis.thinned(used)
+            back = np.zeros(axis.size + 1, np.int32)
+            back[thin.moved(axis)] = np.arange(thin.size + 1)
+            table[of_it, 1:] = back[self.table[of_it, 1:]]
+            axes.append(thin)
+        return Spans(tuple(axes), self.first, table)
+
+    def _moved(self, merged: dict[tuple[str | int, ...], Axis], place: dict[tuple[str | int, ...], int]) -> Any:
+        """Axis and codes of every span on the axes of all."""
+        table = self.table.copy()
+        for j, mine in enumerate(self.axes):
+            of_it = self.axis == j
+            table[of_it, 0] = place[mine.path.parts]
+            there = merged[mine.path.parts]
+            if there is not mine:
+                table[of_it, 1:] = mine.moved(there)[self.table[of_it, 1:]]
+        return table
+
+    def clustered(self) -> Any:
+        """An order of the rows that puts those side by side that allow much the same."""
+        if self.rows <= 2 * BLOCK or not self.axes:
+            return np.arange(self.rows)
+        row = np.repeat(np.arange(self.rows), np.diff(self.first))
+        begin = np.zeros((len(self.axes), self.rows), np.float32)
+        end = np.ones((len(self.axes), self.rows), np.float32)
+        for j, axis in enumerate(self.axes):
+            of_it = np.flatnonzero(self.axis == j)
+            low, high = self.low[of_it], self.high[of_it]
+            share = _shares(axis.size, low, high)
+            # Of several spans on one axis, what lies around them all.
+            begin[j, row[of_it]], end[j, row[of_it]] = 1, 0
+            np.minimum.at(begin[j], row[of_it], share[low])
+            np.maximum.at(end[j], row[of_it], share[high])
+        return kernels.cluster(begin, end, BLOCK)
+
+
+def _shares(size: int, low: Any, high: Any) -> Any:
+    """For each code the share of an axis's span ends that lie before it."""
+    ends = np.bincount(low, minlength=size + 1) + np.bincount(high, minlength=size + 1)
+    return (np.cumsum(ends) / max(1, ends.sum())).astype(np.float32)
+
+
+class Segment:
+    """Bitsets over the spans of some rows; never changes."""
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans, self.rows = spans, spans.rows
+        blocks = max(1, -(-self.rows // BLOCK))
+        self.words = blocks * (BLOCK // 64)
+        limit = max(LEAST_BUCKETS, min(MOST_BUCKETS, AXIS_BITS // max(1, self.rows)))
+        self._start = all_bits(self.rows, self.words)
+        self._blocks = all_bits(blocks, -(-blocks // 64))
+        tables = [_buckets(axis, j, spans, limit) for j, axis in enumerate(spans.axes)]
+        counts = [int(table[-1]) + 1 for table in tables]
+        bits = np.zeros((max(1, sum(counts)), self.words), np.uint64)
+        self._loose = np.zeros(len(bits), bool)
+        self._doubts = np.zeros((len(bits), kernels.DOUBTS // 64), np.uint64)
+        self._base = np.zeros(len(tables), np.int64)
+        buckets, begin, code = [], 0, 0
+        for j, (table, count) in enumerate(zip(tables, counts, strict=True)):
+            self._fill(bits[begin : begin + count], self._doubts[begin : begin + count], j, table)
+            self._loose[begin : begin + count] = np.bincount(table, minlength=count) > 1
+            buckets.append(table + begin)
+            self._base[j] = code
+            begin, code = begin + count, code + len(table)
+        self._buckets = np.concatenate([*buckets, np.zeros(1, np.int32)]).astype(np.int32)
+        self._bits = bits
+        self._summary = np.zeros((len(bits), len(self._blocks)), np.uint64)
+        kernels.summarise(bits, self._summary)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The attributes that rows have spans on."""
+        return self.spans.axes
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the bits, the spans and the thresholds."""
+        own = self._bits.nbytes + self._summary.nbytes + self._doubts.nbytes + self._buckets.nbytes + self._start.nbytes
+        return int(own + self.spans.nbytes)
+
+    def candidates(self, codes: Any, alive: Any = None) -> tuple[Any, Any]:
+        """Give the rows whose spans hold each event, as CSR; `codes` is a row an event, a column an axis."""
+        offsets = np.zeros(len(codes) + 1, np.int64)
+        found = kernels.candidates(
+            self._bits,
+            self._summary,
+            self._start if alive is None else alive,
+            self._blocks,
+            self._buckets,
+            self._base,
+            self._loose,
+            self._doubts,
+            codes,
+            self.spans.first,
+            self.spans.table,
+            offsets,
+        )
         return offsets, found
 
-
-class _Builder:
-    """Collects the checkpoints and toggles of a segment, attribute by attribute."""
-
-    def __init__(self, rows: int, words: int) -> None:
-        self.rows, self.words = rows, words
-        self.checkpoints: list[Any] = []
-        self.toggles: list[Any] = []
-        self.count = self.toggled = 0
-
-    def attribute(self, path: Path, allowed: list[tuple[int, ValueSet]]) -> Attribute:
-        named = np.zeros(self.words, np.uint64)
-        for row, _ in allowed:
-            named[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
-        free = _all_bits(self.rows, self.words) & ~named
-        kinds = sorted({kind for _, values in allowed for kind in values.cuts if kind != "other"})
-        ladders = {kind: self.ladder(kind, free, allowed) for kind in kinds}
-        null = self.fixed(free, [row for row, values in allowed if values.null])
-        unfit = self.fixed(free, [row for row, values in allowed if values.cuts.get("other")])
-        return Attribute(path, ladders, null, unfit)
-
-    def ladder(self, kind: str, free: Any, allowed: list[tuple[int, ValueSet]]) -> Ladder:
-        base = free.copy()
-        happens: list[tuple[Any, int]] = []
-        for row, values in allowed:
-            cuts: Cuts = values.cuts.get(kind, ())
-            for cut in cuts:
-                if cut[0] < 0:
-                    base[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
-                elif cut[0] == 0 and (first := _first_value(cut, kind)) is not None:
-                    happens.append((first, row))
-        happens.sort()
-        toggles = np.array([row for _, row in happens], np.int32)
-        step = max(1, -(-len(toggles) // CHECKPOINTS))
-        rows = np.zeros((len(toggles) // step + 1, self.words), np.uint64)
-        kernels.checkpoints(base, toggles, step, rows)
-        made = Ladder(kind, [value for value, _ in happens], self.count, self.toggled, step)
-        self.add(rows, toggles)
-        return made
-
-    def fixed(self, free: Any, rows: list[int]) -> int:
-        bits = free.copy()
+    def without(self, rows: Any, alive: Any = None) -> Any:
+        """The bits of the rows that are left when some are gone."""
+        left = (self._start if alive is None else alive).copy()
         for row in rows:
-            bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
-        self.add(bits[None, :], np.empty(0, np.int32))
-        return self.count - 1
+            left[row >> 6] &= ~(np.uint64(1) << np.uint64(row & 63))
+        return left
 
-    def add(self, rows: Any, toggles: Any) -> None:
-        self.checkpoints.append(rows)
-        self.toggles.append(toggles)
-        self.count += len(rows)
-        self.toggled += len(toggles)
+    def buckets(self) -> list[int]:
+        """How many buckets each axis has."""
+        ends = [*self._base[1:].tolist(), len(self._buckets) - 1]
+        return [int(np.ptp(self._buckets[a:b])) + 1 for a, b in zip(self._base.tolist(), ends, strict=True)]
 
-    def arrays(self) -> tuple[Any, Any]:
-        if not self.checkpoints:
-            return np.zeros((1, self.words), np.uint64), np.zeros(1, np.int32)
-        return np.concatenate(self.checkpoints), np.concatenate([*self.toggles, np.zeros(1, np.int32)])
-
-
-def _first_value(cut: Cut, kind: str) -> Any:
-    """The first value beyond a cut: from it on, the toggle has happened; None: never."""
-    _, value, side = cut
-    if kind == "string":
-        return value + "\0" if side else value  # no text lies between
-    if kind == "float":
-        return _first_float(value, bool(side))
-    return value + 1 if side else value
+    def _fill(self, bits: Any, doubts: Any, j: int, table: Any) -> None:
+        spans = self.spans
+        of_it = np.flatnonzero(spans.axis == j)
+        row = (np.searchsorted(spans.first, of_it, side="right") - 1).astype(np.int32)
+        begin, last = table[spans.low[of_it]], table[spans.high[of_it] - 1]
+        free = self._start.copy()
+        np.bitwise_and.at(free, row >> 6, ~(np.uint64(1) << (row & 63).astype(np.uint64)))
+        by_begin, by_last = np.argsort(begin, kind="stable"), np.argsort(last, kind="stable")
+        places = np.arange(len(bits) + 1)
+        begin_at = np.searchsorted(begin[by_begin], places)
+        end_at = np.searchsorted(last[by_last], places)
+        kernels.fill(bits, free, row[by_begin], begin_at, row[by_last], end_at, last[by_begin])
+        kernels.mark_doubts(doubts, table, row, spans.low[of_it], spans.high[of_it])
+        bits[table[ODD]] = self._start  # nothing is known of it: every row may match
 
 
-def _first_float(value: int | float, beyond: bool) -> float | None:
-    """The least float that is at a number or above it, or, where `beyond`, above it."""
-    nearest = nearest_float(value)
-    if nearest > value or (nearest == value and not beyond):
-        return nearest
-    return None if nearest == math.inf else math.nextafter(nearest, math.inf)
+def _buckets(axis: Axis, j: int, spans: Spans, limit: int) -> Any:
+    """For each code of an axis its bucket: one each where they are few, else as many span ends in each."""
+    if axis.size <= limit:
+        return np.arange(axis.size, dtype=np.int32)
+    of_it = spans.axis == j
+    share = _shares(axis.size, spans.low[of_it], spans.high[of_it])[: axis.size]
+    # Null, unfit and odd are by themselves; a value that many rows name is too.
+    table = np.minimum(share * (limit - 4), limit - 5).astype(np.int32) + 3
+    table[:3] = np.arange(3)
+    return np.unique(table, return_inverse=True)[1].astype(np.int32)
 
 
-def _all_bits(rows: int, words: int) -> Any:
+def alone(rows: Any, words: int) -> Any:
+    """Some bits set."""
+    bits = np.zeros(words, np.uint64)
+    for row in rows:
+        bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
+    return bits
+
+
+def all_bits(rows: int, words: int) -> Any:
+    """The first so many bits set."""
     bits = np.zeros(words, np.uint64)
     full, rest = divmod(rows, 64)
     bits[:full] = ~np.uint64(0)

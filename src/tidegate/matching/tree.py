@@ -22,7 +22,8 @@ import numpy as np
 from tidegate.filters.nodes import Node
 from tidegate.filters.render import render_node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Found
+from tidegate.matching.index import Entry, applied, expanded, explained
+from tidegate.matching.result import Matches
 from tidegate.matching.scan import ordered
 
 
@@ -51,13 +52,14 @@ class TreeIndex:
     def __init__(self) -> None:
         self._now: tuple[Mapping[int, Entry], _Branch] = {}, _Branch()
 
-    def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
+    def apply(
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+    ) -> None:
         """Put and drop entries in one step; the tree is grown anew."""
-        gone = set(drop)
-        entries = {n: entry for n, entry in {**self._now[0], **put}.items() if n not in gone}
+        entries = applied(self._now[0], put, drop, owners)
         self._now = entries, _grown(entries)
 
-    def match(self, events: Events) -> Found:
+    def match(self, events: Events) -> Matches:
         """Give the pairs (event index, number), ordered by event."""
         entries, root = self._now
         verdicts: dict[Node, Any] = {}
@@ -73,7 +75,14 @@ class TreeIndex:
                 on = here[verdicts[node][here]]
                 if len(on):
                     pending.append((below, on))
-        return *ordered(pieces), entries.__getitem__
+        return expanded(events, *ordered(pieces), entries.__getitem__)
+
+    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+        """Say what an entry takes of some events."""
+        return explained(self._now[0][number], events)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""

@@ -1,0 +1,208 @@
+"""What spans can't say, asked of the events that pass them.
+
+A test of text (LIKE, MATCH, STRLIKE) is asked once for each distinct text, and
+its answer is kept for the next batch; a group of shapes is graded by a kernel;
+all else is put to the filter itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tidegate.filters import evaluate, fuzzy
+from tidegate.filters.nodes import Group, Member, Path, Pattern, StrLike
+from tidegate.filters.shapes import SLACK
+from tidegate.matching import kernels
+from tidegate.matching.events import Events
+from tidegate.matching.rows import Check
+
+REMEMBERED = 2**24
+"""Answers of text tests that are kept for one attribute of a segment: 16 MB."""
+
+EXACT, CHECKED, FILTERED = range(3)
+"""What is left to ask of a row: nothing, its checks, or its whole filter."""
+
+
+class Checks:
+    """The checks of a segment's rows."""
+
+    def __init__(self, checks: Any) -> None:
+        self.checks = checks
+        """For each row its checks; None where its filter is to be asked."""
+        self.kind = np.array([FILTERED if each is None else CHECKED if each else EXACT for each in checks], np.uint8)
+        self._tests: dict[Path, _Tests] = {}
+        self._groups = _Groups()
+        rows = np.flatnonzero(self.kind == CHECKED)
+        self._slots = np.full((max((len(checks[r]) for r in rows), default=0), 3, len(checks)), -1, np.int32)
+        """For each check of each row: whether it is a test (0) or a group (1), of which path, and its number."""
+        paths: dict[Path, int] = {}
+        for row in rows:
+            for slot, check in enumerate(checks[row]):
+                if isinstance(check, Group):
+                    self._slots[slot, :, row] = 1, 0, self._groups.number(check)
+                else:
+                    path = subject(check)
+                    place = paths.setdefault(path, len(paths))
+                    self._slots[slot, :, row] = 0, place, self._tests.setdefault(path, _Tests()).number(check)
+        self._groups.finish()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Checks, (self.checks,)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether spans say all of every row."""
+        return not self.kind.any()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of what is known of the checks."""
+        return int(self.kind.nbytes + self._slots.nbytes + sum(tests.nbytes for tests in self._tests.values()))
+
+    def passed(self, events: Events, event: Any, row: Any) -> Any:
+        """Say which pairs of event and row with checks pass them all."""
+        found = np.ones(len(event), dtype=bool)
+        for kinds, places, numbers in self._slots:
+            kind, number = kinds[row], numbers[row]
+            graded = np.flatnonzero((kind == 1) & found)
+            if len(graded):
+                found[graded] = self._groups.reached(events, event[graded], number[graded])
+            for place, (path, tests) in enumerate(self._tests.items()):
+                asked = np.flatnonzero((kind == 0) & (places[row] == place) & found)
+                if len(asked):
+                    own, texts = events.texts(path)
+                    found[asked] = tests.passed(own[event[asked]], texts, number[asked])
+        return found
+
+
+def subject(check: Pattern | StrLike) -> Path:
+    """The field whose text is tested."""
+    path = check.path if isinstance(check, StrLike) else check.subject
+    assert isinstance(path, Path)
+    return path
+
+
+def _test(check: Pattern | StrLike) -> Callable[[str], bool]:
+    """A test of one text, its negation included."""
+    test = evaluate.strlike_test(check) if isinstance(check, StrLike) else evaluate.pattern_test(check)
+    wanted = not check.negated
+    return lambda text: test(text) is wanted
+
+
+class _Tests:
+    """All tests of one attribute's text, and the answers so far."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Check, int] = {}
+        self._tests: list[Callable[[str], bool]] = []
+        self._lock = Lock()
+        self._places: dict[str, int] = {}
+        """Which column of the answers is a text's."""
+        self._answers = np.zeros((0, 0), np.uint8)
+        """A line a test: 0 not asked yet, 1 yes, 2 no."""
+
+    def number(self, check: Pattern | StrLike) -> int:
+        """The number of a test; equal ones have the same."""
+        found = self._numbers.setdefault(check, len(self._tests))
+        if found == len(self._tests):
+            self._tests.append(_test(check))
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the answers."""
+        return int(self._answers.nbytes)
+
+    def passed(self, own: Any, texts: list[str], number: Any) -> Any:
+        """Say for pairs of text (-1: none) and test whether it passes."""
+        found = np.zeros(len(own), dtype=bool)
+        there = own >= 0
+        place, answers = self._known(texts)
+        column, line = place[own[there]], number[there]
+        said = answers[line, column]
+        missing = np.flatnonzero(said == 0)
+        if len(missing):
+            key = line[missing].astype(np.int64) * len(texts) + own[there][missing]
+            for each in np.unique(key).tolist():
+                test, text = divmod(each, len(texts))
+                answers[test, place[text]] = 1 if self._tests[test](texts[text]) else 2
+            said = answers[line, column]
+        found[there] = said == 1
+        return found
+
+    def _known(self, texts: list[str]) -> tuple[Any, Any]:
+        """The columns of some texts, and the answers; both are of one moment."""
+        with self._lock:
+            places, tests = self._places, len(self._tests)
+            new = [text for text in texts if text not in places]
+            if (len(places) + len(new)) * tests > REMEMBERED:
+                self._places, self._answers = places, _ = {}, np.zeros((tests, 0), np.uint8)
+                new = texts
+            for text in new:
+                places[text] = len(places)
+            if len(places) > self._answers.shape[1] or self._answers.shape[0] != tests:
+                room = np.zeros((tests, max(64, 2 * len(places))), np.uint8)
+                before = self._answers
+                room[: before.shape[0], : before.shape[1]] = before
+                self._answers = room
+            return np.fromiter(map(places.__getitem__, texts), np.int64, len(texts)), self._answers
+
+
+_SHAPES = {"TRAPEZOID": kernels.TRAPEZOID, "BELL": kernels.BELL, "GAUSS": kernels.GAUSS, "S": kernels.S, "Z": kernels.Z}
+
+
+class _Groups:
+    """All fuzzy groups of a segment, as tables for a kernel."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Group, int] = {}
+        self._columns: dict[Path, int] = {}
+        self._first, self._items, self._groups = [0], [], []  # type: ignore[var-annotated]
+
+    def number(self, group: Group) -> int:
+        """The number of a group; equal ones have the same."""
+        found = self._numbers.setdefault(group, len(self._groups))
+        if found == len(self._groups):
+            limits = fuzzy.thresholds(group)
+            inner = fuzzy.inner_box(group) or []
+            for n, item in enumerate(group.items):
+                assert isinstance(item.predicate, Member)
+                column = self._columns.setdefault(item.predicate.path, len(self._columns))
+                shape, numbers = _shape(item.predicate)
+                cuts = inner[n][1]
+                low, high = (cuts[0], cuts[1]) if cuts else ((0, np.inf, 0), (0, -np.inf, 0))
+                box = -np.inf if low[0] else low[1], np.inf if high[0] else high[1]
+                self._items.append((column, shape, *numbers, limits.betas[n], limits.weights[n], item.negated, *box))
+            self._first.append(len(self._items))
+            self._groups.append((limits.alpha, limits.minimum, limits.total, group.negated))
+        return found
+
+    def finish(self) -> None:
+        """Lay out the tables once all groups are there."""
+        self._tables = (
+            np.array(self._first, np.int64),
+            np.array(self._items, np.float64).reshape(-1, 11),
+            np.array(self._groups, np.float64).reshape(-1, 4),
+        )
+
+    def reached(self, events: Events, event: Any, group: Any) -> Any:
+        """Say for pairs of event and group whether the event reaches it."""
+        columns = np.array([events.numbers(path) for path in self._columns]).reshape(len(self._columns), events.size)
+        first, items, groups = self._tables
+        return kernels.grade(event.astype(np.int64), group.astype(np.int64), columns, first, items, groups, SLACK)
+
+
+def _shape(member: Member) -> tuple[int, tuple[float, float, float, float]]:
+    """A shape's number and its numbers, always four."""
+    numbers = fuzzy.shape_numbers(member)
+    match member.shape.name, numbers:
+        case "TRIANGLE", (a, b, c):
+            return kernels.TRAPEZOID, (a, b, b, c)
+        case "RECTANGLE", (a, b):
+            return kernels.TRAPEZOID, (a, a, b, b)
+    a, b, c, d = (*numbers, 0.0, 0.0)[:4]
+    return _SHAPES[member.shape.name], (a, b, c, d)

@@ -1,0 +1,312 @@
+"""A filter as rows of an index: each alternative a row, each row spans on axes.
+
+An attribute is an *axis*. What a row allows there is one or more *spans*: from
+the first value that is in to the first value that is out, of one kind of value.
+Where a span has no end it is None. A row with no span on an axis takes whatever
+is there. So `speed > 60 AND lane IN (1, 2)` is one row:
+
+    axis     kind     low           high
+    speed    float    60.0000…01    None
+    lane     int      1             3
+
+What spans can't say is left as checks, for the events that pass all spans.
+"""
+
+from __future__ import annotations
+
+import marshal
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
+from typing import Any
+
+from tidegate.filters import Filter
+from tidegate.filters.nodes import (
+    And,
+    Between,
+    Compare,
+    Group,
+    Literal,
+    Member,
+    Node,
+    Path,
+    Pattern,
+    StrLike,
+    paths,
+    predicates,
+)
+from tidegate.filters.normalize import Conjunct, to_dnf
+from tidegate.filters.render import operand, predicate
+from tidegate.filters.sets import Cut, ValueSet, domain_of
+from tidegate.filters.values import nearest_float
+
+NULL, UNFIT, ODD, BOOL, INT, FLOAT, STRING, TIME, ENUM = range(9)
+"""The kinds of value on an axis: none at all, one that compares with nothing, one that its type does not
+hold, and those that are ordered."""
+
+Point = tuple[int, Any]
+"""A value on an axis: its kind, and the value as it compares."""
+
+KINDS = {"null": NULL, "other": UNFIT, "bool": BOOL, "int": INT, "float": FLOAT, "string": STRING, "time": TIME}
+KINDS |= {"enum": ENUM}
+KIND_NAMES = {NULL: "null", UNFIT: "no value that compares", ODD: "a value that its type does not hold"}
+KIND_NAMES |= {n: name for name, n in KINDS.items() if n > ODD}
+
+Check = Pattern | StrLike | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One alternative: four columns of spans, those of one axis side by side."""
+
+    axes: tuple[int, ...]
+    kinds: tuple[int, ...]
+    lows: tuple[Any, ...]
+    highs: tuple[Any, ...]
+    checks: tuple[Check, ...] | None = ()
+    """What is left to verify; None: ask the whole filter."""
+
+    def holds(self, points: Mapping[int, Sequence[Point]], event: int) -> bool | None:
+        """Say whether an event's values are in the spans; None where one is odd, and spans can't tell."""
+        n, sure = 0, True
+        while n < len(self.axes):
+            axis = self.axes[n]
+            kind, value = points[axis][event]
+            inside = kind == ODD
+            sure &= not inside
+            while n < len(self.axes) and self.axes[n] == axis:
+                if self.kinds[n] == kind:
+                    low, high = self.lows[n], self.highs[n]
+                    inside = inside or ((low is None or value >= low) and (high is None or value < high))
+                n += 1
+            if not inside:
+                return False
+        return True if sure else None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A filter as rows. Filters with equal keys match the same events."""
+
+    rows: tuple[Row, ...]
+    key: Hashable
+    graded: bool
+    """Whether a match may fit by less than 1."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it is one row that spans say in full."""
+        return len(self.rows) == 1 and self.rows[0].checks == ()
+
+
+def explained(row: Row, axes: Axes) -> dict[str, Any]:
+    """A row for a reader: what it allows each attribute to be, and what is left to ask."""
+    allows: dict[str, list[str]] = {}
+    for axis, kind, low, high in zip(row.axes, row.kinds, row.lows, row.highs, strict=True):
+        allows.setdefault(operand(axes.paths[axis]), []).append(span_text(kind, low, high))
+    return {"allows": allows, "asks": asked(row.checks)}
+
+
+def span_text(kind: int, low: Any, high: Any) -> str:
+    """A span for a reader."""
+    begin = "" if low is None else f" from {low!r}"
+    end = "" if high is None else f" below {high!r}"
+    return KIND_NAMES[kind] + begin + end
+
+
+def asked(checks: tuple[Check, ...] | None) -> list[str]:
+    """What is left to ask of a row, for a reader."""
+    return ["the whole filter"] if checks is None else [predicate(check) for check in checks]
+
+
+class Axes:
+    """The attributes that filters of one matcher name, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str | int, ...], tuple[int, int]] = {}
+        self.paths: list[Path] = []
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
+    def compile(self, filter_: Filter) -> Compiled:
+        """Turn a filter into rows; the plain ones, ranges and equalities, by a short way."""
+        row = self._plain_row(filter_.pushed)
+        if row is not None:
+            # A digest: a million keys of all their numbers would weigh more than the index.
+            said = marshal.dumps((row.axes, row.kinds, row.lows, row.highs), 2)
+            return Compiled((row,), blake2b(said, digest_size=16).digest(), False)
+        conjuncts = filter_.normal.conjuncts
+        rows = [found for conjunct in conjuncts if (found := self._row(conjunct)) is not None]
+        rows = self._with_odd_values(rows, filter_.pushed)
+        graded = any(isinstance(node, Group) for node in predicates(filter_.pushed))
+        return Compiled(tuple(rows), str(filter_), graded)
+
+    def number(self, path: Path) -> tuple[int, int]:
+        """Give an attribute's axis and, where it has a type, the kind of its values."""
+        found = self._numbers.get(path.parts)
+        if found is None:
+            with self._lock:
+                kind = -1 if path.type is None else KINDS[domain_of(path.type).kind]
+                found = self._numbers.setdefault(path.parts, (len(self.paths), kind))
+                if found[0] == len(self.paths):
+                    self.paths.append(path)
+        return found
+
+    # The short way -------------------------------------------------------------
+
+    def _plain_row(self, root: Node) -> Row | None:
+        """A conjunction of ranges over typed numbers and times, and of equal texts; None for all else."""
+        spans: dict[int, tuple[int, Any, Any]] = {}
+        terms: tuple[Any, ...] = root.terms if isinstance(root, And) else (root,)
+        for term in terms:
+            if term.__class__ is Between:
+                axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
+                if term.negated or term.low.__class__ is not Literal or term.high.__class__ is not Literal:
+                    return None
+                first, last = _first(kind, term.low.value, False), _first(kind, term.high.value, True)
+            elif term.__class__ is Compare:
+                axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
+                one, relation = term.other, term.relation
+                if one.__class__ is not Literal or relation == "<>":
+                    return None
+                if kind == STRING:
+                    if relation != "=":
+                        return None
+                    first, last = str(one.value), f"{one.value}\0"
+                else:
+                    first = None if relation[0] == "<" else _first(kind, one.value, relation == ">")
+                    last = None if relation[0] == ">" else _first(kind, one.value, relation != "<")
+                    if first is None and last is None:
+                        return None
+            else:
+                return None
+            if first is _UNSURE or last is _UNSURE:
+                return None
+            before = spans.get(axis)
+            if before is not None:
+                _, low, high = before
+                if low is not None and (first is None or low > first):
+                    first = low
+                if high is not None and (last is None or high < last):
+                    last = high
+            if first is not None and last is not None and not first < last:
+                return None
+            spans[axis] = (kind, first, last)
+        if not spans:
+            return None
+        axes = tuple(sorted(spans))
+        kinds, lows, highs = zip(*[spans[axis] for axis in axes], strict=True)
+        return Row(axes, kinds, lows, highs)
+
+    # The long way --------------------------------------------------------------
+
+    def _row(self, conjunct: Conjunct) -> Row | None:
+        """A row of what a conjunct allows; None where it allows nothing."""
+        spans: list[tuple[int, int, Any, Any]] = []
+        for path, allowed in conjunct.necessary.items():
+            axis, _ = self.number(path)
+            found = [(axis, *span) for span in _spans(allowed)]
+            if not found:
+                return None
+            spans += sorted(found, key=lambda span: span[1])  # by kind: each kind's own are in order
+        spans.sort(key=lambda span: span[0])
+        axes, kinds, lows, highs = zip(*spans, strict=True) if spans else ((), (), (), ())
+        return Row(axes, kinds, lows, highs, _checks(conjunct))
+
+    def _with_odd_values(self, rows: list[Row], root: Node) -> list[Row]:
+        """The rows, so that an event with a value that its type does not hold is put to the filter.
+
+        What is concluded from a type says nothing of such a value: `lane >= 0` is no
+        tautology for it, `lane > 300` no contradiction. So an attribute that no row
+        names any more is named by all of them, and alternatives that were dropped
+        come back for odd values alone.
+        """
+        named = {path.parts: path for node in predicates(root) for path in paths(node) if path.type is not None}
+        free = [self.number(path) for path in named.values()]
+        used = {axis for row in rows for axis in row.axes}
+        whole = [span for axis, kind in free if axis not in used for span in ((axis, NULL), (axis, kind))]
+        if whole:
+            axes, kinds = zip(*whole, strict=True)
+            nothing = (None,) * len(whole)
+            rows = [
+                Row(row.axes + axes, row.kinds + kinds, row.lows + nothing, row.highs + nothing, row.checks)
+                for row in rows
+            ]
+        if len(rows) < len(to_dnf(root)):
+            rows = rows + [Row((axis,), (ODD,), (None,), (None,), None) for axis, _ in free]
+        return rows
+
+
+_UNSURE = object()
+"""A threshold that the short way leaves to the long one."""
+
+_LARGEST = 2**53
+
+
+def _first(kind: int, value: Any, beyond: bool) -> Any:
+    """The first value at a number, or beyond it, of a kind of number."""
+    if kind == FLOAT:
+        if value.__class__ is int and -_LARGEST <= value <= _LARGEST:
+            value = float(value)
+        if value.__class__ is not float or value - value != 0:  # huge, infinite
+            return _UNSURE
+        return math.nextafter(value, math.inf) if beyond else value
+    if kind in (INT, TIME):
+        if value.__class__ is int:
+            return value + beyond
+        if value.__class__ is float and value - value == 0:
+            return math.floor(value) + 1 if beyond else math.ceil(value)
+    return _UNSURE
+
+
+def _spans(allowed: ValueSet) -> Iterator[tuple[int, Any, Any]]:
+    if allowed.null:
+        yield NULL, None, None
+    for name, cuts in allowed.cuts.items():
+        kind = KINDS[name]
+        for begin, end in zip(cuts[::2], cuts[1::2], strict=True):
+            low, high = _beyond(begin, name), _beyond(end, name)
+            if low is not _NEVER and (low is None or high is None or high is _NEVER or low < high):
+                yield kind, low, None if high is _NEVER else high
+
+
+_NEVER = object()
+
+
+def _beyond(cut: Cut, kind: str) -> Any:
+    """The first value beyond a cut; None where it is the end of all values, `_NEVER` where there is none."""
+    rank, value, side = cut
+    if rank:
+        return None
+    if kind == "string":
+        return value + "\0" if side else value  # no text lies between
+    if kind == "float":
+        return _first_float(value, bool(side))
+    return value + 1 if side else value
+
+
+def _first_float(value: int | float, beyond: bool) -> Any:
+    """The least float that is at a number or above it, or, where `beyond`, above it."""
+    nearest = nearest_float(value)
+    if nearest > value or (nearest == value and not beyond):
+        return nearest
+    return _NEVER if nearest == math.inf else math.nextafter(nearest, math.inf)
+
+
+def _checks(conjunct: Conjunct) -> tuple[Check, ...] | None:
+    """What spans leave open: tests of text and groups of shapes; None for all that needs the filter."""
+    found: list[Check] = []
+    for allowed in conjunct.exact.values():
+        found += sorted(allowed.tests, key=repr)
+    for term in conjunct.rest:
+        if not isinstance(term, Group) or not all(isinstance(item.predicate, Member) for item in term.items):
+            return None
+        found.append(term)
+    return tuple(found)
