@@ -53,7 +53,8 @@ class Filter:
     """`*` and `?` are wildcards of LIKE too."""
     strict_params: bool
     """More parameters than the text names are an error."""
-    _parsed: Query
+    _parsed: Query | None
+    """The tree before parameters were put in, where it has any; most filters are kept in great numbers."""
     _query: Query
     _pushed: Node
     """The tree without `Not`: what is evaluated."""
@@ -92,7 +93,7 @@ class Filter:
         put(self, "params", tuple(params))
         put(self, "like_star", like_star)
         put(self, "strict_params", strict_params)
-        put(self, "_parsed", parsed)
+        put(self, "_parsed", parsed if params else None)
         put(self, "_query", query)
         put(self, "_pushed", pushed)
         put(self, "_cache", {})
@@ -160,7 +161,7 @@ class Filter:
         The text is not parsed again.
         """
         made = object.__new__(Filter)
-        made._make(self.text, self._parsed, self.schema, params, self.like_star, self.strict_params)
+        made._make(self.text, self._parsed or parse(self.text), self.schema, params, self.like_star, self.strict_params)
         return made
 
     # Meaning -------------------------------------------------------------------

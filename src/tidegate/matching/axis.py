@@ -315,7 +315,10 @@ class Axis:
 
 def _given(bounds: Any) -> Any:
     """Which ends of spans there are."""
-    return np.fromiter((bound is not None for bound in bounds), dtype=bool, count=len(bounds))
+    return np.asarray(bounds != _NOTHING, dtype=bool)
+
+
+_NOTHING = np.array(None, dtype=object)
 
 
 def kinds_of(path: Path) -> tuple[int, ...]:

@@ -11,27 +11,35 @@ and sees all of a change or nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import RLock, Thread
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
 from tidegate.matching.index import Entry
-from tidegate.matching.part import Columns, Item, Owners, Part, laid_out, names_of, piece_of
+from tidegate.matching.part import Columns, Item, Owners, Part, laid_out, names_of
 from tidegate.matching.result import Matches, Piece
-from tidegate.matching.rows import Axes, Point, explained
+from tidegate.matching.rows import Axes, explained
 from tidegate.matching.segment import Spans
+from tidegate.matching.waiting import scanned
 from tidegate.model.schema import Schema
 
 DELTA = 256
 """Filters that may wait before they are joined with the parts."""
 
 SCANNED = 512
-"""Pairs of event and filter in one delta that are scanned in Python; beyond, indexing it pays."""
+"""Pairs of event and filter that one match scans in Python; beyond, indexing the delta pays."""
+
+BULK = 16_384
+"""Filters that may wait while nobody matches."""
+
+MANY = 4
+"""Parts beyond which the smallest are joined, whatever their sizes."""
 
 QUIET = 64
 """Matches without a change after which all parts are joined into one."""
@@ -58,6 +66,9 @@ class View:
                 for row in self.part.rows(number):
                     owners[row] = now
         return owners
+
+    def __len__(self) -> int:
+        return len(self.part) - self.gone
 
     def without(self, number: int) -> View:
         """The view once an entry is dropped."""
@@ -95,17 +106,16 @@ class View:
         return self.part.piece(events, offsets, rows, self.owners)
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """All that a reader sees."""
 
-    views: tuple[View, ...] = ()
-    items: Sequence[Item] = ()
+    views: tuple[View, ...]
+    items: list[Item]
     """The delta: a list that only grows, of which this snapshot sees the first so many."""
     size: int = 0
     gone: frozenset[int] = frozenset()
     """Numbers of the delta that were dropped."""
-    changed: Mapping[int, Owners] = field(default_factory=dict)
+    changed: Mapping[int, Owners] = MappingProxyType({})
     """Owners of entries in the delta that are others now."""
 
     def like(self, other: Snapshot) -> bool:
@@ -116,7 +126,7 @@ class Snapshot:
         """The items that wait."""
         found = [item for item in self.items[: self.size] if item.number not in self.gone]
         if self.changed:
-            found = [replace(i, owners=self.changed[i.number]) if i.number in self.changed else i for i in found]
+            found = [i._replace(owners=self.changed[i.number]) if i.number in self.changed else i for i in found]
         return found
 
 
@@ -136,7 +146,7 @@ class ColumnarIndex:
         self._schema, self._axes = schema, axes
         self._lock = RLock()
         """Held by whoever changes the snapshot: a moment, never while a part is built."""
-        self._now = Snapshot(items=[])
+        self._now = Snapshot((), [])
         self._places: dict[int, int] = {}
         """Which item of the delta is an entry's."""
         self._joining: Thread | None = None
@@ -158,35 +168,43 @@ class ColumnarIndex:
             now = self._now
             for number in drop:
                 now = self._dropped(now, number)
-            for number, names in (owners or {}).items():
+            for number, names in owners.items() if owners else ():
                 now = self._owned(now, number, names[0] if len(names) == 1 else names)
             if put:
                 items = now.items
-                assert isinstance(items, list)
                 for number, entry in put.items():
                     self._places[number] = len(items)
                     items.append(_item(number, entry))
-                now = replace(now, size=len(items))
+                now = Snapshot(now.views, items, len(items), now.gone, now.changed)
             self._now = now
-            self._matched = self._scans = 0
-            if now.size - len(now.gone) > DELTA or any(2 * view.gone > len(view.part) for view in now.views):
-                self._join_in_background()
+            matched, self._matched, self._scans = self._matched, 0, 0
+            if matched:
+                if self._is_due(DELTA):
+                    self._join_in_background()
+            elif self._joining is None and self._is_due(BULK):
+                # Nobody matches, so nobody waits: a thread would only fight with this one for Python.
+                self._join_now()
+
+    def _is_due(self, limit: int) -> bool:
+        """Whether there is something to join."""
+        now = self._now
+        return now.size - len(now.gone) > limit or any(2 * view.gone > len(view.part) for view in now.views)
 
     def _dropped(self, now: Snapshot, number: int) -> Snapshot:
         if self._joining is not None:
             self._since.append((number, None))
         if self._places.pop(number, None) is not None:
-            return replace(now, gone=now.gone | {number})
+            return now._replace(gone=now.gone | {number})
         views = tuple(view.without(number) if len(view.part.rows(number)) else view for view in now.views)
-        return replace(now, views=views)
+        return now._replace(views=views)
 
     def _owned(self, now: Snapshot, number: int, owners: Owners) -> Snapshot:
         if self._joining is not None:
             self._since.append((number, owners))
         if number in self._places:
-            return replace(now, changed={**now.changed, number: owners})
+            return now._replace(changed={**now.changed, number: owners})
         views = tuple(view.owned(number, owners) if len(view.part.rows(number)) else view for view in now.views)
-        return replace(now, views=views)
+        return now._replace(views=views)
 
     # Joining -------------------------------------------------------------------
 
@@ -200,18 +218,29 @@ class ColumnarIndex:
         while True:
             with self._lock:
                 now = self._now
-                chosen = _to_join(now, self._matched >= QUIET)
+                chosen = _to_join(now, self._matched)
                 if chosen is None:
                     self._joining = None
                     return
                 self._since.clear()
-            rows = [view.settled() for view in chosen]
-            if items := now.delta():
-                rows.append(laid_out(items, self._axes))
-            rows = [(spans, columns) for spans, columns in rows if spans.rows]
-            made = [View(Part.joined(rows, self._schema))] if rows else []
+            made = self._made(now, chosen)
             with self._lock:
                 self._swap(now, chosen, made)
+
+    def _join_now(self) -> None:
+        """Join while holding the lock, once."""
+        now = self._now
+        chosen = [view for view in now.views if 2 * view.gone > len(view.part)]
+        self._since.clear()
+        self._swap(now, chosen, self._made(now, chosen))
+
+    def _made(self, now: Snapshot, chosen: Sequence[View]) -> list[View]:
+        """One part of the delta and some other parts; none where nothing is left."""
+        rows = [view.settled() for view in chosen]
+        if items := now.delta():
+            rows.append(laid_out(items, self._axes))
+        rows = [(spans, columns) for spans, columns in rows if spans.rows]
+        return [View(Part.joined(rows, self._schema))] if rows else []
 
     def _swap(self, before: Snapshot, joined: Sequence[View], made: list[View]) -> None:
         """Put a new part in the place of what it was made from; what changed meanwhile changes again in it."""
@@ -226,7 +255,7 @@ class ColumnarIndex:
             if number in self._places or not len(made[0].part.rows(number)):
                 continue
             view = after.views[-1].without(number) if owners is None else after.views[-1].owned(number, owners)
-            after = replace(after, views=(*after.views[:-1], view))
+            after = after._replace(views=(*after.views[:-1], view))
         self._since.clear()
         self._now = after
 
@@ -248,7 +277,8 @@ class ColumnarIndex:
         if now.size > len(now.gone):
             pieces += self._match_delta(now, events)
         self._matched += 1
-        if self._matched == QUIET and len(pieces) > 1 and self._lock.acquire(blocking=False):
+        due = (self._matched == QUIET and len(pieces) > 1) or len(now.views) > MANY
+        if due and self._joining is None and self._lock.acquire(blocking=False):
             self._join_in_background()
             self._lock.release()
         return Matches(events.size, pieces)
@@ -261,12 +291,22 @@ class ColumnarIndex:
             small, later = None, now.delta()
         pairs = len(later) * events.size
         self._scans += pairs
-        if self._scans > SCANNED:
+        if pairs > SCANNED or self._scans > 8 * SCANNED:
             self._scans = 0
             small = self._small = _Small(now, View(Part.joined([laid_out(now.delta(), self._axes)], self._schema)))
             later = []
+            self._keep(small)
         pieces = [] if small is None else [small.view.match(events)]
-        return [*pieces, _scanned(later, events, self._axes)] if later else pieces
+        return [*pieces, scanned(later, events, self._axes)] if later else pieces
+
+    def _keep(self, small: _Small) -> None:
+        """Make a part that was built for a match one of the index's own, if it is worth it and nobody else is at it."""
+        if len(small.view.part) > DELTA and self._lock.acquire(blocking=False):
+            try:
+                if self._now is small.of and self._joining is None:
+                    self._swap(small.of, (), [small.view])
+            finally:
+                self._lock.release()
 
     # Reports -------------------------------------------------------------------
 
@@ -328,44 +368,22 @@ def _item(number: int, entry: Entry) -> Item:
     return Item(number, compiled.rows, owners[0] if len(owners) == 1 else owners, entry.filter, whole)
 
 
-def _to_join(now: Snapshot, quiet: bool) -> list[View] | None:
+def _to_join(now: Snapshot, matched: int) -> list[View] | None:
     """The parts to join with the delta; None: nothing is to be done.
 
     Those that are half gone, and those no larger than twice what is gathered: so
-    a filter is joined a few times for each doubling of the index.
+    a filter is joined a few times for each doubling of the index. When nothing
+    has changed for long, everything.
     """
     waiting = now.size - len(now.gone)
-    if quiet:
-        return list(now.views) if len(now.views) + bool(now.size) > 1 else None
-    gathered = waiting if waiting > DELTA else 0
-    chosen = []
-    for view in sorted(now.views, key=lambda view: len(view.part) - view.gone):
-        left = len(view.part) - view.gone
-        if left <= 2 * gathered or 2 * view.gone > len(view.part):
+    if matched >= QUIET:
+        return list(now.views) if len(now.views) + bool(waiting) > 1 else None
+    ordered = sorted(now.views, key=len)
+    chosen = ordered[:2] if len(ordered) > MANY else []
+    chosen += [view for view in ordered if 2 * view.gone > len(view.part) and view not in chosen]
+    gathered = sum(map(len, chosen)) + (waiting if waiting > DELTA else 0)
+    for view in ordered:
+        if view not in chosen and len(view) <= 2 * gathered:
             chosen.append(view)
-            gathered += left
+            gathered += len(view)
     return chosen if chosen or waiting > DELTA else None
-
-
-def _scanned(items: Sequence[Item], events: Events, axes: Axes) -> Piece:
-    """Match a few events against a few filters, row by row."""
-    points: dict[int, list[Point]] = {}
-    found: list[list[int]] = [[] for _ in range(events.size)]
-    for place, item in enumerate(items):
-        for axis in {axis for row in item.rows for axis in row.axes}:
-            if axis not in points:
-                points[axis] = events.points(axes.paths[axis])
-        for event, places in enumerate(found):
-            if _holds(item, points, event, events):
-                places.append(place)
-    return piece_of(items, found, events)
-
-
-def _holds(item: Item, points: Mapping[int, Sequence[Point]], event: int, events: Events) -> bool:
-    for row in item.rows:
-        held = row.holds(points, event)
-        if held and row.checks == ():
-            return True
-        if held is not False:  # what is left is for the filter to say
-            return bool(events.mask(item.filter, np.array([event]))[0])
-    return False

@@ -97,9 +97,28 @@ class _Columns:
     def __init__(self) -> None:
         self._read: dict[Path, tuple[pa.Array, Column] | None] = {}
         """The attributes that were read already: every segment asks for the same ones."""
+        self._points: dict[tuple[str | int, ...], list[Point]] = {}
 
     def _array(self, path: Path) -> pa.Array | None:
         raise NotImplementedError
+
+    def _read_points(self, path: Path) -> list[Point]:
+        raise NotImplementedError
+
+    def points(self, path: Path) -> list[Point]:
+        """Give each event's value as an axis orders it."""
+        found = self._points.get(path.parts)
+        if found is None:
+            found = self._points[path.parts] = self._read_points(path)
+        return found
+
+    def codes(self, axis: Axis) -> Any:
+        """Give each event's code on an axis."""
+        if self.size > FEW:
+            read = self._column(axis.path)
+            if read is not None:
+                return self._column_codes(axis, *read)
+        return np.array([axis.code(kind, value) for kind, value in self.points(axis.path)], np.int32)
 
     def _column(self, path: Path) -> tuple[pa.Array, Column] | None:
         if path not in self._read:
@@ -158,13 +177,7 @@ class ArrowEvents(_Columns):
         """Say for which of the chosen events a tree without `Not` is true."""
         return mask(node, self.batch if chosen is None else self._taken(node, chosen))
 
-    def codes(self, axis: Axis) -> Any:
-        """Rank a whole column among the thresholds of an axis."""
-        read = self._column(axis.path)
-        return np.full(self.size, NULL, np.int32) if read is None else self._column_codes(axis, *read)
-
-    def points(self, path: Path) -> list[Point]:
-        """Give each event's value as an axis orders it."""
+    def _read_points(self, path: Path) -> list[Point]:
         array = self._array(path)
         if array is None:
             return [(NULL, None)] * self.size
@@ -213,15 +226,7 @@ class DictEvents(_Columns):
         test, rows = matcher(node), self._chosen(chosen)
         return np.fromiter((test(row) is True for row in rows), dtype=bool, count=len(rows))
 
-    def codes(self, axis: Axis) -> Any:
-        """Rank each value among the thresholds of an axis."""
-        read = self._column(axis.path) if self.size > FEW else None
-        if read is not None:
-            return self._column_codes(axis, *read)
-        return np.fromiter((axis.code(*point) for point in self.points(axis.path)), np.int32, self.size)
-
-    def points(self, path: Path) -> list[Point]:
-        """Give each event's value as an axis orders it."""
+    def _read_points(self, path: Path) -> list[Point]:
         return _points_of_rows(self.rows, path)
 
     def texts(self, path: Path) -> tuple[Any, list[str]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,8 +34,7 @@ def made_again(source: Source, schema: Schema | None) -> Filter:
     return Filter(text, schema, params, like_star=star, strict_params=strict)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A filter, the same as rows, and whoever subscribed with it."""
 
     filter: Filter
@@ -84,7 +82,7 @@ def applied(
     for number in drop:
         now.pop(number, None)
     for number, names in (owners or {}).items():
-        now[number] = replace(now[number], owners=names)
+        now[number] = now[number]._replace(owners=names)
     return now
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.errors import MatcherError, did_you_mean
 from tidegate.filters import Filter
@@ -27,8 +26,7 @@ ENGINES: dict[str, Callable[[Schema | None, Axes], Index]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """What the matcher itself keeps of a filter that is in the index."""
 
     key: Hashable
@@ -69,7 +67,14 @@ class Matcher:
         with self._lock:
             if subscription in self._subscriptions:
                 raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
-            self._move({subscription: (typed, compiled)})
+            if compiled.key in self._numbers:
+                self._move({subscription: (typed, compiled)})
+                return
+            number, owners = self._next, (subscription,)
+            self._index.apply({number: Entry(typed, compiled, owners)})
+            self._next = number + 1
+            self._held[number] = _Held(compiled.key, source_of(typed), owners)
+            self._numbers[compiled.key] = self._subscriptions[subscription] = number
 
     def add_all(self, filters: Mapping[str, Filter | str]) -> None:
         """Add many subscriptions in one step: all of them, or none where one is refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ Owners = str | tuple[str, ...]
 """Who subscribed with a filter: mostly one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A filter on its way into a part."""
 
     number: int
@@ -207,22 +206,6 @@ class Part:
         ends = np.append(0, np.cumsum(repeats))
         index = np.repeat(starts[rows] - ends[:-1], repeats) + np.arange(ends[-1])
         return Piece(ends[offsets], index, Table(names, number[of_row], lambda slot: grades(int(of_row[slot]))))
-
-
-def piece_of(items: Sequence[Item], found: Sequence[Sequence[int]], events: Events) -> Piece:
-    """Matches of a few items, given for each event by their places, as matches of whoever owns them."""
-    names, starts = names_of(_objects([item.owners for item in items]))
-    starts = np.arange(len(items) + 1) if starts is None else starts
-    of_slot = np.repeat(np.arange(len(items)), np.diff(starts))
-    index = [slot for places in found for place in places for slot in range(starts[place], starts[place + 1])]
-    offsets = np.cumsum([0, *(sum(int(starts[p + 1] - starts[p]) for p in places) for places in found)])
-
-    def grades(slot: int) -> Callable[[Any], Any] | None:
-        item = items[of_slot[slot]]
-        return (lambda chosen: events.degrees(item.filter, chosen)) if item.whole else None
-
-    numbers = np.array([item.number for item in items], np.int64)[of_slot]
-    return Piece(offsets, np.array(index, np.int64), Table(names, numbers, grades))
 
 
 def names_of(owners: Any) -> tuple[Any, Any]:

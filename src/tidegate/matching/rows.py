@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import marshal
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
 from hashlib import blake2b
+from itertools import chain
+from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.filters import Filter
 from tidegate.filters.nodes import (
@@ -57,37 +58,26 @@ KIND_NAMES |= {n: name for name, n in KINDS.items() if n > ODD}
 Check = Pattern | StrLike | Group
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One alternative: four columns of spans, those of one axis side by side."""
+Span = tuple[int, int, Any, Any]
+"""Axis, kind, the first value that is in and the first that is out."""
 
-    axes: tuple[int, ...]
-    kinds: tuple[int, ...]
-    lows: tuple[Any, ...]
-    highs: tuple[Any, ...]
+
+class Row(NamedTuple):
+    """One alternative: its spans, those of one axis side by side."""
+
+    flat: tuple[Any, ...]
+    """The spans end to end: a tuple of plain values is no work for the garbage collector."""
     checks: tuple[Check, ...] | None = ()
     """What is left to verify; None: ask the whole filter."""
 
-    def holds(self, points: Mapping[int, Sequence[Point]], event: int) -> bool | None:
-        """Say whether an event's values are in the spans; None where one is odd, and spans can't tell."""
-        n, sure = 0, True
-        while n < len(self.axes):
-            axis = self.axes[n]
-            kind, value = points[axis][event]
-            inside = kind == ODD
-            sure &= not inside
-            while n < len(self.axes) and self.axes[n] == axis:
-                if self.kinds[n] == kind:
-                    low, high = self.lows[n], self.highs[n]
-                    inside = inside or ((low is None or value >= low) and (high is None or value < high))
-                n += 1
-            if not inside:
-                return False
-        return True if sure else None
+    @property
+    def spans(self) -> Iterator[Span]:
+        """The spans one by one."""
+        each = iter(self.flat)
+        return zip(each, each, each, each, strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(NamedTuple):
     """A filter as rows. Filters with equal keys match the same events."""
 
     rows: tuple[Row, ...]
@@ -104,7 +94,7 @@ class Compiled:
 def explained(row: Row, axes: Axes) -> dict[str, Any]:
     """A row for a reader: what it allows each attribute to be, and what is left to ask."""
     allows: dict[str, list[str]] = {}
-    for axis, kind, low, high in zip(row.axes, row.kinds, row.lows, row.highs, strict=True):
+    for axis, kind, low, high in row.spans:
         allows.setdefault(operand(axes.paths[axis]), []).append(span_text(kind, low, high))
     return {"allows": allows, "asks": asked(row.checks)}
 
@@ -140,8 +130,7 @@ class Axes:
         row = self._plain_row(filter_.pushed)
         if row is not None:
             # A digest: a million keys of all their numbers would weigh more than the index.
-            said = marshal.dumps((row.axes, row.kinds, row.lows, row.highs), 2)
-            return Compiled((row,), blake2b(said, digest_size=16).digest(), False)
+            return Compiled((row,), blake2b(marshal.dumps(row.flat, 2), digest_size=16).digest(), False)
         conjuncts = filter_.normal.conjuncts
         rows = [found for conjunct in conjuncts if (found := self._row(conjunct)) is not None]
         rows = self._with_odd_values(rows, filter_.pushed)
@@ -163,62 +152,47 @@ class Axes:
 
     def _plain_row(self, root: Node) -> Row | None:
         """A conjunction of ranges over typed numbers and times, and of equal texts; None for all else."""
-        spans: dict[int, tuple[int, Any, Any]] = {}
+        spans: dict[int, Span] = {}
         terms: tuple[Any, ...] = root.terms if isinstance(root, And) else (root,)
         for term in terms:
+            # The order of the questions is for speed: this is most of the time that adding a filter takes.
             if term.__class__ is Between:
                 axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
-                if term.negated or term.low.__class__ is not Literal or term.high.__class__ is not Literal:
+                if term.negated:
                     return None
-                first, last = _first(kind, term.low.value, False), _first(kind, term.high.value, True)
-            elif term.__class__ is Compare:
-                axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
-                one, relation = term.other, term.relation
-                if one.__class__ is not Literal or relation == "<>":
-                    return None
-                if kind == STRING:
-                    if relation != "=":
-                        return None
-                    first, last = str(one.value), f"{one.value}\0"
+                first, last = term.low.value, term.high.value  # type: ignore[union-attr]
+                if kind == FLOAT and first.__class__ is last.__class__ is float and -_FAR < first <= last < _FAR:
+                    last = math.nextafter(last, math.inf)
+                elif kind in _WHOLE and first.__class__ is last.__class__ is int:
+                    last += 1
                 else:
-                    first = None if relation[0] == "<" else _first(kind, one.value, relation == ">")
-                    last = None if relation[0] == ">" else _first(kind, one.value, relation != "<")
-                    if first is None and last is None:
-                        return None
+                    first, last = _first(kind, first, False), _first(kind, last, True)
+            elif term.__class__ is Compare and term.relation != "<>" and term.other.__class__ is Literal:
+                axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
+                first, last = _range(kind, term.relation, term.other.value)
             else:
                 return None
             if first is _UNSURE or last is _UNSURE:
                 return None
-            before = spans.get(axis)
-            if before is not None:
-                _, low, high = before
-                if low is not None and (first is None or low > first):
-                    first = low
-                if high is not None and (last is None or high < last):
-                    last = high
-            if first is not None and last is not None and not first < last:
+            if axis in spans:
+                first, last = _narrowed(spans[axis], first, last)
+            if first is not None and last is not None and first >= last:
                 return None
-            spans[axis] = (kind, first, last)
-        if not spans:
-            return None
-        axes = tuple(sorted(spans))
-        kinds, lows, highs = zip(*[spans[axis] for axis in axes], strict=True)
-        return Row(axes, kinds, lows, highs)
+            spans[axis] = (axis, kind, first, last)
+        return Row(_flat(list(spans.values()))) if spans else None
 
     # The long way --------------------------------------------------------------
 
     def _row(self, conjunct: Conjunct) -> Row | None:
         """A row of what a conjunct allows; None where it allows nothing."""
-        spans: list[tuple[int, int, Any, Any]] = []
+        spans: list[Span] = []
         for path, allowed in conjunct.necessary.items():
             axis, _ = self.number(path)
             found = [(axis, *span) for span in _spans(allowed)]
             if not found:
                 return None
             spans += sorted(found, key=lambda span: span[1])  # by kind: each kind's own are in order
-        spans.sort(key=lambda span: span[0])
-        axes, kinds, lows, highs = zip(*spans, strict=True) if spans else ((), (), (), ())
-        return Row(axes, kinds, lows, highs, _checks(conjunct))
+        return Row(_flat(spans), _checks(conjunct))
 
     def _with_odd_values(self, rows: list[Row], root: Node) -> list[Row]:
         """The rows, so that an event with a value that its type does not hold is put to the filter.
@@ -230,17 +204,12 @@ class Axes:
         """
         named = {path.parts: path for node in predicates(root) for path in paths(node) if path.type is not None}
         free = [self.number(path) for path in named.values()]
-        used = {axis for row in rows for axis in row.axes}
-        whole = [span for axis, kind in free if axis not in used for span in ((axis, NULL), (axis, kind))]
-        if whole:
-            axes, kinds = zip(*whole, strict=True)
-            nothing = (None,) * len(whole)
-            rows = [
-                Row(row.axes + axes, row.kinds + kinds, row.lows + nothing, row.highs + nothing, row.checks)
-                for row in rows
-            ]
+        used = {axis for row in rows for axis, *_ in row.spans}
+        unused = [(axis, kind) for axis, kind in free if axis not in used]
+        whole = tuple(value for axis, own in unused for kind in (NULL, own) for value in (axis, kind, None, None))
+        rows = [Row(row.flat + whole, row.checks) for row in rows] if whole else rows
         if len(rows) < len(to_dnf(root)):
-            rows = rows + [Row((axis,), (ODD,), (None,), (None,), None) for axis, _ in free]
+            rows = rows + [Row((axis, ODD, None, None), None) for axis, _ in free]
         return rows
 
 
@@ -248,6 +217,33 @@ _UNSURE = object()
 """A threshold that the short way leaves to the long one."""
 
 _LARGEST = 2**53
+_FAR = 1e300
+_WHOLE = frozenset({INT, TIME})
+
+
+def _flat(spans: list[Span]) -> tuple[Any, ...]:
+    """Spans end to end, ordered by axis."""
+    spans.sort(key=itemgetter(0))
+    return tuple(chain.from_iterable(spans))
+
+
+def _narrowed(before: Span, first: Any, last: Any) -> tuple[Any, Any]:
+    """Two spans on one axis as one."""
+    _, _, low, high = before
+    if low is not None and (first is None or low > first):
+        first = low
+    if high is not None and (last is None or high < last):
+        last = high
+    return first, last
+
+
+def _range(kind: int, relation: str, value: Any) -> tuple[Any, Any]:
+    """The span of values of a kind that stand in a relation to one."""
+    if kind == STRING:
+        return (value, value + "\0") if relation == "=" else (_UNSURE, _UNSURE)
+    first = None if relation[0] == "<" else _first(kind, value, relation == ">")
+    last = None if relation[0] == ">" else _first(kind, value, relation != "<")
+    return first, last
 
 
 def _first(kind: int, value: Any, beyond: bool) -> Any:
@@ -258,7 +254,7 @@ def _first(kind: int, value: Any, beyond: bool) -> Any:
         if value.__class__ is not float or value - value != 0:  # huge, infinite
             return _UNSURE
         return math.nextafter(value, math.inf) if beyond else value
-    if kind in (INT, TIME):
+    if kind in _WHOLE:
         if value.__class__ is int:
             return value + beyond
         if value.__class__ is float and value - value == 0:

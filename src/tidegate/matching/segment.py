@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,13 +76,12 @@ class Spans:
     def of(cls, rows: Sequence[Row], named: Axes) -> Spans:
         """Lay out rows that were just compiled."""
         first = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(np.fromiter((len(row.axes) for row in rows), np.int64, len(rows)), out=first[1:])
+        np.cumsum([len(row.flat) // 4 for row in rows], out=first[1:])
         total = int(first[-1])
-        number = np.fromiter((axis for row in rows for axis in row.axes), np.int64, total)
-        kinds = np.fromiter((kind for row in rows for kind in row.kinds), np.int8, total)
+        flat = list(chain.from_iterable([row.flat for row in rows]))
+        number, kinds = np.array(flat[0::4], np.int64), np.array(flat[1::4], np.int8)
         lows, highs = np.empty(total, object), np.empty(total, object)
-        lows[:] = [low for row in rows for low in row.lows]
-        highs[:] = [high for row in rows for high in row.highs]
+        lows[:], highs[:] = flat[2::4], flat[3::4]
         used, axis = np.unique(number, return_inverse=True)
         table = np.empty((total, 3), np.int32)
         table[:, 0] = axis
