@@ -15,7 +15,7 @@ import numpy as np
 
 from tidegate.filters.nodes import Node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Found
+from tidegate.matching.index import Entry, Found, Snapshots
 from tidegate.matching.scan import ordered
 
 AT_ONCE = 1_024
@@ -26,7 +26,6 @@ AT_ONCE = 1_024
 class _Table:
     """Predicates, and for each conjunct which of them it needs."""
 
-    entries: Mapping[int, Entry]
     predicates: tuple[Node, ...]
     needs: Any
     """A row a conjunct, a column a predicate: 1 where it stands in it."""
@@ -45,24 +44,22 @@ class _Table:
         needs = np.zeros((len(rows), len(places)), np.int32)
         for row, (_, wanted) in enumerate(rows):
             needs[row, list(wanted)] = 1
-        return cls(entries, tuple(places), needs, np.array([number for number, _ in rows], np.int64))
+        return cls(tuple(places), needs, np.array([number for number, _ in rows], np.int64))
 
 
 class CountingIndex:
     """Counts, for each conjunct, the predicates that hold."""
 
     def __init__(self) -> None:
-        self._table = _Table.of({})
+        self._snapshots = Snapshots(_Table.of)
 
     def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
-        """Put and drop entries in one step; the table is made anew."""
-        gone = set(drop)
-        entries = {**self._table.entries, **put}
-        self._table = _Table.of({number: entry for number, entry in entries.items() if number not in gone})
+        """Put and drop entries in one step; the next match makes the table anew."""
+        self._snapshots.apply(put, drop)
 
     def match(self, events: Events) -> Found:
         """Give the pairs (event index, number), ordered by event."""
-        table = self._table
+        entries, table = self._snapshots.now()
         held = np.zeros((len(table.predicates), events.size), np.int32)
         for place, node in enumerate(table.predicates):
             held[place] = events.holds(node)
@@ -72,14 +69,14 @@ class CountingIndex:
             counts = table.needs @ held[:, begin : begin + AT_ONCE]
             row, event = np.nonzero(counts == sizes[:, None])
             pieces.append((event + begin, table.number[row]))
-        return *ordered(pieces), table.entries.__getitem__
+        return *ordered(pieces), entries.__getitem__
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
-        table = self._table
+        entries, table = self._snapshots.now()
         return {
             "engine": "counting",
-            "filters": len(table.entries),
+            "filters": len(entries),
             "predicates": len(table.predicates),
             "conjuncts": len(table.number),
         }

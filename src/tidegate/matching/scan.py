@@ -8,28 +8,31 @@ from typing import Any
 import numpy as np
 
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Found
+from tidegate.matching.index import Entry, Found, Snapshots
 
 
 class ScanIndex:
     """The oracle: asks each filter in turn."""
 
     def __init__(self) -> None:
-        self._entries: Mapping[int, Entry] = {}
+        self._snapshots = Snapshots(_as_they_are)
 
     def apply(self, put: Mapping[int, Entry], drop: Iterable[int] = ()) -> None:
         """Put and drop entries in one step."""
-        gone = set(drop)
-        self._entries = {n: entry for n, entry in {**self._entries, **put}.items() if n not in gone}
+        self._snapshots.apply(put, drop)
 
     def match(self, events: Events) -> Found:
         """Give the pairs (event index, number), ordered by event."""
-        entries = self._entries
+        entries, _ = self._snapshots.now()
         return *ordered(scan(entries, events)), entries.__getitem__
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
-        return {"engine": "scan", "filters": len(self._entries)}
+        return {"engine": "scan", "filters": len(self._snapshots.now()[0])}
+
+
+def _as_they_are(_: Mapping[int, Entry]) -> None:
+    """Make nothing of the entries: a scan needs no index."""
 
 
 def scan(entries: Mapping[int, Entry], events: Events, chosen: Any = None) -> list[tuple[Any, Any]]:
