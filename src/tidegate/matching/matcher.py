@@ -13,6 +13,7 @@ from tidegate.filters import Filter
 from tidegate.matching import events as batches
 from tidegate.matching.columnar import ColumnarIndex
 from tidegate.matching.counting import CountingIndex
+from tidegate.matching.improved_tree import ImprovedTreeIndex
 from tidegate.matching.index import Entry, Index
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import ScanIndex
@@ -23,8 +24,11 @@ ENGINES: dict[str, Callable[[], Index]] = {
     "columnar": ColumnarIndex,
     "scan": ScanIndex,
     "tree": TreeIndex,
+    "improved-tree": ImprovedTreeIndex,
     "counting": CountingIndex,
 }
+PARALLEL: dict[str, Callable[[int], Index]] = {"improved-tree": ImprovedTreeIndex}
+"""The engines that can match in several processes."""
 
 
 class Matcher:
@@ -33,6 +37,9 @@ class Matcher:
     Equal filters are indexed once, whoever subscribed with them. Changes may come
     from any thread and are seen by the next `match`; `match` takes no lock.
 
+    With `workers`, which just the engine improved-tree has, that many processes match
+    each batch, one batch at a time; `close` ends them.
+
     >>> m = Matcher(Schema({"vid": "string", "speed": "float64"}))
     >>> m.add("fast", Filter("speed > 60"))
     >>> m.add("b17", Filter("vid = 'B17'"))
@@ -40,12 +47,12 @@ class Matcher:
     ['fast', 'b17']
     """
 
-    def __init__(self, schema: Schema | None = None, *, engine: str = "columnar") -> None:
+    def __init__(self, schema: Schema | None = None, *, engine: str = "columnar", workers: int = 1) -> None:
         if engine not in ENGINES:
             hint = did_you_mean(engine, ENGINES) or f"; expected one of {', '.join(ENGINES)}"
             raise MatcherError(f"unknown engine {engine!r}{hint}")
         self.schema, self.engine = schema, engine
-        self._index = ENGINES[engine]()
+        self._index = ENGINES[engine]() if workers == 1 else _parallel(engine, workers)
         self._lock = Lock()
         self._numbers: dict[Filter, int] = {}
         self._entries: dict[int, Entry] = {}
@@ -99,6 +106,11 @@ class Matcher:
     def describe(self) -> dict[str, Any]:
         """Report the index's shape and memory."""
         return {"subscriptions": len(self), **self._index.describe()}
+
+    def close(self) -> None:
+        """End the worker processes, if there are any; the next match starts them again."""
+        if isinstance(self._index, ImprovedTreeIndex):
+            self._index.close()
 
     def _typed(self, given: Filter | str) -> Filter:
         if isinstance(given, str):
@@ -154,6 +166,15 @@ class Matcher:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
+
+
+def _parallel(engine: str, workers: int) -> Index:
+    if not isinstance(workers, int) or workers < 1:
+        raise MatcherError(f"workers: expected a whole number from 1, not {workers!r}")
+    if engine not in PARALLEL:
+        able = " or ".join(map(repr, PARALLEL))
+        raise MatcherError(f"engine {engine!r} matches in one process: expected workers=1, not {workers}, or {able}")
+    return PARALLEL[engine](workers)
 
 
 def _distinct(number: Any) -> tuple[Any, Any]:
