@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
-from tidegate.filters.columns import Column, distinct, in_one_piece, mask, path_array, read_column
+from tidegate.filters.columns import Column, distinct, in_one_piece, masks, path_array, read_column
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
@@ -115,6 +115,7 @@ class ArrowEvents:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch, self.size = batch, batch.num_rows
+        self._mask = masks(batch)
         self._columns: dict[Path, tuple[pa.Array, Column] | None] = {}
         """The attributes that were read already: every segment asks for the same ones."""
 
@@ -128,7 +129,7 @@ class ArrowEvents:
 
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
-        found = mask(node, self.batch)  # a whole column takes a fifth of the time of gathering some rows of it
+        found = self._mask(node)  # to compare a whole column takes less time than to gather some rows of it
         return found if chosen is None else found[chosen]
 
     def slots(self, attribute: Attribute) -> tuple[Any, Any, Any, Any]:
