@@ -23,6 +23,7 @@ from tidegate.matching.events import DictEvents, read
 from tidegate.matching.improved_tree import ImprovedTreeIndex, Tree, Work, conjuncts, cost_bound, grown, walk
 from tidegate.matching.index import Entry
 from tidegate.matching.scan import ordered
+from tidegate.matching.tree import TreeIndex
 from tidegate.model import Enum, arrow
 
 randoms = st.integers(0, 2**64).map(Random)
@@ -131,6 +132,19 @@ class TestSettling:
 
 
 class TestWork:
+    @given(randoms)
+    @settings(max_examples=LARGE_EXAMPLES)
+    def test_it_finds_what_the_plain_tree_finds(self, rng: Random) -> None:
+        schema = generate.schema(rng)
+        put = entries(*(drawn(rng, schema, schema) for _ in range(20)))
+        events = read(arrow.to_batch([generate.event(rng, schema) for _ in range(12)], schema))
+        pairs = []
+        for index in (TreeIndex(), ImprovedTreeIndex()):
+            index.apply(put)
+            event, number, _ = index.match(events)
+            pairs.append((event.tolist(), number.tolist()))
+        assert pairs[0] == pairs[1]
+
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
     def test_no_predicate_is_verified_twice_for_an_event(self, rng: Random) -> None:

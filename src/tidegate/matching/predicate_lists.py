@@ -66,13 +66,12 @@ class PredicateIndex:
         return made
 
     def _add(self, key: ListKey | None, values: dict[Node, Any]) -> None:
-        # Positions go by value: two ways to write one label of an enum share theirs.
-        ascending = key is None or key[1] not in (">", ">=")
-        order = {value: n for n, value in enumerate(sorted(set(values.values()), reverse=not ascending))}
-        for node, value in values.items():
-            self.places[node] = Place(node, len(self.keys), order[value])
+        # The tightest first: < 30 before < 50, but > 50 before > 30.
+        downwards = key is not None and key[1] in (">", ">=")
+        for position, node in enumerate(sorted(values, key=values.__getitem__, reverse=downwards)):
+            self.places[node] = Place(node, len(self.keys), position)
         self.keys.append(key)
-        self.lengths.append(len(order))
+        self.lengths.append(len(values))
 
     def unknown(self, number: int, events: Events) -> Known:
         """Give a list of which nothing is known yet for a batch."""
