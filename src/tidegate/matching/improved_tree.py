@@ -56,7 +56,7 @@ class Work:
     visits: int
     """Predicates that an event came to."""
     verifications: int
-    """Predicates that were evaluated."""
+    """Predicates that were evaluated; one that stands alone, for the whole batch."""
     settled: int
     """Visits whose verdict was known already."""
 
