@@ -70,6 +70,11 @@ def mask(pushed: Node, batch: pa.RecordBatch) -> Mask:
     return _Batch(batch).mask(pushed)
 
 
+def masks(batch: pa.RecordBatch) -> Callable[[Node], Mask]:
+    """Give `mask` for one batch and any number of trees: each column is read once."""
+    return _Batch(batch).mask
+
+
 def degrees(pushed: Node, batch: pa.RecordBatch) -> Floats:
     """Give the degree of each row for a tree without `Not`; 0 where the tree is unknown."""
     rows = _Batch(batch)

@@ -11,6 +11,7 @@ from tidegate.filters import Filter
 from tidegate.matching import events as batches
 from tidegate.matching.columnar import ColumnarIndex
 from tidegate.matching.counting import CountingIndex
+from tidegate.matching.improved_tree import ImprovedTreeIndex
 from tidegate.matching.index import Entry, Index, Source, made_again, source_of
 from tidegate.matching.result import Matches
 from tidegate.matching.rows import Axes, Compiled
@@ -22,8 +23,11 @@ ENGINES: dict[str, Callable[[Schema | None, Axes], Index]] = {
     "columnar": ColumnarIndex,
     "scan": lambda *_: ScanIndex(),
     "tree": lambda *_: TreeIndex(),
+    "improved-tree": lambda *_: ImprovedTreeIndex(),
     "counting": lambda *_: CountingIndex(),
 }
+PARALLEL: dict[str, Callable[[int], Index]] = {"improved-tree": ImprovedTreeIndex}
+"""The engines that can match in several processes."""
 
 
 class _Held(NamedTuple):
@@ -40,6 +44,9 @@ class Matcher:
     Equal filters are indexed once, whoever subscribed with them. Changes may come
     from any thread and are seen by the next `match`; `match` takes no lock.
 
+    With `workers`, which just the engine improved-tree has, that many processes match
+    each batch, one batch at a time; `close` ends them.
+
     >>> m = Matcher(Schema({"vid": "string", "speed": "float64"}))
     >>> m.add("fast", Filter("speed > 60"))
     >>> m.add("b17", Filter("vid = 'B17'"))
@@ -47,13 +54,13 @@ class Matcher:
     ['fast', 'b17']
     """
 
-    def __init__(self, schema: Schema | None = None, *, engine: str = "columnar") -> None:
+    def __init__(self, schema: Schema | None = None, *, engine: str = "columnar", workers: int = 1) -> None:
         if engine not in ENGINES:
             hint = did_you_mean(engine, ENGINES) or f"; expected one of {', '.join(ENGINES)}"
             raise MatcherError(f"unknown engine {engine!r}{hint}")
         self.schema, self.engine = schema, engine
         self._axes = Axes()
-        self._index = ENGINES[engine](schema, self._axes)
+        self._index = ENGINES[engine](schema, self._axes) if workers == 1 else _parallel(engine, workers)
         self._lock = Lock()
         self._numbers: dict[Hashable, int] = {}
         """The number of each filter that is in the index, by what makes two filters the same."""
@@ -144,7 +151,7 @@ class Matcher:
         return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
 
     def close(self) -> None:
-        """Let go of threads and processes; nothing is to be matched any more."""
+        """Let what goes on in the background end, and worker processes; the next match starts them again."""
         self._index.close()
 
     def _compiled(self, given: Filter | str) -> tuple[Filter, Compiled]:
@@ -213,3 +220,12 @@ class Matcher:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
+
+
+def _parallel(engine: str, workers: int) -> Index:
+    if not isinstance(workers, int) or workers < 1:
+        raise MatcherError(f"workers: expected a whole number from 1, not {workers!r}")
+    if engine not in PARALLEL:
+        able = " or ".join(map(repr, PARALLEL))
+        raise MatcherError(f"engine {engine!r} matches in one process: expected workers=1, not {workers}, or {able}")
+    return PARALLEL[engine](workers)

@@ -127,10 +127,12 @@ class Axes:
 
     def compile(self, filter_: Filter) -> Compiled:
         """Turn a filter into rows; the plain ones, ranges and equalities, by a short way."""
-        row = self._plain_row(filter_.pushed)
+        said: list[tuple[Any, ...]] = []
+        row = self._plain_row(filter_.pushed, said)
         if row is not None:
+            said.sort()
             # A digest: a million keys of all their numbers would weigh more than the index.
-            return Compiled((row,), blake2b(marshal.dumps(row.flat, 2), digest_size=16).digest(), False)
+            return Compiled((row,), blake2b(marshal.dumps(said, 2), digest_size=16).digest(), False)
         conjuncts = filter_.normal.conjuncts
         rows = [found for conjunct in conjuncts if (found := self._row(conjunct)) is not None]
         rows = self._with_odd_values(rows, filter_.pushed)
@@ -150,8 +152,12 @@ class Axes:
 
     # The short way -------------------------------------------------------------
 
-    def _plain_row(self, root: Node) -> Row | None:
-        """A conjunction of ranges over typed numbers and times, and of equal texts; None for all else."""
+    def _plain_row(self, root: Node, said: list[tuple[Any, ...]]) -> Row | None:
+        """A conjunction of ranges over typed numbers and times, and of equal texts; None for all else.
+
+        What it says goes to `said`, as written: `lane > 0` and `lane >= 0.5` are the
+        same row, but not for a lane that is no number.
+        """
         spans: dict[int, Span] = {}
         terms: tuple[Any, ...] = root.terms if isinstance(root, And) else (root,)
         for term in terms:
@@ -161,6 +167,7 @@ class Axes:
                 if term.negated:
                     return None
                 first, last = term.low.value, term.high.value  # type: ignore[union-attr]
+                said.append((axis, "BETWEEN", first, last))
                 if kind == FLOAT and first.__class__ is last.__class__ is float and -_FAR < first <= last < _FAR:
                     last = math.nextafter(last, math.inf)
                 elif kind in _WHOLE and first.__class__ is last.__class__ is int:
@@ -169,6 +176,7 @@ class Axes:
                     first, last = _first(kind, first, False), _first(kind, last, True)
             elif term.__class__ is Compare and term.relation != "<>" and term.other.__class__ is Literal:
                 axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
+                said.append((axis, term.relation, term.other.value))
                 first, last = _range(kind, term.relation, term.other.value)
             else:
                 return None

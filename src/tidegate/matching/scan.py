@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, applied, expanded, explained
+from tidegate.matching.index import Entry, Snapshots, expanded, explained
 from tidegate.matching.result import Matches
 
 
@@ -16,29 +16,33 @@ class ScanIndex:
     """The oracle: asks each filter in turn."""
 
     def __init__(self) -> None:
-        self._entries: Mapping[int, Entry] = {}
+        self._snapshots = Snapshots(_as_they_are)
 
     def apply(
         self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
     ) -> None:
-        """Put and drop entries in one step."""
-        self._entries = applied(self._entries, put, drop, owners)
+        """Put and drop entries, and change the owners of others, in one step."""
+        self._snapshots.apply(put, drop, owners)
 
     def match(self, events: Events) -> Matches:
-        """Give the pairs (event index, number), ordered by event."""
-        entries = self._entries
+        """Match a batch."""
+        entries, _ = self._snapshots.now()
         return expanded(events, *ordered(scan(entries, events)), entries.__getitem__)
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
-        return explained(self._entries[number], events)
+        return explained(self._snapshots.now()[0][number], events)
 
     def close(self) -> None:
         """Nothing is held."""
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
-        return {"engine": "scan", "filters": len(self._entries)}
+        return {"engine": "scan", "filters": len(self._snapshots.now()[0])}
+
+
+def _as_they_are(_: Mapping[int, Entry]) -> None:
+    """Make nothing of the entries: a scan needs no index."""
 
 
 def scan(entries: Mapping[int, Entry], events: Events, chosen: Any = None) -> list[tuple[Any, Any]]:

@@ -15,53 +15,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tidegate.filters.nodes import Node
 from tidegate.filters.render import render_node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, applied, expanded, explained
+from tidegate.matching.index import Entry, Snapshots, expanded, explained
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import ordered
 
+Key = TypeVar("Key")
+
 
 @dataclass(slots=True)
-class _Branch:
+class Branch(Generic[Key]):
     """A node of the tree: the predicates below it, and the entries that end here."""
 
-    below: dict[Node, _Branch] = field(default_factory=dict)
+    below: dict[Key, Branch[Key]] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
 
-    def grow(self, terms: Iterable[Node], number: int) -> None:
+    def grow(self, terms: Iterable[Key], number: int) -> None:
         """Add a conjunct below this node."""
         here = self
         for term in terms:
-            here = here.below.setdefault(term, _Branch())
+            here = here.below.setdefault(term, Branch())
         here.ends.append(number)
 
     def size(self) -> int:
-        """How many predicates the tree holds."""
-        return sum(1 + branch.size() for branch in self.below.values())
+        """How many predicates stand below this node."""
+        return sum(self.widths())
+
+    def widths(self) -> list[int]:
+        """How many predicates stand on each level below this node."""
+        found = []
+        level = list(self.below.values())
+        while level:
+            found.append(len(level))
+            level = [below for branch in level for below in branch.below.values()]
+        return found
 
 
 class TreeIndex:
     """Follows each event from the root through the predicates that it satisfies."""
 
     def __init__(self) -> None:
-        self._now: tuple[Mapping[int, Entry], _Branch] = {}, _Branch()
+        self._snapshots = Snapshots(_grown)
 
     def apply(
         self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
     ) -> None:
-        """Put and drop entries in one step; the tree is grown anew."""
-        entries = applied(self._now[0], put, drop, owners)
-        self._now = entries, _grown(entries)
+        """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
+        self._snapshots.apply(put, drop, owners)
 
     def match(self, events: Events) -> Matches:
-        """Give the pairs (event index, number), ordered by event."""
-        entries, root = self._now
+        """Match a batch."""
+        entries, root = self._snapshots.now()
         verdicts: dict[Node, Any] = {}
         pieces: list[tuple[Any, Any]] = []
         pending = [(root, np.arange(events.size))]
@@ -79,19 +89,19 @@ class TreeIndex:
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
-        return explained(self._now[0][number], events)
+        return explained(self._snapshots.now()[0][number], events)
 
     def close(self) -> None:
         """Nothing is held."""
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
-        entries, root = self._now
+        entries, root = self._snapshots.now()
         return {"engine": "tree", "filters": len(entries), "predicates": root.size()}
 
 
-def _grown(entries: Mapping[int, Entry]) -> _Branch:
-    root = _Branch()
+def _grown(entries: Mapping[int, Entry]) -> Branch[Node]:
+    root: Branch[Node] = Branch()
     for number, entry in entries.items():
         for terms in entry.alternatives():
             root.grow(sorted(dict.fromkeys(terms), key=render_node), number)
