@@ -12,8 +12,8 @@ Points = Sequence[tuple[float, float]]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 """Okabe and Ito's, which the colour-blind can tell apart."""
 
-WIDTH, HEIGHT = 860, 480
-LEFT, RIGHT, TOP, BOTTOM = 88, 250, 56, 64
+WIDTH, HEIGHT = 900, 480
+LEFT, RIGHT, TOP, BOTTOM = 88, 290, 56, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def line_chart(
     ]
     for n, (name, each) in enumerate(series.items()):
         parts += _line(name, each, x, y, COLOURS[n % len(COLOURS)], dashed=n >= len(COLOURS))
-        parts += _legend(n, name if each else f"{name} (not measured)", COLOURS[n % len(COLOURS)])
+        parts += _legend(n, name if each else f"{name} (none)", COLOURS[n % len(COLOURS)])
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,11 +34,18 @@ class Setting:
     quick: bool
     say: Callable[[str], None] = lambda _: None
     """Told what is being done, for the progress bar."""
+    until: float = math.inf
+    """The time, by `time.perf_counter`, at which all has to be done."""
 
     @property
     def repeats(self) -> int:
         """Calls that a median is taken of."""
         return 9 if self.quick else 41
+
+    @property
+    def left_s(self) -> float:
+        """How much time there is."""
+        return self.until - time.perf_counter()
 
     @property
     def budget_s(self) -> float:
@@ -134,8 +142,8 @@ def ruler(size: int, quick: bool) -> event_ruler.Timed:
     return event_ruler.time(
         (boxes.rule(n) for boxes, n in workloads.TEN_THOUSAND.places(0, size)),
         workloads.dicts(ruler_events(), time=int),
-        warm_up_s=0.5 if quick else 10,
-        measure_s=1 if quick else 15,
+        warm_up_s=2 if quick else 10,
+        measure_s=2 if quick else 15,
         timeout_s=45 if quick else 600,
     )
 

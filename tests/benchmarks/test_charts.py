@@ -22,7 +22,7 @@ def test_a_chart_is_xml_with_every_series_and_point_inside(log_x: bool, log_y: b
     root = ElementTree.fromstring(line_chart("T & T", "filters", "events/s", SERIES, log_x=log_x, log_y=log_y))
     assert root.tag == f"{SVG}svg"
     texts = [node.text for node in root.iter(f"{SVG}text")]
-    assert {"T & T", "filters", "events/s", "scan & co", "a < b", "never (not measured)"} <= set(texts)
+    assert {"T & T", "filters", "events/s", "scan & co", "a < b", "never (none)"} <= set(texts)
     lines = root.findall(f"{SVG}polyline")
     assert [len(line.attrib["points"].split()) for line in lines] == [3, 2]
     for line in lines:

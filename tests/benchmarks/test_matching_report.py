@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,3 +139,22 @@ def test_percentiles_and_medians_are_of_what_was_measured() -> None:
     taken = measure.taken(calls.append, [1, 2], repeats=5, budget_s=10)
     assert calls == [1, 1, 2, 1, 2, 1]
     assert taken.wall_s >= 0
+
+
+def test_a_large_index_is_skipped_where_the_time_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "HUNDRED_THOUSAND", workloads.Workload("some", 60))
+    monkeypatch.setattr(large, "FIRST", 20)
+    (only,) = large.hundred_thousand(Setting(quick=True, until=time.perf_counter() + 1))
+    assert "--quick: it would take" in only["skipped"]
+
+
+def test_all_of_a_large_index_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "HUNDRED_THOUSAND", workloads.Workload("some", 120))
+    monkeypatch.setattr(large, "FIRST", 20)
+    monkeypatch.setattr(large, "ONCE", {True: 100})
+    monkeypatch.setattr(large, "LAG", 10)
+    monkeypatch.setattr(large, "LASTING_S", {True: 0.05})
+    monkeypatch.setattr(large, "batches", lambda: [workloads.batch(workloads.columns(50))])
+    rows = list(large.hundred_thousand(QUICK))
+    assert len(rows) == 10
+    assert all(row["value"] > 0 for row in rows)
