@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks import measure
 from benchmarks.matching import workloads
@@ -51,7 +52,12 @@ def _beside_ruler(setting: Setting, name: str, matcher: Matcher, ours: float) ->
         yield skipped(what, str(exc))
         return
     same = peer.matches == len(matcher.match(workloads.batch(ruler_events())))
-    more = {"same_matches": same, "build_s": peer.build_s, "peer_per_cpu_s": peer.events_per_cpu_s}
+    more: dict[str, Any] = {
+        "same_matches": same,
+        "per_cpu_s": peer.events_per_cpu_s,
+        "build_s": peer.build_s,
+        "java": peer.java,
+    }
     yield make_row(what, ours / peer.events_per_s, "times", at_least=1_000, **compared(ours, RULER, peer.events_per_s))
     yield make_row(f"{name}, event-ruler itself", peer.events_per_s, "events/s", **more)
 

@@ -29,6 +29,8 @@ class Timed:
     matches: int
     """Over all events, once."""
     build_s: float
+    java: str
+    """The version it ran on."""
 
 
 def version() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,14 +92,26 @@ def test_filters_are_made_once() -> None:
     assert all(a is b for a, b in zip(ten, harness.made(workload), strict=False))
 
 
-def test_a_million_is_left_out_of_quick_and_measured_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_is_left_out_of_quick() -> None:
     assert [row["skipped"] for row in million.million(QUICK)] == ["--quick"]
-    monkeypatch.setattr(million, "BATCH", 100)
-    monkeypatch.setattr(million, "batches", lambda: [workloads.batch(workloads.columns(100))])
-    found = million.measured(50, lasting_s=0.01)
-    assert found["filters"] == 50
-    assert found["events_per_s"] > 0
-    assert 0.01 < found["at_start_gb"] <= found["peak_gb"]
+
+
+def test_a_million_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "MILLION", replace(workloads.MILLION, count=50))
+    monkeypatch.setattr(million, "LASTING_S", 0.01)
+    speed, memory = million.million(Setting(quick=False))
+    assert speed["value"] > 0
+    assert speed["build_s"] > 0
+    assert 0.01 < memory["at_start_gb"] <= memory["value"] < 2
+
+
+def test_a_million_that_takes_too_long_or_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "MILLION", replace(workloads.MILLION, count=-1))
+    (failed,) = million.million(Setting(quick=False))
+    assert failed["skipped"].startswith("failed: ")
+    monkeypatch.setattr(million, "LIMIT_S", 0.01)
+    (late,) = million.million(Setting(quick=False))
+    assert late["skipped"] == "not done within 0.01 s"
 
 
 def test_changes_are_measured_while_batches_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +164,11 @@ def test_a_large_index_is_skipped_where_the_time_is_too_short(monkeypatch: pytes
 def test_all_of_a_large_index_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "HUNDRED_THOUSAND", workloads.Workload("some", 120))
     monkeypatch.setattr(large, "FIRST", 20)
-    monkeypatch.setattr(large, "ONCE", {True: 100})
+    monkeypatch.setattr(large, "ONCE", {True: 30})
     monkeypatch.setattr(large, "LAG", 10)
     monkeypatch.setattr(large, "LASTING_S", {True: 0.05})
-    monkeypatch.setattr(large, "batches", lambda: [workloads.batch(workloads.columns(50))])
+    for module in (large, harness):
+        monkeypatch.setattr(module, "batches", lambda: [workloads.batch(workloads.columns(50))])
     rows = list(large.hundred_thousand(QUICK))
     assert len(rows) == 10
     assert all(row["value"] > 0 for row in rows)

@@ -42,8 +42,9 @@ public final class EventRuler {
         double busy = (threads.getCurrentThreadCpuTime() - cpu) / 1e9;
         System.out.printf(
                 java.util.Locale.ROOT,
-                "{\"events_per_s\": %.3f, \"events_per_cpu_s\": %.3f, \"matches\": %d, \"build_s\": %.3f}%n",
-                matched / wall, matched / busy, matches, build);
+                "{\"events_per_s\": %.3f, \"events_per_cpu_s\": %.3f, \"matches\": %d, \"build_s\": %.3f,"
+                        + " \"java\": \"%s\"}%n",
+                matched / wall, matched / busy, matches, build, System.getProperty("java.version"));
     }
 
     private static long matches(Machine machine, List<String> events) throws Exception {
