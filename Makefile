@@ -5,6 +5,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
+AREA ?= filters
 
 .PHONY: help setup demo test check lint soak bench docs clean
 
@@ -36,8 +37,8 @@ test: lint ## All tests, real Spark included: what CI runs
 soak: $(READY) ## The long runs: 200,000 texts and deep property searches
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark" tests $(ARGS)
 
-bench: $(READY) ## Measure; options: make bench ARGS="--quick"
-	$(BIN)/tidegate bench filters $(ARGS)
+bench: $(READY) ## Measure; options: make bench AREA=matching ARGS="--quick"
+	$(BIN)/tidegate bench $(AREA) $(ARGS)
 
 docs: $(READY) ## Check that the documents' examples and links hold
 	$(BIN)/python -m pytest tests/docs $(ARGS)

@@ -11,7 +11,7 @@ import typer
 
 from tidegate.errors import EnvironmentProblem
 
-_AREAS = ("filters",)
+_AREAS = ("filters", "matching")
 
 
 def bench(
@@ -24,7 +24,8 @@ def bench(
     if area not in _AREAS:
         raise EnvironmentProblem(f"no benchmark is named {area!r}; expected one of {', '.join(_AREAS)}")
     checkout = Path(__file__).parents[3]
-    if not (checkout / "benchmarks" / f"{area}.py").exists():
+    here = checkout / "benchmarks"
+    if not (here / f"{area}.py").exists() and not (here / area / "__init__.py").exists():
         raise EnvironmentProblem("the benchmarks come with a checkout of Tidegate, not with the installed package")
     sys.path.insert(0, str(checkout))
     import_module(f"benchmarks.{area}").run(quick=quick, as_json=as_json, out=Path(out))

@@ -1,0 +1,189 @@
+"""What every measurement of the matcher shares: the setting, a filled matcher, a row of the result."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.matching import workloads
+from benchmarks.matching.workloads import Columns, Workload
+from benchmarks.peers import event_ruler
+from tidegate import Filter, Schema
+from tidegate.errors import EventError, MatcherError
+from tidegate.matching import Matcher
+
+BATCH = 10_000
+"""Events that are matched at once, unless said."""
+
+Row = dict[str, Any]
+
+
+class SkippedError(Exception):
+    """A measurement that can't be made here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How long to measure."""
+
+    quick: bool
+    say: Callable[[str], None] = lambda _: None
+    """Told what is being done, for the progress bar."""
+    until: float = math.inf
+    """The time, by `time.perf_counter`, at which all has to be done."""
+
+    @property
+    def repeats(self) -> int:
+        """Calls that a median is taken of."""
+        return 9 if self.quick else 41
+
+    @property
+    def left_s(self) -> float:
+        """How much time there is."""
+        return self.until - time.perf_counter()
+
+    @property
+    def budget_s(self) -> float:
+        """When a median of fewer calls is enough."""
+        return 1.0 if self.quick else 15.0
+
+
+def row(
+    what: str,
+    value: float,
+    unit: str,
+    *,
+    at_least: float | None = None,
+    below: float | None = None,
+    **more: Any,
+) -> Row:
+    """One line of the result; whether it met its target is part of it."""
+    made: Row = {"what": what, "value": _digits(value), "unit": unit}
+    if at_least is not None:
+        made |= {"target": f">= {at_least:,}", "met": value >= at_least}
+    if below is not None:
+        made |= {"target": f"< {below:,}", "met": value < below}
+    return made | {name: _digits(each) if isinstance(each, float) else each for name, each in more.items()}
+
+
+def skipped(what: str, reason: str) -> Row:
+    """A line that says why there is no value."""
+    return {"what": what, "skipped": reason}
+
+
+def compared(value: float, peer: str, peer_value: float) -> dict[str, Any]:
+    """What a row says of a peer."""
+    return {"peer": peer, "peer_value": _digits(peer_value), "ratio": _digits(value / peer_value)}
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def filled(
+    filters: Iterable[Filter | str],
+    engine: str = "columnar",
+    *,
+    schema: Schema = workloads.SCHEMA,
+    limit_s: float = float("inf"),
+    **options: Any,
+) -> Matcher:
+    """A matcher of an engine with subscriptions `s0`, `s1` and so on.
+
+    Skipped where the engine or an option of it is not known, or filling takes longer than a limit.
+    """
+    try:
+        matcher = Matcher(schema, engine=engine, **options)
+    except (MatcherError, TypeError) as exc:
+        raise SkippedError(str(exc)) from exc
+    fill(matcher, filters, limit_s)
+    return matcher
+
+
+def fill(matcher: Matcher, filters: Iterable[Filter | str], limit_s: float = float("inf")) -> None:
+    """Add subscriptions; skipped where it takes longer than a limit."""
+    end = time.perf_counter() + limit_s
+    for n, each in enumerate(filters):
+        matcher.add(f"s{n}", each)
+        if time.perf_counter() > end:
+            close(matcher)
+            said = f"adding more than {n + 1:,} filters to {matcher.engine} takes longer than {limit_s:g} s"
+            raise SkippedError(said)
+
+
+def close(matcher: Matcher) -> None:
+    """End an engine's workers, if it has some."""
+    if callable(end := getattr(matcher, "close", None)):
+        end()
+
+
+@cache
+def _made(workload: Workload) -> list[Filter]:  # noqa: ARG001
+    return []
+
+
+def made(workload: Workload, count: int | None = None) -> list[Filter]:
+    """The first filters of a workload, made when they are first asked for: that takes longer than to match them."""
+    wanted = workload.count if count is None else count
+    filters = _made(workload)
+    if wanted > len(filters):
+        filters += workload.filters(len(filters), wanted - len(filters))
+    return filters[:wanted]
+
+
+@cache
+def ruler(size: int, quick: bool) -> event_ruler.Timed:
+    """event-ruler on the first filters and events that match at a rate of 1 %."""
+    return event_ruler.time(
+        (boxes.rule(n) for boxes, n in workloads.TEN_THOUSAND.places(0, size)),
+        workloads.dicts(ruler_events(), time=int),
+        warm_up_s=2 if quick else 10,
+        measure_s=2 if quick else 15,
+        timeout_s=45 if quick else 600,
+    )
+
+
+def ruler_events() -> Columns:
+    """As many of the events as event-ruler matches in some seconds."""
+    return events(BATCH).first(1_000)
+
+
+@cache
+def events(count: int, seed: int = 1) -> Columns:
+    """Events that several measurements use."""
+    return workloads.columns(count, seed)
+
+
+@cache
+def batches() -> list[Any]:
+    """Four batches, so that no result of the last one can be had again."""
+    return [workloads.batch(events(BATCH, seed)) for seed in (1, 11, 12, 13)]
+
+
+def match(matcher: Matcher) -> Callable[[Any], int]:
+    """Match a batch and count what matched."""
+    return lambda batch: len(matcher.match(batch))
+
+
+def speed(setting: Setting, matcher: Matcher, inputs: Sequence[Any] | None = None) -> measure.Taken:
+    """The time of one batch; skipped where the matcher refuses its form."""
+    try:
+        return measure.taken(match(matcher), inputs or batches(), setting.repeats, setting.budget_s)
+    except (EventError, MatcherError) as exc:
+        raise SkippedError(str(exc)) from exc
+
+
+def throughput(what: str, taken: measure.Taken, size: int = BATCH, **more: Any) -> Row:
+    """A row of events per second, and per second of one core's work."""
+    return row(what, size / taken.wall_s, "events/s", per_cpu_s=size / taken.cpu_s, **more)
+
+
+def rate(matcher: Matcher, batch: Any) -> float:
+    """The share of all pairs of event and filter that match."""
+    found = matcher.match(batch)
+    return len(found) / found.events / len(matcher)
