@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -89,15 +90,17 @@ class Numbers:
         """Memory of the thresholds."""
         return int(self.values.nbytes)
 
-    def joined(self, other: Numbers) -> Numbers:
-        """The thresholds of both."""
-        if self.values.dtype != other.values.dtype:
-            return Numbers(np.unique(np.concatenate([self.values.astype(object), other.values.astype(object)])))
-        return Numbers(np.unique(np.concatenate([self.values, other.values])))
+    @classmethod
+    def joined(cls, several: Sequence[Numbers]) -> Numbers:
+        """The thresholds of all."""
+        values = [each.values for each in several]
+        if len({each.dtype for each in values}) > 1:
+            values = [each.astype(object) for each in values]
+        return cls(np.unique(np.concatenate(values)))
 
     def places(self, other: Numbers) -> Any:
         """The ranks of another ladder's thresholds, all of which are among these."""
-        return np.searchsorted(self.values, other.values, side="right")
+        return self._places(other.values)
 
     def only(self, used: Any) -> Numbers:
         """Some of the thresholds."""
@@ -105,7 +108,12 @@ class Numbers:
 
     def rank_of(self, values: Any) -> Any:
         """The ranks of thresholds that are among these, as they came from rows."""
-        return np.searchsorted(self.values, values.astype(self.values.dtype), side="right")
+        return self._places(values.astype(self.values.dtype))
+
+    def _places(self, values: Any) -> Any:
+        if len(values) < CELLS or values.dtype != self.values.dtype or values.dtype.kind == "O":
+            return np.searchsorted(self.values, values, side="right")
+        return self.ranks(values)
 
     def rank(self, value: Any) -> int:
         """How many thresholds one value has reached."""
@@ -167,9 +175,10 @@ class Texts:
         """Memory of the thresholds."""
         return int(self.values.nbytes)
 
-    def joined(self, other: Texts) -> Texts:
-        """The thresholds of both."""
-        return Texts(_sorted(pa.concat_arrays([self.values, other.values]).unique()))
+    @classmethod
+    def joined(cls, several: Sequence[Texts]) -> Texts:
+        """The thresholds of all."""
+        return cls(_sorted(pa.concat_arrays([each.values for each in several]).unique()))
 
     def places(self, other: Texts) -> Any:
         """The ranks of another ladder's thresholds, all of which are among these."""
@@ -286,10 +295,17 @@ class Axis:
         begin = None if low == base else ladder.threshold(low - base - 1)
         return span_text(kind, begin, None if high == base + len(ladder) + 1 else ladder.threshold(high - base - 1))
 
-    def joined(self, other: Axis) -> Axis:
-        """The axis with the thresholds of both."""
-        ladders = {kind: mine.joined(other.ladders[kind]) for kind, mine in self.ladders.items()}  # type: ignore[arg-type]
-        return Axis(self.path, ladders)
+    @classmethod
+    def joined(cls, several: Sequence[Axis]) -> Axis:
+        """The axis of one attribute with the thresholds of all."""
+        first = several[0]
+        if len(several) == 1:
+            return first
+        ladders: dict[int, Ladder] = {}
+        for kind, ladder in first.ladders.items():
+            of_kind: Any = [each.ladders[kind] for each in several]
+            ladders[kind] = type(ladder).joined(of_kind)
+        return cls(first.path, ladders)
 
     def moved(self, to: Axis) -> Any:
         """For each code here, and for the end, the code that begins at the same place on a finer axis."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -72,8 +74,7 @@ class Matcher:
         """Add a subscription under an id that is not in use."""
         typed, compiled = self._compiled(filter_)
         with self._lock:
-            if subscription in self._subscriptions:
-                raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
+            self._require_new(subscription)
             if compiled.key in self._numbers:
                 self._move({subscription: (typed, compiled)})
                 return
@@ -85,14 +86,12 @@ class Matcher:
 
     def add_all(self, filters: Mapping[str, Filter | str]) -> None:
         """Add many subscriptions in one step: all of them, or none where one is refused."""
-        compiled = {subscription: self._compiled(each) for subscription, each in filters.items()}
-        with self._lock:
-            for subscription in compiled:
-                if subscription in self._subscriptions:
-                    raise MatcherError(
-                        f"subscription {subscription!r} is there already; replace it, or remove it first"
-                    )
-            self._move(compiled)
+        with _no_collection():
+            compiled = {subscription: self._compiled(each) for subscription, each in filters.items()}
+            with self._lock:
+                for subscription in compiled:
+                    self._require_new(subscription)
+                self._move(compiled)
 
     def remove(self, subscription: str) -> None:
         """Forget a subscription."""
@@ -211,6 +210,10 @@ class Matcher:
             else:
                 self._subscriptions[subscription] = now
 
+    def _require_new(self, subscription: str) -> None:
+        if subscription in self._subscriptions:
+            raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
+
     def _unknown(self, subscription: str) -> str:
         return f"no subscription {subscription!r}{did_you_mean(str(subscription), self._subscriptions)}"
 
@@ -220,6 +223,18 @@ class Matcher:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from going through all filters again and again while many are added."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _parallel(engine: str, workers: int) -> Index:

@@ -15,10 +15,10 @@ What spans can't say is left as checks, for the events that pass all spans.
 from __future__ import annotations
 
 import marshal
-import math
 from collections.abc import Hashable, Iterator
 from hashlib import blake2b
 from itertools import chain
+from math import ceil, floor, inf, nextafter
 from operator import itemgetter
 from threading import Lock
 from typing import Any, NamedTuple
@@ -159,23 +159,24 @@ class Axes:
         same row, but not for a lane that is no number.
         """
         spans: dict[int, Span] = {}
+        numbers = self._numbers
         terms: tuple[Any, ...] = root.terms if isinstance(root, And) else (root,)
+        # The order of the questions is for speed: this is most of the time that adding a filter takes.
         for term in terms:
-            # The order of the questions is for speed: this is most of the time that adding a filter takes.
             if term.__class__ is Between:
-                axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
                 if term.negated:
                     return None
+                axis, kind = numbers.get(term.path.parts) or self.number(term.path)
                 first, last = term.low.value, term.high.value  # type: ignore[union-attr]
                 said.append((axis, "BETWEEN", first, last))
                 if kind == FLOAT and first.__class__ is last.__class__ is float and -_FAR < first <= last < _FAR:
-                    last = math.nextafter(last, math.inf)
+                    last = nextafter(last, inf)
                 elif kind in _WHOLE and first.__class__ is last.__class__ is int:
                     last += 1
                 else:
                     first, last = _first(kind, first, False), _first(kind, last, True)
             elif term.__class__ is Compare and term.relation != "<>" and term.other.__class__ is Literal:
-                axis, kind = self._numbers.get(term.path.parts) or self.number(term.path)
+                axis, kind = numbers.get(term.path.parts) or self.number(term.path)
                 said.append((axis, term.relation, term.other.value))
                 first, last = _range(kind, term.relation, term.other.value)
             else:
@@ -261,12 +262,12 @@ def _first(kind: int, value: Any, beyond: bool) -> Any:
             value = float(value)
         if value.__class__ is not float or value - value != 0:  # huge, infinite
             return _UNSURE
-        return math.nextafter(value, math.inf) if beyond else value
+        return nextafter(value, inf) if beyond else value
     if kind in _WHOLE:
         if value.__class__ is int:
             return value + beyond
         if value.__class__ is float and value - value == 0:
-            return math.floor(value) + 1 if beyond else math.ceil(value)
+            return floor(value) + 1 if beyond else ceil(value)
     return _UNSURE
 
 
@@ -301,7 +302,7 @@ def _first_float(value: int | float, beyond: bool) -> Any:
     nearest = nearest_float(value)
     if nearest > value or (nearest == value and not beyond):
         return nearest
-    return _NEVER if nearest == math.inf else math.nextafter(nearest, math.inf)
+    return _NEVER if nearest == inf else nextafter(nearest, inf)
 
 
 def _checks(conjunct: Conjunct) -> tuple[Check, ...] | None:

@@ -106,11 +106,11 @@ class Spans:
     def joined(cls, parts: Iterable[Spans]) -> Spans:
         """The rows of several, one after another, on the axes of all."""
         parts = list(parts)
-        merged: dict[tuple[str | int, ...], Axis] = {}
+        named: dict[tuple[str | int, ...], list[Axis]] = {}
         for part in parts:
             for axis in part.axes:
-                before = merged.get(axis.path.parts)
-                merged[axis.path.parts] = axis if before is None else before.joined(axis)
+                named.setdefault(axis.path.parts, []).append(axis)
+        merged = {name: Axis.joined(several) for name, several in named.items()}
         place = {name: j for j, name in enumerate(merged)}
         moved = [part._moved(merged, place) for part in parts]
         firsts = [np.zeros(1, np.int64)]
