@@ -1,0 +1,444 @@
+"""The columnar engine's own laws: what its parts say of rows, and what waiting, joining and leaving do to them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests import generate
+from tests.conftest import LARGE_EXAMPLES
+from tests.matching.contract import MatcherMachine, drawn, expected, found
+from tidegate import Filter, Schema, UnsatisfiableFilter
+from tidegate.matching import Matcher, checks, columnar, kernels, segment
+from tidegate.matching.axis import Axis, Numbers
+from tidegate.matching.columnar import ColumnarIndex
+from tidegate.matching.events import read
+from tidegate.matching.rows import FLOAT, Axes
+from tidegate.matching.segment import Segment, Spans
+from tidegate.matching.waiting import holds
+from tidegate.model import arrow
+
+randoms = st.integers(0, 2**64).map(Random)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits so low that a few filters use every part of the engine."""
+    monkeypatch.setattr(columnar, "DELTA", 8)
+    monkeypatch.setattr(columnar, "QUIET", 3)
+    monkeypatch.setattr(columnar, "MANY", 2)
+    monkeypatch.setattr(segment, "MOST_BUCKETS", 12)
+    monkeypatch.setattr(segment, "LEAST_BUCKETS", 8)
+
+
+def settled(matcher: Matcher) -> Matcher:
+    assert isinstance(matcher._index, ColumnarIndex)
+    matcher._index.settle()
+    return matcher
+
+
+# Segments ----------------------------------------------------------------------
+
+
+def random_spans(rng: np.random.Generator, rows: int, axes: int, codes: int) -> Spans:
+    """Rows with up to two spans on each of some axes."""
+    made: list[Axis] = []
+    lines: list[tuple[int, int, int]] = []
+    first = [0]
+    for _ in range(axes):
+        path = Filter(f"a{len(made)} > 0", Schema({f"a{len(made)}": "float64"})).tree.root.path  # type: ignore[union-attr]
+        made.append(Axis(path, {FLOAT: Numbers(np.arange(codes - 4, dtype=np.float64))}))
+    for _ in range(rows):
+        for axis in np.flatnonzero(rng.random(axes) < 0.7):
+            ends = np.sort(rng.choice(np.arange(codes + 1), rng.choice([2, 2, 4]), replace=False))
+            lines += [(int(axis), int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
+        first.append(len(lines))
+    return Spans(tuple(made), np.array(first), np.array(lines, np.int32).reshape(-1, 3))
+
+
+def by_hand(spans: Spans, codes: Any) -> list[list[int]]:
+    """Each row's spans, asked one by one; code 2 is odd, and every row may hold it."""
+    out = []
+    for event in codes.tolist():
+        held = []
+        for row in range(spans.rows):
+            allowed: dict[int, bool] = {}
+            for axis, low, high in spans.table[spans.first[row] : spans.first[row + 1]].tolist():
+                inside = low <= event[axis] < high or event[axis] == 2
+                allowed[axis] = allowed.get(axis, False) or inside
+            if all(allowed.values()):
+                held.append(row)
+        out.append(held)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("rows", "codes", "buckets"), [(70, 9, 64), (70, 200, 8), (1_500, 40, 12), (3_000, 400, 16), (3_000, 400, 2_048)]
+)
+def test_a_segment_says_what_its_rows_say(rows: int, codes: int, buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "MOST_BUCKETS", buckets)
+    monkeypatch.setattr(segment, "LEAST_BUCKETS", buckets)
+    rng = np.random.default_rng(rows + codes)
+    plain = random_spans(rng, rows, axes=4, codes=codes)
+    spans = plain.chosen(plain.clustered())
+    made = Segment(spans)
+    assert all(count <= max(buckets, codes) for count in made.buckets())
+    events = rng.integers(0, codes, (25, 4)).astype(np.int32)
+    gone = rng.choice(rows, rows // 10, replace=False)
+    alive = made.without(gone)
+    for bits, missing in ((None, set()), (alive, set(gone.tolist()))):
+        offsets, found_rows = made.candidates(events, bits)
+        per_event = [found_rows[a:b].tolist() for a, b in pairwise(offsets)]
+        assert per_event == [[r for r in held if r not in missing] for held in by_hand(spans, events)]
+
+
+def test_clustered_rows_are_all_there_once() -> None:
+    spans = random_spans(np.random.default_rng(3), 5_000, axes=3, codes=300)
+    assert sorted(spans.clustered().tolist()) == list(range(5_000))
+
+
+# Rows --------------------------------------------------------------------------
+
+
+@given(randoms)
+@settings(max_examples=LARGE_EXAMPLES)
+def test_rows_with_nothing_to_check_say_what_the_filter_says(rng: Random) -> None:
+    of = generate.schema(rng)
+    schema = of if rng.random() < 0.7 else None
+    filter_ = drawn(rng, of, schema)
+    axes = Axes()
+    compiled = axes.compile(filter_)
+    events = [generate.wild_event(rng, of) for _ in range(6)]
+    points = {n: read(events).points(path) for n, path in enumerate(axes.paths)}
+    for n, event in enumerate(events):
+        said = [(holds(row, points, n), row.checks) for row in compiled.rows]
+        if any(held and asked == () for held, asked in said):
+            assert filter_.matches(event)
+        if all(held is False for held, _ in said):
+            assert not filter_.matches(event)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("speed > 3 AND vid = 'B'", "vid = 'B' AND speed > 3", True),
+        ("speed BETWEEN 1 AND 3", "speed  between 1 and 3", True),
+        ("lane > 0", "lane >= 1", False),
+        ("lane > 0", "lane >= 0.5", False),
+        ("vid LIKE '%7%' OR lane = 1", "lane = 1 OR vid LIKE '%7%'", True),
+    ],
+)
+def test_filters_that_are_equal_are_one_in_the_index(one: str, other: str, shared: bool) -> None:
+    matcher = Matcher(Schema({"speed": "float64", "vid": "string", "lane": "int8"}))
+    matcher.add("s1", one)
+    matcher.add("s2", other)
+    assert (matcher.describe()["filters"] == 1) is shared
+    assert (Filter(one, matcher.schema) == Filter(other, matcher.schema)) is shared
+
+
+# Waiting, joining, leaving --------------------------------------------------------
+
+
+class SmallMachine(MatcherMachine):
+    """The same with limits so low that parts are joined all the time, and with waits for that to end."""
+
+    engine = "columnar"
+    limits: ClassVar = {
+        (columnar, "DELTA"): 8,
+        (columnar, "QUIET"): 3,
+        (columnar, "MANY"): 2,
+        (segment, "MOST_BUCKETS"): 12,
+    }
+
+    def __init__(self) -> None:
+        self.before = {(module, name): getattr(module, name) for module, name in self.limits}
+        for (module, name), value in self.limits.items():
+            setattr(module, name, value)
+        super().__init__()
+
+    def teardown(self) -> None:
+        for (module, name), value in self.before.items():
+            setattr(module, name, value)
+
+    @rule()
+    def settle(self) -> None:
+        settled(self.matcher)
+
+    @rule()
+    def pickle(self) -> None:
+        self.matcher = pickle.loads(pickle.dumps(self.matcher))
+
+    @rule(seed=st.integers(0, 2**32))
+    def share(self, seed: int) -> None:
+        """Somebody subscribes with a filter that somebody else has."""
+        rng = Random(seed)
+        if self.model:
+            self.put_filter(f"t{rng.randint(0, 20)}", rng.choice(sorted(self.model.items()))[1])
+
+    def put_filter(self, name: str, made: Filter) -> None:
+        if name in self.model:
+            self.matcher.replace(name, made)
+        else:
+            self.matcher.add(name, made)
+        self.model[name] = made
+
+
+TestSmallMachine = SmallMachine.TestCase
+TestSmallMachine.settings = settings(max_examples=LARGE_EXAMPLES // 2, stateful_step_count=20, deadline=None)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_happens_while_parts_are_joined_is_not_lost() -> None:
+    """Filters come, go and change hands while the index is being rebuilt under them."""
+    rng = Random(5)
+    schema = Schema({"x": "int32", "y": "float64", "vid": "string"})
+    matcher = Matcher(schema)
+    model: dict[str, Filter] = {}
+    events = [{"x": n, "y": n / 2, "vid": f"v{n % 7}"} for n in range(40)]
+    for step in range(1_500):
+        name = f"s{rng.randint(0, 300)}"
+        text = rng.choice(
+            [
+                f"x BETWEEN {rng.randint(-5, 20)} AND {rng.randint(20, 45)}",
+                f"vid = 'v{rng.randint(0, 9)}' AND y > {rng.randint(0, 15)}",
+                f"x = {rng.randint(0, 40)} OR vid LIKE '%{rng.randint(0, 9)}'",
+                f"y IS TRIANGLE({rng.randint(0, 9)}, 10, 12)",
+            ]
+        )
+        if name in model and rng.random() < 0.5:
+            matcher.remove(name)
+            del model[name]
+        elif name in model:
+            matcher.replace(name, text)
+            model[name] = Filter(text, schema)
+        else:
+            matcher.add(name, text)
+            model[name] = Filter(text, schema)
+        if step % 10 == 0:
+            event = rng.choice(events)
+            assert found(matcher, [event], 1) == expected(model, [event])
+    assert found(matcher, events, 40) == expected(model, events)
+    assert found(settled(matcher), arrow.to_batch(events, schema), 40) == expected(model, events)
+
+
+@pytest.mark.usefixtures("small")
+def test_parts_are_joined_to_one_when_nothing_changes() -> None:
+    matcher = Matcher()
+    for n in range(100):
+        matcher.add(f"s{n}", f"x = {n}")
+        matcher.match([{"x": n}])
+    for _ in range(10):
+        matcher.match([{"x": 1}])
+    shape = settled(matcher).describe()
+    assert [part["filters"] for part in shape["segments"]] + [shape["delta"]] == [100, 0]
+
+
+@pytest.mark.usefixtures("small")
+def test_thresholds_of_filters_that_are_gone_go_too() -> None:
+    matcher = Matcher(Schema({"x": "float64", "vid": "string"}))
+    sizes = []
+    for turn in range(6):
+        for n in range(60):
+            matcher.add(f"s{turn}-{n}", f"x > {turn * 1000 + n} AND vid = 'v{turn}-{n}'")
+            matcher.match([{"x": 0.5}])
+        for n in range(60):
+            matcher.remove(f"s{turn}-{n}")
+            matcher.match([{"x": 0.5}])
+        sizes.append(settled(matcher).describe()["bytes"])
+    assert max(sizes[1:]) < 3 * max(sizes[0], 20_000)
+
+
+def test_many_filters_are_indexed_while_nobody_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar, "BULK", 100)
+    matcher = Matcher(Schema({"x": "int32"}))
+    for n in range(350):
+        matcher.add(f"s{n}", f"x = {n % 50} OR x = -{n}")
+    assert matcher.describe()["delta"] <= 101
+    assert len(matcher.match([{"x": 7}])) == 7
+
+
+def test_all_or_none_of_many_are_added() -> None:
+    matcher = Matcher(Schema({"x": "int32"}))
+    matcher.add_all({"a": "x = 1", "b": "x = 1", "c": "x > 5"})
+    assert matcher.describe()["filters"] == 2
+    with pytest.raises(Exception, match="subscription 'c' is there already"):
+        matcher.add_all({"d": "x = 2", "c": "x = 3"})
+    with pytest.raises(Exception, match="'y'"):
+        matcher.add_all({"d": "x = 2", "e": "y = 3"})
+    assert sorted(matcher) == ["a", "b", "c"]
+    assert matcher.match([{"x": 1}]).for_event(0) == ["a", "b"]
+
+
+def test_parameters_change_without_another_text() -> None:
+    matcher = Matcher(Schema({"x": "int32"}))
+    matcher.add("s", Filter("x > %0", matcher.schema, ["3"]))
+    matcher.set_params("s", ["10"])
+    assert matcher.match([{"x": 5}, {"x": 11}]).for_subscription("s").tolist() == [1]
+    assert str(matcher.filter("s")) == "x > 10"
+    with pytest.raises(Exception, match="%0"):
+        matcher.set_params("s", ["many"])
+    assert matcher.match([{"x": 5}, {"x": 11}]).for_subscription("s").tolist() == [1]
+
+
+# Checks --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remembered", [2**24, 40])
+def test_answers_about_texts_are_kept_for_the_next_batch_and_bounded(
+    remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "REMEMBERED", remembered)
+    schema = Schema({"vid": "string", "n": "int32"})
+    matcher = Matcher(schema)
+    filters = {f"s{n}": Filter(f"vid LIKE '%{n}%' AND n > {n}", schema) for n in range(10)}
+    filters |= {f"t{n}": Filter(f"vid NOT LIKE '%{n}_' OR vid STRLIKE 'v{n}'", schema) for n in range(5)}
+    matcher.add_all(filters)
+    for turn in range(4):
+        events = [{"vid": f"v{turn * 50 + n}", "n": n % 12} for n in range(120)] + [{"vid": None, "n": 3}, {"n": 4}]
+        assert found(matcher, events, 122) == expected(filters, events)
+        assert found(matcher, arrow.to_batch(events, schema), 122) == expected(filters, events)
+
+
+@given(randoms)
+@settings(max_examples=LARGE_EXAMPLES)
+def test_groups_are_graded_as_the_filter_grades_them(rng: Random) -> None:
+    schema = Schema({"a": "float64", "b": "int32", "c": "float32"})
+    filters = {f"s{n}": drawn_group(rng, schema) for n in range(8)}
+    matcher = Matcher(schema)
+    matcher.add_all(filters)
+    events = [generate.event(rng, schema) for _ in range(80)]
+    assert found(matcher, events, 80) == expected(filters, events)
+    matches = matcher.match(arrow.to_batch(events, schema))
+    for event, name, degree in zip(*matches.pairs(), matches.degrees(), strict=True):
+        assert degree == pytest.approx(filters[name].degree(events[event]))
+
+
+def drawn_group(rng: Random, schema: Schema) -> Filter:
+    while True:
+        try:
+            return Filter(generate.group(rng, schema), schema)
+        except UnsatisfiableFilter:
+            continue
+
+
+# Input and output -----------------------------------------------------------------
+
+
+def test_lines_of_json_are_events() -> None:
+    matcher = Matcher(Schema({"x": "int32", "time": "timestamp"}))
+    matcher.add("s", "x > 3 AND time >= '2026-01-01T00:00:00Z'")
+    lines = b'{"x": 5, "time": "2026-01-02T00:00:00Z"}\n\n{"x": 5, "time": "2025-01-02T00:00:00Z"}\r\n{"x": 3}'
+    matches = matcher.match(lines)
+    assert matches.events == 3
+    assert matches.for_subscription("s").tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b'{"x": 1}\n{"x": }', "line 2: expected a JSON object, not '{\"x\": }': "),
+        (b"[1]", "line 1: expected a JSON object, not '[1]'"),
+        (b'\n\n{"x": 1', "line 3: expected a JSON object"),
+        (b"\xff\xfe", "line 1: expected a JSON object, not '\ufffd\ufffd'"),
+    ],
+)
+def test_a_bad_line_is_shown(lines: bytes, message: str) -> None:
+    with pytest.raises(Exception, match="expected a JSON object") as caught:
+        Matcher().match(lines)
+    assert message in str(caught.value)
+
+
+@given(randoms)
+@settings(max_examples=LARGE_EXAMPLES // 5)
+def test_results_by_event_and_by_subscription_are_the_same_pairs(rng: Random) -> None:
+    matcher = Matcher()
+    for n in range(rng.randint(1, 60)):
+        matcher.add(f"s{n}", f"x > {rng.randint(0, 9)}" if n % 3 else f"x = {n % 7} OR y = {n}")
+    matches = matcher.match([{"x": rng.randint(0, 10), "y": rng.randint(0, 60)} for _ in range(rng.randint(1, 90))])
+    event, names = matches.pairs()
+    pairs = list(zip(event.tolist(), names.tolist(), strict=True))
+    offsets, index, ids = matches.by_event()
+    by_event = [(e, ids[i]) for e in range(matches.events) for i in index[offsets[e] : offsets[e + 1]]]
+    some, starts, events = matches.by_subscription()
+    by_name = [(e, some[n]) for n in range(len(some)) for e in events[starts[n] : starts[n + 1]].tolist()]
+    assert sorted(by_event) == sorted(by_name) == sorted(pairs)
+    assert len(matches) == len(pairs) == len(set(pairs))
+
+
+def signatures() -> Iterator[tuple[str, int]]:
+    for name, each in vars(kernels).items():
+        if hasattr(each, "signatures"):
+            yield name, len(each.signatures)
+
+
+def test_no_event_waits_for_a_compiler() -> None:
+    schema = Schema({"a": "float64", "i": "int16", "u": "uint64", "vid": "string", "t": "timestamp", "f": "float32"})
+    matcher = Matcher(schema)
+    before = dict(signatures())
+    texts = ["a > 3 AND i < 5", "u > 7 AND vid LIKE '%x'", "vid >= 'b' AND t > '2026-01-01'", "f IS GAUSS(1, 2)", ""]
+    events = [generate.event(Random(n), schema) for n in range(50)]
+    for turn in range(8):
+        matcher.add_all(
+            {
+                f"{turn}-{n}-{k}": f"{text} OR a = {turn * 300 + n}" if text else ""
+                for n in range(260)
+                for k, text in enumerate(texts)
+            }
+        )
+        for batch in (events, events[:1], arrow.to_batch(events, schema), arrow.to_batch(events[:1], schema)):
+            matches = matcher.match(batch)
+            matches.by_subscription()
+            matches.degrees()
+    settled(matcher)
+    assert dict(signatures()) == before
+
+
+# Explain ---------------------------------------------------------------------------
+
+
+def test_explain_says_where_a_filter_sits_and_what_it_takes() -> None:
+    schema = Schema({"speed": "float64", "vid": "string", "lane": "int8"})
+    matcher = Matcher(schema)
+    matcher.add("s", "speed BETWEEN 10 AND 20.5 AND vid LIKE '%7%'")
+    matcher.add("same", "vid LIKE '%7%' AND speed BETWEEN 10 AND 20.5")
+    waiting = matcher.explain("s")
+    assert (waiting["where"], waiting["shared_with"]) == ("delta", ["same"])
+    assert waiting["rows"] == [
+        {
+            "allows": {"speed": ["float from 10.0 below 20.500000000000004"], "vid": ["string"]},
+            "asks": ["vid LIKE '%7%'"],
+        }
+    ]
+    matcher.add_all({f"n{n}": f"lane = {n % 100} AND speed > {n}" for n in range(2_000)})
+    batch = [{"speed": 15.0, "vid": "B7"}, {"speed": 15.0, "vid": "B8"}, {"speed": 30.0, "vid": "B7"}] * 400
+    matcher.match(batch)
+    found_ = settled(matcher).explain("s", batch)
+    assert found_["where"] == "segment"
+    assert found_["rows"][0]["allows"] == waiting["rows"][0]["allows"]
+    assert (found_["candidates"], found_["matches"]) == (800, 400)
+
+
+def test_explain_of_nobody_and_of_nothing() -> None:
+    matcher = Matcher()
+    matcher.add("s", "x > 3")
+    with pytest.raises(Exception, match="no subscription 't'"):
+        matcher.explain("t")
+    matcher.add("null", "x IS NULL")
+    assert matcher.explain("null")["rows"][0]["allows"] == {"x": ["null"]}
+
+
+def test_memory_is_reported() -> None:
+    matcher = Matcher(Schema({"x": "float64"}))
+    matcher.add_all({f"s{n}": f"x > {n}" for n in range(2_000)})
+    matcher.match([{"x": 1.0}] * 10)
+    shape = settled(matcher).describe()
+    assert shape["bytes"] == sum(part["bytes"] for part in shape["segments"]) > 2_000 * 12
