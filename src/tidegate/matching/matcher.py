@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from tidegate.errors import MatcherError, did_you_mean
 from tidegate.filters import Filter
@@ -32,12 +32,9 @@ PARALLEL: dict[str, Callable[[int], Index]] = {"improved-tree": ImprovedTreeInde
 """The engines that can match in several processes."""
 
 
-class _Held(NamedTuple):
-    """What the matcher itself keeps of a filter that is in the index."""
-
-    key: Hashable
-    source: Source
-    owners: tuple[str, ...]
+_Held = tuple[Hashable, Source, tuple[str, ...]]
+"""What the matcher itself keeps of a filter that is in the index: its key, what it can be made from again, its
+owners. A plain tuple of plain values, because the garbage collector leaves those alone."""
 
 
 class Matcher:
@@ -81,7 +78,7 @@ class Matcher:
             number, owners = self._next, (subscription,)
             self._index.apply({number: Entry(typed, compiled, owners)})
             self._next = number + 1
-            self._held[number] = _Held(compiled.key, source_of(typed), owners)
+            self._held[number] = (compiled.key, source_of(typed), owners)
             self._numbers[compiled.key] = self._subscriptions[subscription] = number
 
     def add_all(self, filters: Mapping[str, Filter | str]) -> None:
@@ -133,7 +130,7 @@ class Matcher:
         number = self._subscriptions.get(subscription)
         if number is None:
             raise MatcherError(self._unknown(subscription))
-        return made_again(self._held[number].source, self.schema)
+        return made_again(self._held[number][1], self.schema)
 
     def describe(self) -> dict[str, Any]:
         """Report the index's shape and memory."""
@@ -144,8 +141,7 @@ class Matcher:
         number = self._subscriptions.get(subscription)
         if number is None:
             raise MatcherError(self._unknown(subscription))
-        held = self._held[number]
-        shared = [owner for owner in held.owners if owner != subscription]
+        shared = [owner for owner in self._held[number][2] if owner != subscription]
         found = self._index.explain(number, None if batch is None else batches.read(batch))
         return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
 
@@ -182,28 +178,27 @@ class Matcher:
                     new, count = count, count + 1
                     numbers[key] = new
                     put[new] = given
-                    held[new] = _Held(key, source_of(given[0]), (subscription,))
+                    held[new] = (key, source_of(given[0]), (subscription,))
                 else:
-                    before = held.get(new) or self._held[new]
-                    held[new] = _Held(before.key, before.source, (*before.owners, subscription))
+                    key, source, owners = held.get(new) or self._held[new]
+                    held[new] = (key, source, (*owners, subscription))
             if old is not None:
-                before = held.get(old) or self._held[old]
-                left = tuple(owner for owner in before.owners if owner != subscription)
-                held[old] = _Held(before.key, before.source, left)
+                key, source, owners = held.get(old) or self._held[old]
+                held[old] = (key, source, tuple(owner for owner in owners if owner != subscription))
             moved[subscription] = new
-        drop = [n for n, each in held.items() if not each.owners]
-        entries = {n: Entry(*put[n], held[n].owners) for n in put}
-        owners = {n: each.owners for n, each in held.items() if each.owners and n not in put}
-        self._index.apply(entries, drop, owners)
+        drop = [n for n, (_, _, owners) in held.items() if not owners]
+        entries = {n: Entry(*put[n], held[n][2]) for n in put}
+        changed = {n: owners for n, (_, _, owners) in held.items() if owners and n not in put}
+        self._index.apply(entries, drop, changed)
         self._next = count
         self._remember(held, drop, moved)
 
     def _remember(self, held: Mapping[int, _Held], drop: Sequence[int], moved: Mapping[str, int | None]) -> None:
         for number, each in held.items():
             self._held[number] = each
-            self._numbers[each.key] = number
+            self._numbers[each[0]] = number
         for number in drop:
-            del self._numbers[self._held.pop(number).key]
+            del self._numbers[self._held.pop(number)[0]]
         for subscription, now in moved.items():
             if now is None:
                 del self._subscriptions[subscription]
