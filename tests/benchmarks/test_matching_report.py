@@ -170,5 +170,5 @@ def test_all_of_a_large_index_is_measured(monkeypatch: pytest.MonkeyPatch) -> No
     for module in (large, harness):
         monkeypatch.setattr(module, "batches", lambda: [workloads.batch(workloads.columns(50))])
     rows = list(large.hundred_thousand(QUICK))
-    assert len(rows) == 10
+    assert len(rows) == 11
     assert all(row["value"] > 0 for row in rows)

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from tidegate import Filter
 from tidegate.matching import index
-from tidegate.matching.index import Entry, Snapshots
+from tidegate.matching.index import Entry, Owners, Snapshots
 from tidegate.matching.rows import Axes
 
 FILTER = Filter("x > 0")
 COMPILED = Axes().compile(FILTER)
 
 
-def owners(entries: Mapping[int, Entry]) -> dict[int, tuple[str, ...]]:
+def owners(entries: Mapping[int, Entry]) -> dict[int, Owners]:
     return {number: entry.owners for number, entry in entries.items()}
 
 
 @given(st.integers(0, 2**32).map(Random))
 def test_a_reader_sees_what_was_applied_before_it_and_nothing_later(rng: Random) -> None:
     snapshots = Snapshots(owners)
-    model: dict[int, tuple[str, ...]] = {}
-    seen: list[tuple[Mapping[int, Entry], dict[int, tuple[str, ...]]]] = []
+    model: dict[int, Owners] = {}
+    seen: list[tuple[Mapping[int, Entry], dict[int, Owners]]] = []
     for step in range(30):
         put = {rng.randint(0, 9): Entry(FILTER, COMPILED, (f"s{step}",)) for _ in range(rng.randint(0, 3))}
         drop = {rng.randint(0, 9) for _ in range(rng.randint(0, 2))}

@@ -231,7 +231,9 @@ def flat(array: pa.Array) -> tuple[Any, Any]:
     """The offsets and bytes of an array of large texts."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
-    return ends, np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
+    letters = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
+    ends.flags.writeable = letters.flags.writeable = False  # for numba another type is another function
+    return ends, letters
 
 
 def _sorted(values: pa.Array) -> pa.Array:

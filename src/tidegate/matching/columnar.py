@@ -21,8 +21,8 @@ import numpy as np
 
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry
-from tidegate.matching.part import Columns, Item, Owners, Part, laid_out, names_of
+from tidegate.matching.index import Entry, Owners, source_of
+from tidegate.matching.part import Columns, Item, Part, laid_out, names_of
 from tidegate.matching.result import Matches, Piece
 from tidegate.matching.rows import Axes, explained
 from tidegate.matching.segment import Spans
@@ -86,7 +86,7 @@ class View:
         """The rows that are left, with their owners of now: what goes into a new part."""
         rows = self.rows()
         columns = replace(self.part.columns, owners=self._owners())
-        return self.part.segment.spans.chosen(rows), columns.chosen(rows)
+        return self.part.spans.chosen(rows), columns.chosen(rows)
 
     def rows(self) -> Any:
         """The rows that are left."""
@@ -161,15 +161,15 @@ class ColumnarIndex:
     # Changes -------------------------------------------------------------------
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step."""
         with self._lock:
             now = self._now
             for number in drop:
                 now = self._dropped(now, number)
-            for number, names in owners.items() if owners else ():
-                now = self._owned(now, number, names[0] if len(names) == 1 else names)
+            for number, who in owners.items() if owners else ():
+                now = self._owned(now, number, who)
             if put:
                 items = now.items
                 for number, entry in put.items():
@@ -182,8 +182,7 @@ class ColumnarIndex:
                 if self._is_due(DELTA):
                     self._join_in_background()
             elif self._joining is None and self._is_due(BULK):
-                # Nobody matches, so nobody waits: a thread would only fight with this one for Python.
-                self._join_now()
+                self._lay_out()
 
     def _is_due(self, limit: int) -> bool:
         """Whether there is something to join."""
@@ -220,32 +219,47 @@ class ColumnarIndex:
 
     def _join(self) -> None:
         """Join until there is nothing to join."""
-        while True:
+        try:
+            while True:
+                with self._lock:
+                    now = self._now
+                    chosen = _to_join(now, self._matched)
+                    if chosen is None:
+                        self._joining = None
+                        return
+                    self._since.clear()
+                made = self._made(now, chosen)
+                with self._lock:
+                    self._swap(now, chosen, made)
+        except BaseException:  # out of memory: the next change tries again
             with self._lock:
-                now = self._now
-                chosen = _to_join(now, self._matched)
-                if chosen is None:
-                    self._joining = None
-                    return
-                self._since.clear()
-            made = self._made(now, chosen)
-            with self._lock:
-                self._swap(now, chosen, made)
+                self._joining = None
+            raise
 
-    def _join_now(self) -> None:
-        """Join while holding the lock, once."""
+    def _lay_out(self) -> None:
+        """Put the delta away as rows that nobody has asked for yet, so that the filters themselves can go."""
         now = self._now
         chosen = [view for view in now.views if 2 * view.gone > len(view.part)]
         self._since.clear()
-        self._swap(now, chosen, self._made(now, chosen))
+        self._swap(now, chosen, self._made(now, chosen, index=False))
 
-    def _made(self, now: Snapshot, chosen: Sequence[View]) -> list[View]:
+    def _index(self) -> Snapshot:
+        """Index all rows that were put away, for the first match after many filters were added."""
+        with self._lock:
+            now = self._now
+            chosen = [view for view in now.views if not view.part.is_indexed]
+            if chosen and self._joining is None:
+                self._since.clear()
+                self._swap(now, chosen, self._made(now, chosen))
+            return self._now
+
+    def _made(self, now: Snapshot, chosen: Sequence[View], index: bool = True) -> list[View]:
         """One part of the delta and some other parts; none where nothing is left."""
         rows = [view.settled() for view in chosen]
         if items := now.delta():
             rows.append(laid_out(items, self._axes))
         rows = [(spans, columns) for spans, columns in rows if spans.rows]
-        return [View(Part.joined(rows, self._schema))] if rows else []
+        return [View(Part.joined(rows, self._schema, index))] if rows else []
 
     def _swap(self, before: Snapshot, joined: Sequence[View], made: list[View]) -> None:
         """Put a new part in the place of what it was made from; what changed meanwhile changes again in it."""
@@ -278,6 +292,8 @@ class ColumnarIndex:
     def match(self, events: Events) -> Matches:
         """Match a batch."""
         now = self._now
+        if not all(view.part.is_indexed for view in now.views):
+            now = self._index()
         pieces = [view.match(events) for view in now.views]
         if now.size > len(now.gone):
             pieces += self._match_delta(now, events)
@@ -302,7 +318,7 @@ class ColumnarIndex:
             later = []
             self._keep(small)
         pieces = [] if small is None else [small.view.match(events)]
-        return [*pieces, scanned(later, events, self._axes)] if later else pieces
+        return [*pieces, scanned(later, events, self._axes, self._schema)] if later else pieces
 
     def _keep(self, small: _Small) -> None:
         """Make a part that was built for a match one of the index's own, if it is worth it and nobody else is at it."""
@@ -345,7 +361,7 @@ class ColumnarIndex:
             found: dict[str, Any] = {"where": "delta", "waiting": now.size - len(now.gone)}
             found["rows"] = [explained(row, self._axes) for row in waiting.rows]
             if events is not None:
-                found["matches"] = int(events.mask(waiting.filter).sum())
+                found["matches"] = int(events.mask(waiting.filter(self._schema)).sum())
             return found
         for place, view in enumerate(now.views):
             rows = view.part.rows(number)
@@ -369,8 +385,10 @@ class ColumnarIndex:
 
 def _item(number: int, entry: Entry) -> Item:
     compiled, owners = entry.compiled, entry.owners
+    if compiled.is_simple:  # most: nothing is ever put to such a filter but an odd value
+        return Item(number, compiled.rows, owners, source_of(entry.filter), False)
     whole = compiled.graded or any(row.checks is None for row in compiled.rows)
-    return Item(number, compiled.rows, owners[0] if len(owners) == 1 else owners, entry.filter, whole)
+    return Item(number, compiled.rows, owners, entry.filter, whole)
 
 
 def _to_join(now: Snapshot, matched: int) -> list[View] | None:

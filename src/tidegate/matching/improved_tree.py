@@ -30,7 +30,7 @@ import pyarrow as pa
 from tidegate.filters.nodes import And, Compare, Node, Not, Or, paths
 from tidegate.filters.render import operand, path_text, render_node
 from tidegate.matching.events import ArrowEvents, DictEvents, Events
-from tidegate.matching.index import Entry, Snapshots, expanded, explained
+from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
 from tidegate.matching.partition import By, check_by, split
 from tidegate.matching.predicate_lists import Known, Place, PredicateIndex, split_between
 from tidegate.matching.result import Matches
@@ -136,7 +136,7 @@ class ImprovedTreeIndex:
         self._workers = Workers(_unpacked_part, _walked)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
         self._snapshots.apply(put, drop, owners)

@@ -35,12 +35,27 @@ def made_again(source: Source, schema: Schema | None) -> Filter:
     return Filter(text, schema, params, like_star=star, strict_params=strict)
 
 
+Owners = str | tuple[str, ...]
+"""Who subscribed with a filter: mostly one, by its name alone."""
+
+
+def names(owners: Owners) -> tuple[str, ...]:
+    """The owners one by one."""
+    return (owners,) if isinstance(owners, str) else owners
+
+
+def owned_by(several: Iterable[str]) -> Owners:
+    """Some owners: one by its name, others as a tuple."""
+    found = tuple(several)
+    return found[0] if len(found) == 1 else found
+
+
 class Entry(NamedTuple):
     """A filter, the same as rows, and whoever subscribed with it."""
 
     filter: Filter
     compiled: Compiled
-    owners: tuple[str, ...]
+    owners: Owners
 
     def alternatives(self) -> list[tuple[Node, ...]]:
         """The filter as conjuncts, as it was written: nothing is concluded from its schema."""
@@ -55,7 +70,7 @@ class Index(Protocol):
     """
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step: a match sees all of it or nothing."""
 
@@ -73,7 +88,7 @@ class Index(Protocol):
 
 
 Made = TypeVar("Made")
-_Change = tuple[Mapping[int, Entry], frozenset[int], Mapping[int, tuple[str, ...]]]
+_Change = tuple[Mapping[int, Entry], frozenset[int], Mapping[int, Owners]]
 """What one `apply` puts and drops, and whose owners it changes."""
 
 
@@ -95,8 +110,8 @@ class _Snapshot(Generic[Made]):
             found.update(put)
             for number in gone:
                 found.pop(number, None)
-            for number, names in owners.items():
-                found[number] = found[number]._replace(owners=names)
+            for number, who in owners.items():
+                found[number] = found[number]._replace(owners=who)
         return found
 
 
@@ -112,7 +127,7 @@ class Snapshots(Generic[Made]):
         self._now: _Snapshot[Made] = _Snapshot(entries or {}, [], 0)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step."""
         now = self._now
@@ -151,13 +166,13 @@ def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], En
     """Turn pairs of event and entry, ordered by event, into matches of its owners."""
     wanted, back = _distinct(number)
     entries = [lookup(int(n)) for n in wanted]
-    counts = np.fromiter((len(entry.owners) for entry in entries), np.int64, len(entries))
+    counts = np.fromiter((len(names(entry.owners)) for entry in entries), np.int64, len(entries))
     starts = np.cumsum(counts) - counts
     repeats = counts[back]
     wide = np.repeat(event, repeats)
     within = np.arange(len(wide)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    ids = np.array([owner for entry in entries for owner in entry.owners], dtype=object)
-    source = [entry.filter for entry in entries for _ in entry.owners]
+    ids = np.array([owner for entry in entries for owner in names(entry.owners)], dtype=object)
+    source = [entry.filter for entry in entries for _ in names(entry.owners)]
 
     def grades(slot: int) -> Callable[[Any], Any] | None:
         filter_ = source[slot]

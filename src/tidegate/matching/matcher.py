@@ -14,7 +14,7 @@ from tidegate.matching import events as batches
 from tidegate.matching.columnar import ColumnarIndex
 from tidegate.matching.counting import CountingIndex
 from tidegate.matching.improved_tree import ImprovedTreeIndex
-from tidegate.matching.index import Entry, Index, Source, made_again, source_of
+from tidegate.matching.index import Entry, Index, Owners, Source, made_again, names, owned_by, source_of
 from tidegate.matching.result import Matches
 from tidegate.matching.rows import Axes, Compiled
 from tidegate.matching.scan import ScanIndex
@@ -32,7 +32,7 @@ PARALLEL: dict[str, Callable[[int], Index]] = {"improved-tree": ImprovedTreeInde
 """The engines that can match in several processes."""
 
 
-_Held = tuple[Hashable, Source, tuple[str, ...]]
+_Held = tuple[Hashable, Source, Owners]
 """What the matcher itself keeps of a filter that is in the index: its key, what it can be made from again, its
 owners. A plain tuple of plain values, because the garbage collector leaves those alone."""
 
@@ -75,10 +75,10 @@ class Matcher:
             if compiled.key in self._numbers:
                 self._move({subscription: (typed, compiled)})
                 return
-            number, owners = self._next, (subscription,)
-            self._index.apply({number: Entry(typed, compiled, owners)})
+            number = self._next
+            self._index.apply({number: Entry(typed, compiled, subscription)})
             self._next = number + 1
-            self._held[number] = (compiled.key, source_of(typed), owners)
+            self._held[number] = (compiled.key, source_of(typed), subscription)
             self._numbers[compiled.key] = self._subscriptions[subscription] = number
 
     def add_all(self, filters: Mapping[str, Filter | str]) -> None:
@@ -141,7 +141,7 @@ class Matcher:
         number = self._subscriptions.get(subscription)
         if number is None:
             raise MatcherError(self._unknown(subscription))
-        shared = [owner for owner in self._held[number][2] if owner != subscription]
+        shared = [owner for owner in names(self._held[number][2]) if owner != subscription]
         found = self._index.explain(number, None if batch is None else batches.read(batch))
         return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
 
@@ -178,13 +178,13 @@ class Matcher:
                     new, count = count, count + 1
                     numbers[key] = new
                     put[new] = given
-                    held[new] = (key, source_of(given[0]), (subscription,))
+                    held[new] = (key, source_of(given[0]), subscription)
                 else:
                     key, source, owners = held.get(new) or self._held[new]
-                    held[new] = (key, source, (*owners, subscription))
+                    held[new] = (key, source, (*names(owners), subscription))
             if old is not None:
                 key, source, owners = held.get(old) or self._held[old]
-                held[old] = (key, source, tuple(owner for owner in owners if owner != subscription))
+                held[old] = (key, source, owned_by(owner for owner in names(owners) if owner != subscription))
             moved[subscription] = new
         drop = [n for n, (_, _, owners) in held.items() if not owners]
         entries = {n: Entry(*put[n], held[n][2]) for n in put}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +13,11 @@ from tidegate.filters import Filter
 from tidegate.filters.render import operand
 from tidegate.matching.checks import CHECKED, FILTERED, Checks
 from tidegate.matching.events import Events
-from tidegate.matching.index import Source, made_again, source_of
+from tidegate.matching.index import Owners, Source, made_again, names, source_of
 from tidegate.matching.result import Piece, Table
 from tidegate.matching.rows import ODD, Axes, Row, asked
 from tidegate.matching.segment import BLOCK, Segment, Spans, alone
 from tidegate.model.schema import Schema
-
-Owners = str | tuple[str, ...]
-"""Who subscribed with a filter: mostly one."""
 
 
 class Item(NamedTuple):
@@ -28,14 +26,19 @@ class Item(NamedTuple):
     number: int
     rows: tuple[Row, ...]
     owners: Owners
-    filter: Filter
+    kept: Source | Filter
+    """The filter, or what it can be made from again."""
     whole: bool
-    """Whether matches are put to the filter itself; else only what it can be made from again is kept."""
+    """Whether matches are put to the filter itself, so that a part keeps it."""
+
+    def filter(self, schema: Schema | None) -> Filter:
+        """The filter."""
+        return self.kept if isinstance(self.kept, Filter) else made_again(self.kept, schema)
 
     @property
     def source(self) -> Source | Filter:
         """What a part keeps of the filter."""
-        return self.filter if self.whole else source_of(self.filter)
+        return source_of(self.kept) if isinstance(self.kept, Filter) and not self.whole else self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,13 @@ class Columns:
         return self.number, self.owners, self.source, self.checks, self.repeated
 
 
+def _restored(spans: Spans, columns: Columns, schema: Schema | None, indexed: bool) -> Part:
+    made = Part(spans, columns, schema)
+    if indexed:
+        made.index()
+    return made
+
+
 def laid_out(items: Sequence[Item], axes: Axes) -> tuple[Spans, Columns]:
     """The rows of items that were just added."""
     return Spans.of([row for item in items for row in item.rows], axes), Columns.of(items)
@@ -88,35 +98,65 @@ class Part:
     """Some entries, indexed together; never changes."""
 
     def __init__(self, spans: Spans, columns: Columns, schema: Schema | None) -> None:
-        self.segment, self.columns, self.schema = Segment(spans), columns, schema
-        self.checks = Checks(columns.checks)
-        self._by_number = np.argsort(columns.number, kind="stable")
-        self._numbers = columns.number[self._by_number]
+        self.spans, self.columns, self.schema = spans, columns, schema
         self._has_repeated = bool(columns.repeated.any())
 
     @classmethod
-    def joined(cls, several: Sequence[tuple[Spans, Columns]], schema: Schema | None) -> Part:
-        """Index rows from several places together."""
-        spans = Spans.joined([each for each, _ in several]).thinned() if len(several) > 1 else several[0][0]
+    def joined(cls, several: Sequence[tuple[Spans, Columns]], schema: Schema | None, index: bool = True) -> Part:
+        """Put rows from several places together, and index them unless nobody has asked yet."""
+        spans = Spans.joined([each for each, _ in several]) if len(several) > 1 else several[0][0]
+        columns = Columns.joined([each for _, each in several])
+        if not index:
+            return cls(spans, columns, schema)
         order = spans.clustered()
-        return cls(spans.chosen(order), Columns.joined([each for _, each in several]).chosen(order), schema)
+        made = cls(spans.chosen(order), columns.chosen(order), schema)
+        made.index()
+        return made
+
+    def index(self) -> None:
+        """Make the bitsets."""
+        _ = self.segment, self.checks, self._by_number
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the bitsets are made."""
+        return "segment" in self.__dict__
+
+    @cached_property
+    def segment(self) -> Segment:
+        """The bitsets over the rows."""
+        return Segment(self.spans)
+
+    @cached_property
+    def checks(self) -> Checks:
+        """What spans leave to ask of the rows."""
+        return Checks(self.columns.checks)
+
+    @cached_property
+    def _by_number(self) -> tuple[Any, Any]:
+        """The numbers in order, and the row of each."""
+        order = np.argsort(self.columns.number, kind="stable").astype(np.int32)
+        return self.columns.number[order], order
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Part, (self.segment.spans, self.columns, self.schema)
+        return _restored, (self.spans, self.columns, self.schema, self.is_indexed)
 
     def __len__(self) -> int:
-        return self.segment.rows
+        return self.spans.rows
 
     @property
     def nbytes(self) -> int:
         """Memory of the index; the texts of the filters are not in it."""
-        columns = sum(column.nbytes for column in self.columns._all())
-        return int(self.segment.nbytes + self.checks.nbytes + columns + 2 * self._numbers.nbytes)
+        own = sum(column.nbytes for column in self.columns._all()) + self.spans.nbytes
+        if self.is_indexed:
+            own += self.segment.nbytes + self.checks.nbytes + sum(array.nbytes for array in self._by_number)
+        return int(own)
 
     def rows(self, number: int) -> Any:
         """The rows of an entry; none where it is not here."""
-        begin, end = np.searchsorted(self._numbers, [number, number + 1])
-        return self._by_number[begin:end]
+        numbers, order = self._by_number
+        begin, end = np.searchsorted(numbers, [number, number + 1])
+        return order[begin:end]
 
     def codes(self, events: Events) -> Any:
         """Every event's code on every axis."""
@@ -182,7 +222,7 @@ class Part:
         return found
 
     def _explained(self, row: int) -> dict[str, Any]:
-        spans = self.segment.spans
+        spans = self.spans
         allows: dict[str, list[str]] = {}
         for p in range(spans.first[row], spans.first[row + 1]):
             axis = spans.axes[spans.axis[p]]
@@ -197,15 +237,15 @@ class Part:
             source = self.columns.source[row]
             return (lambda chosen: events.degrees(source, chosen)) if isinstance(source, Filter) else None
 
-        names, starts = owners
+        ids, starts = owners
         if starts is None:
-            return Piece(offsets, rows, Table(names, number, grades))
+            return Piece(offsets, rows, Table(ids, number, grades))
         counts = np.diff(starts)
         of_row = np.repeat(np.arange(len(counts)), counts)
         repeats = counts[rows]
         ends = np.append(0, np.cumsum(repeats))
         index = np.repeat(starts[rows] - ends[:-1], repeats) + np.arange(ends[-1])
-        return Piece(ends[offsets], index, Table(names, number[of_row], lambda slot: grades(int(of_row[slot]))))
+        return Piece(ends[offsets], index, Table(ids, number[of_row], lambda slot: grades(int(of_row[slot]))))
 
 
 def names_of(owners: Any) -> tuple[Any, Any]:
@@ -213,6 +253,6 @@ def names_of(owners: Any) -> tuple[Any, Any]:
     several = np.fromiter((owner.__class__ is tuple for owner in owners), dtype=bool, count=len(owners))
     if not several.any():
         return owners, None
-    names = [owner if owner.__class__ is tuple else (owner,) for owner in owners]
-    starts = np.append(0, np.cumsum(np.fromiter(map(len, names), np.int64, len(names))))
-    return _objects([name for each in names for name in each]), starts
+    each = [names(owner) for owner in owners]
+    starts = np.append(0, np.cumsum(np.fromiter(map(len, each), np.int64, len(each))))
+    return _objects([name for several in each for name in several]), starts

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Snapshots, expanded, explained
+from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
 from tidegate.matching.result import Matches
 
 
@@ -19,7 +19,7 @@ class ScanIndex:
         self._snapshots = Snapshots(_as_they_are)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step."""
         self._snapshots.apply(put, drop, owners)

@@ -33,8 +33,8 @@ from tidegate.matching.rows import ODD, Axes, Row
 BLOCK = 512
 """Rows of a block: a cache line of bits."""
 MOST_BUCKETS, LEAST_BUCKETS = 2_048, 64
-AXIS_BITS = 2**27
-"""Bits that the buckets of one axis may take together: 16 MB."""
+AXIS_BITS = 2**26
+"""Bits that the buckets of one axis may take together: 8 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Spans:
 
     @classmethod
     def joined(cls, parts: Iterable[Spans]) -> Spans:
-        """The rows of several, one after another, on the axes of all."""
+        """The rows of several, one after another, on axes with the thresholds that these rows have."""
         parts = list(parts)
         named: dict[tuple[str | int, ...], list[Axis]] = {}
         for part in parts:
@@ -112,28 +112,12 @@ class Spans:
                 named.setdefault(axis.path.parts, []).append(axis)
         merged = {name: Axis.joined(several) for name, several in named.items()}
         place = {name: j for j, name in enumerate(merged)}
-        moved = [part._moved(merged, place) for part in parts]
-        firsts = [np.zeros(1, np.int64)]
-        total = 0
-        for part in parts:
-            firsts.append(part.first[1:] + total)
-            total += int(part.first[-1])
-        return cls(tuple(merged.values()), np.concatenate(firsts), np.concatenate(moved))
-
-    def thinned(self) -> Spans:
-        """The same rows on axes without the thresholds that none of them has any more."""
-        table = self.table.copy()
-        axes = []
-        for j, axis in enumerate(self.axes):
-            of_it = self.axis == j
-            used = np.zeros(axis.size + 1, dtype=bool)
-            used[self.table[of_it, 1:]] = True
-            thin = axis.thinned(used)
-            back = np.zeros(axis.size + 1, np.int32)
-            back[thin.moved(axis)] = np.arange(thin.size + 1)
-            table[of_it, 1:] = back[self.table[of_it, 1:]]
-            axes.append(thin)
-        return Spans(tuple(axes), self.first, table)
+        sizes = [int(part.first[-1]) for part in parts]
+        first = np.concatenate([[0], *(part.first[1:] + sum(sizes[:n]) for n, part in enumerate(parts))])
+        table = np.empty((sum(sizes), 3), np.int32)
+        for n, part in enumerate(parts):
+            table[sum(sizes[:n]) : sum(sizes[: n + 1])] = part._moved(merged, place)
+        return cls(_thinned(list(merged.values()), table), first, table)
 
     def _moved(self, merged: dict[tuple[str | int, ...], Axis], place: dict[tuple[str | int, ...], int]) -> Any:
         """Axis and codes of every span on the axes of all."""
@@ -162,6 +146,21 @@ class Spans:
             np.minimum.at(begin[j], row[of_it], share[low])
             np.maximum.at(end[j], row[of_it], share[high])
         return kernels.cluster(begin, end, BLOCK)
+
+
+def _thinned(axes: Sequence[Axis], table: Any) -> tuple[Axis, ...]:
+    """The axes without the thresholds that no span has any more; the spans are moved along."""
+    thin = []
+    for j, axis in enumerate(axes):
+        of_it = np.flatnonzero(table[:, 0] == j)
+        ends = table[of_it, 1:]
+        used = np.zeros(axis.size + 1, dtype=bool)
+        used[ends] = True
+        thin.append(axis.thinned(used))
+        back = np.zeros(axis.size + 1, np.int32)
+        back[thin[-1].moved(axis)] = np.arange(thin[-1].size + 1)
+        table[of_it, 1:] = back[ends]
+    return tuple(thin)
 
 
 def _shares(size: int, low: Any, high: Any) -> Any:
@@ -205,9 +204,9 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the bits, the spans and the thresholds."""
+        """Memory of the bits; the spans have their own."""
         own = self._bits.nbytes + self._summary.nbytes + self._doubts.nbytes + self._buckets.nbytes + self._start.nbytes
-        return int(own + self.spans.nbytes)
+        return int(own)
 
     def candidates(self, codes: Any, alive: Any = None) -> tuple[Any, Any]:
         """Give the rows whose spans hold each event, as CSR; `codes` is a row an event, a column an axis."""

@@ -22,7 +22,7 @@ import numpy as np
 from tidegate.filters.nodes import Node
 from tidegate.filters.render import render_node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Snapshots, expanded, explained
+from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import ordered
 
@@ -64,7 +64,7 @@ class TreeIndex:
         self._snapshots = Snapshots(_grown)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, tuple[str, ...]] | None = None
+        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
         self._snapshots.apply(put, drop, owners)

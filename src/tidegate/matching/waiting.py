@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from tidegate.matching.events import Events
+from tidegate.matching.index import names
 from tidegate.matching.part import Item
 from tidegate.matching.result import Piece, Table
 from tidegate.matching.rows import ODD, Axes, Point, Row
+from tidegate.model.schema import Schema
 
 
-def scanned(items: Sequence[Item], events: Events, axes: Axes) -> Piece:
+def scanned(items: Sequence[Item], events: Events, axes: Axes, schema: Schema | None) -> Piece:
     """Match a few events against a few filters, row by row."""
     points = _Points(events, axes)
     owners: dict[int, range] = {}
@@ -23,19 +25,19 @@ def scanned(items: Sequence[Item], events: Events, axes: Axes) -> Piece:
     offsets = [0]
     for event in range(events.size):
         for n, item in enumerate(items):
-            if not _matches(item, points, event, events):
+            if not _matches(item, points, event, events, schema):
                 continue
             if n not in owners:
-                names = (item.owners,) if isinstance(item.owners, str) else item.owners
-                owners[n] = range(len(ids), len(ids) + len(names))
-                ids += names
-                of += [item] * len(names)
+                who = names(item.owners)
+                owners[n] = range(len(ids), len(ids) + len(who))
+                ids += who
+                of += [item] * len(who)
             index += owners[n]
         offsets.append(len(index))
 
     def grades(slot: int) -> Callable[[Any], Any] | None:
         item = of[slot]
-        return (lambda chosen: events.degrees(item.filter, chosen)) if item.whole else None
+        return (lambda chosen: events.degrees(item.filter(schema), chosen)) if item.whole else None
 
     numbers = np.array([item.number for item in of], np.int64)
     return Piece(np.array(offsets), np.array(index, np.int64), Table(np.array(ids, dtype=object), numbers, grades))
@@ -52,13 +54,15 @@ class _Points(dict[int, list[Point]]):
         return found
 
 
-def _matches(item: Item, points: Mapping[int, Sequence[Point]], event: int, events: Events) -> bool:
+def _matches(
+    item: Item, points: Mapping[int, Sequence[Point]], event: int, events: Events, schema: Schema | None
+) -> bool:
     for row in item.rows:
         held = holds(row, points, event)
         if held and row.checks == ():
             return True
         if held is not False:  # what is left is for the filter to say
-            return bool(events.mask(item.filter, np.array([event]))[0])
+            return bool(events.mask(item.filter(schema), np.array([event]))[0])
     return False
 
 
