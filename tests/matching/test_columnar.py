@@ -62,7 +62,7 @@ def random_spans(rng: np.random.Generator, rows: int, axes: int, codes: int) -> 
             ends = np.sort(rng.choice(np.arange(codes + 1), rng.choice([2, 2, 4]), replace=False))
             lines += [(int(axis), int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
         first.append(len(lines))
-    return Spans(tuple(made), np.array(first), np.array(lines, np.int32).reshape(-1, 3))
+    return Spans(tuple(made), np.array(first, np.int32), np.array(lines, np.int32).reshape(-1, 3))
 
 
 def by_hand(spans: Spans, codes: Any) -> list[list[int]]:

@@ -84,8 +84,10 @@ class View:
 
     def settled(self) -> tuple[Spans, Columns]:
         """The rows that are left, with their owners of now: what goes into a new part."""
-        rows = self.rows()
         columns = replace(self.part.columns, owners=self._owners())
+        if self.alive is None:
+            return self.part.spans, columns
+        rows = self.rows()
         return self.part.spans.chosen(rows), columns.chosen(rows)
 
     def rows(self) -> Any:
@@ -386,7 +388,7 @@ class ColumnarIndex:
 def _item(number: int, entry: Entry) -> Item:
     compiled, owners = entry.compiled, entry.owners
     if compiled.is_simple:  # most: nothing is ever put to such a filter but an odd value
-        return Item(number, compiled.rows, owners, source_of(entry.filter), False)
+        return Item(number, compiled.rows, owners, source_of(entry.kept), False)
     whole = compiled.graded or any(row.checks is None for row in compiled.rows)
     return Item(number, compiled.rows, owners, entry.filter, whole)
 

@@ -20,8 +20,10 @@ Source = str | tuple[str, tuple[Any, ...], bool, bool]
 """All that a filter can be made from again: its text, or text, parameters, `like_star` and `strict_params`."""
 
 
-def source_of(filter_: Filter) -> Source:
+def source_of(filter_: Filter | str) -> Source:
     """What is kept of a filter: a tree of Python's objects takes thirty times its text."""
+    if isinstance(filter_, str):
+        return filter_
     if filter_.params or filter_.like_star or filter_.strict_params:
         return filter_.text, filter_.params, filter_.like_star, filter_.strict_params
     return filter_.text
@@ -53,9 +55,16 @@ def owned_by(several: Iterable[str]) -> Owners:
 class Entry(NamedTuple):
     """A filter, the same as rows, and whoever subscribed with it."""
 
-    filter: Filter
+    kept: Filter | str
+    """The filter; of a simple one perhaps the text alone."""
     compiled: Compiled
     owners: Owners
+
+    @property
+    def filter(self) -> Filter:
+        """The filter."""
+        assert isinstance(self.kept, Filter)
+        return self.kept
 
     def alternatives(self) -> list[tuple[Node, ...]]:
         """The filter as conjuncts, as it was written: nothing is concluded from its schema."""

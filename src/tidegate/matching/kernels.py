@@ -425,20 +425,8 @@ def warm_up() -> None:
     fill(bits, words, no_rows, some, no_rows, some, no_rows)
     summarise(bits, summary)
     codes, yes = np.zeros((1, 1), np.int32), np.ones(1, np.bool_)
-    candidates(
-        bits,
-        summary,
-        words,
-        summary[0],
-        np.zeros(1, np.int32),
-        none,
-        yes,
-        bits,
-        codes,
-        some,
-        np.zeros((1, 3), np.int32),
-        some,
-    )
+    first, spans = np.zeros(2, np.int32), np.zeros((1, 3), np.int32)
+    candidates(bits, summary, words, summary[0], first, none, yes, bits, codes, first, spans, some)
     mark_doubts(bits, np.zeros(1, np.int32), no_rows, no_rows, no_rows)
     cluster(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32), 1)
     for dtype in (np.float64, np.int64, np.uint64):

@@ -18,6 +18,7 @@ from tidegate.matching.index import Entry, Index, Owners, Source, made_again, na
 from tidegate.matching.result import Matches
 from tidegate.matching.rows import Axes, Compiled
 from tidegate.matching.scan import ScanIndex
+from tidegate.matching.templates import Templates
 from tidegate.matching.tree import TreeIndex
 from tidegate.model.schema import Schema
 
@@ -60,6 +61,7 @@ class Matcher:
         self.schema, self.engine = schema, engine
         self._axes = Axes()
         self._index = ENGINES[engine](schema, self._axes) if workers == 1 else _parallel(engine, workers)
+        self._templates = Templates(self._axes, schema)
         self._lock = Lock()
         self._numbers: dict[Hashable, int] = {}
         """The number of each filter that is in the index, by what makes two filters the same."""
@@ -149,9 +151,13 @@ class Matcher:
         """Let what goes on in the background end, and worker processes; the next match starts them again."""
         self._index.close()
 
-    def _compiled(self, given: Filter | str) -> tuple[Filter, Compiled]:
+    def _compiled(self, given: Filter | str) -> tuple[Filter | str, Compiled]:
         if isinstance(given, str):
+            known = self._templates.compile(given) if self.engine == "columnar" else None
+            if known is not None:
+                return given, known
             typed = Filter(given, self.schema)
+            self._templates.learn(typed)
         elif self.schema is None or given.schema is self.schema or given.schema == self.schema:
             typed = given
         else:
@@ -159,9 +165,9 @@ class Matcher:
         typed.require_evaluable()  # now, not when an event of everybody's comes by
         return typed, self._axes.compile(typed)
 
-    def _move(self, moves: Mapping[str, tuple[Filter, Compiled] | None]) -> None:
+    def _move(self, moves: Mapping[str, tuple[Filter | str, Compiled] | None]) -> None:
         """Take subscriptions from their filters, if they have one, to others, if they get one, in one step."""
-        put: dict[int, tuple[Filter, Compiled]] = {}
+        put: dict[int, tuple[Filter | str, Compiled]] = {}
         held: dict[int, _Held] = {}
         numbers: dict[Hashable, int] = {}
         moved: dict[str, int | None] = {}

@@ -111,6 +111,42 @@ def asked(checks: tuple[Check, ...] | None) -> list[str]:
     return ["the whole filter"] if checks is None else [predicate(check) for check in checks]
 
 
+Fact = tuple[int, int, str, Any, Any]
+"""One predicate: axis, kind, relation, and the value or, of BETWEEN, both."""
+
+
+def plain(facts: list[Fact]) -> Compiled | None:
+    """Compile a conjunction of ranges and equalities, or None where it is left to the long way.
+
+    The key is of the facts, not of the row: `lane > 0` and `lane >= 0.5` are the
+    same row, but not for a lane that is no whole number.
+    """
+    spans: dict[int, Span] = {}
+    # The order of the questions is for speed: this is most of the time that adding a filter takes.
+    for axis, kind, relation, first, last in facts:
+        if relation != "BETWEEN":
+            first, last = _range(kind, relation, first)
+        elif kind == FLOAT and first.__class__ is last.__class__ is float and -_FAR < first <= last < _FAR:
+            last = nextafter(last, inf)
+        elif kind in _WHOLE and first.__class__ is last.__class__ is int:
+            last += 1
+        else:
+            first, last = _first(kind, first, False), _first(kind, last, True)
+        if first is _UNSURE or last is _UNSURE:
+            return None
+        if axis in spans:
+            first, last = _narrowed(spans[axis], first, last)
+        if first is not None and last is not None and first >= last:
+            return None
+        spans[axis] = (axis, kind, first, last)
+    if not spans:
+        return None
+    facts.sort()
+    # A digest: a million keys of all their numbers would weigh more than the index.
+    key = blake2b(marshal.dumps(facts, 2), digest_size=16).digest()
+    return Compiled((Row(_flat(list(spans.values()))),), key, False)
+
+
 class Axes:
     """The attributes that filters of one matcher name, numbered as they come."""
 
@@ -127,12 +163,10 @@ class Axes:
 
     def compile(self, filter_: Filter) -> Compiled:
         """Turn a filter into rows; the plain ones, ranges and equalities, by a short way."""
-        said: list[tuple[Any, ...]] = []
-        row = self._plain_row(filter_.pushed, said)
-        if row is not None:
-            said.sort()
-            # A digest: a million keys of all their numbers would weigh more than the index.
-            return Compiled((row,), blake2b(marshal.dumps(said, 2), digest_size=16).digest(), False)
+        facts = self.facts(filter_.pushed)
+        compiled = None if facts is None else plain(facts)
+        if compiled is not None:
+            return compiled
         conjuncts = filter_.normal.conjuncts
         rows = [found for conjunct in conjuncts if (found := self._row(conjunct)) is not None]
         rows = self._with_odd_values(rows, filter_.pushed)
@@ -152,43 +186,21 @@ class Axes:
 
     # The short way -------------------------------------------------------------
 
-    def _plain_row(self, root: Node, said: list[tuple[Any, ...]]) -> Row | None:
-        """A conjunction of ranges over typed numbers and times, and of equal texts; None for all else.
-
-        What it says goes to `said`, as written: `lane > 0` and `lane >= 0.5` are the
-        same row, but not for a lane that is no number.
-        """
-        spans: dict[int, Span] = {}
+    def facts(self, root: Node) -> list[Fact] | None:
+        """What a conjunction of ranges and equalities says of typed attributes; None for all else."""
         numbers = self._numbers
+        found: list[Fact] = []
         terms: tuple[Any, ...] = root.terms if isinstance(root, And) else (root,)
-        # The order of the questions is for speed: this is most of the time that adding a filter takes.
         for term in terms:
-            if term.__class__ is Between:
-                if term.negated:
-                    return None
+            if term.__class__ is Between and not term.negated:
                 axis, kind = numbers.get(term.path.parts) or self.number(term.path)
-                first, last = term.low.value, term.high.value  # type: ignore[union-attr]
-                said.append((axis, "BETWEEN", first, last))
-                if kind == FLOAT and first.__class__ is last.__class__ is float and -_FAR < first <= last < _FAR:
-                    last = nextafter(last, inf)
-                elif kind in _WHOLE and first.__class__ is last.__class__ is int:
-                    last += 1
-                else:
-                    first, last = _first(kind, first, False), _first(kind, last, True)
-            elif term.__class__ is Compare and term.relation != "<>" and term.other.__class__ is Literal:
+                found.append((axis, kind, "BETWEEN", term.low.value, term.high.value))  # type: ignore[union-attr]
+            elif term.__class__ is Compare and term.other.__class__ is Literal:
                 axis, kind = numbers.get(term.path.parts) or self.number(term.path)
-                said.append((axis, term.relation, term.other.value))
-                first, last = _range(kind, term.relation, term.other.value)
+                found.append((axis, kind, term.relation, term.other.value, None))
             else:
                 return None
-            if first is _UNSURE or last is _UNSURE:
-                return None
-            if axis in spans:
-                first, last = _narrowed(spans[axis], first, last)
-            if first is not None and last is not None and first >= last:
-                return None
-            spans[axis] = (axis, kind, first, last)
-        return Row(_flat(list(spans.values()))) if spans else None
+        return found
 
     # The long way --------------------------------------------------------------
 
@@ -248,6 +260,8 @@ def _narrowed(before: Span, first: Any, last: Any) -> tuple[Any, Any]:
 
 def _range(kind: int, relation: str, value: Any) -> tuple[Any, Any]:
     """The span of values of a kind that stand in a relation to one."""
+    if relation == "<>":
+        return _UNSURE, _UNSURE
     if kind == STRING:
         return (value, value + "\0") if relation == "=" else (_UNSURE, _UNSURE)
     first = None if relation[0] == "<" else _first(kind, value, relation == ">")
@@ -280,6 +294,14 @@ def _spans(allowed: ValueSet) -> Iterator[tuple[int, Any, Any]]:
             low, high = _beyond(begin, name), _beyond(end, name)
             if low is not _NEVER and (low is None or high is None or high is _NEVER or low < high):
                 yield kind, low, None if high is _NEVER else high
+
+
+def allows(allowed: ValueSet, kind: int, low: Any, high: Any) -> bool:
+    """Whether a set has some value of a span."""
+    return any(
+        own == kind and (end is None or low is None or low < end) and (begin is None or high is None or begin < high)
+        for own, begin, end in _spans(allowed)
+    )
 
 
 _NEVER = object()

@@ -75,7 +75,7 @@ class Spans:
     @classmethod
     def of(cls, rows: Sequence[Row], named: Axes) -> Spans:
         """Lay out rows that were just compiled."""
-        first = np.zeros(len(rows) + 1, np.int64)
+        first = np.zeros(len(rows) + 1, np.int32)
         np.cumsum([len(row.flat) // 4 for row in rows], out=first[1:])
         total = int(first[-1])
         flat = list(chain.from_iterable([row.flat for row in rows]))
@@ -97,9 +97,10 @@ class Spans:
     def chosen(self, rows: Any) -> Spans:
         """Some of the rows, in the order given; the axes keep all their thresholds."""
         sizes = np.diff(self.first)[rows]
-        first = np.zeros(len(rows) + 1, np.int64)
+        first = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(sizes, out=first[1:])
-        at = np.repeat(self.first[:-1][rows] - first[:-1], sizes) + np.arange(first[-1])
+        at = np.repeat(self.first[:-1][rows] - first[:-1], sizes)
+        at += np.arange(first[-1], dtype=np.int32)
         return Spans(self.axes, first, self.table[at])
 
     @classmethod
@@ -113,7 +114,9 @@ class Spans:
         merged = {name: Axis.joined(several) for name, several in named.items()}
         place = {name: j for j, name in enumerate(merged)}
         sizes = [int(part.first[-1]) for part in parts]
-        first = np.concatenate([[0], *(part.first[1:] + sum(sizes[:n]) for n, part in enumerate(parts))])
+        first = np.concatenate([[0], *(part.first[1:] + sum(sizes[:n]) for n, part in enumerate(parts))]).astype(
+            np.int32
+        )
         table = np.empty((sum(sizes), 3), np.int32)
         for n, part in enumerate(parts):
             table[sum(sizes[:n]) : sum(sizes[: n + 1])] = part._moved(merged, place)
@@ -134,7 +137,7 @@ class Spans:
         """An order of the rows that puts those side by side that allow much the same."""
         if self.rows <= 2 * BLOCK or not self.axes:
             return np.arange(self.rows)
-        row = np.repeat(np.arange(self.rows), np.diff(self.first))
+        row = np.repeat(np.arange(self.rows, dtype=np.int32), np.diff(self.first))
         begin = np.zeros((len(self.axes), self.rows), np.float32)
         end = np.ones((len(self.axes), self.rows), np.float32)
         for j, axis in enumerate(self.axes):

@@ -1,0 +1,131 @@
+"""Filters that differ in their values only: after the first, the others need no parser.
+
+Subscribers come by the thousands with one text and their own numbers in it:
+
+    speed > 60 AND vid = 'B17'
+    speed > 85 AND vid = 'C2'       both are   speed > # AND vid = #
+
+The first is parsed, typed and compiled, and what its values were to become is
+kept; of the next ones only the values are read. Whatever is not as plain as
+the first, or might be refused, goes the long way.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.filters import Filter
+from tidegate.filters.nodes import And, Between, Compare, Literal
+from tidegate.filters.satisfiable import constraint_sets
+from tidegate.filters.sets import Domain, domain_of
+from tidegate.matching.rows import INT, STRING, TIME, Axes, Compiled, Fact, allows, plain
+from tidegate.model import timestamps
+from tidegate.model.schema import Schema
+from tidegate.model.types import Scalar
+
+MANY = 1_000
+"""Templates that are kept; where there are more, texts have little in common."""
+
+_VALUE = re.compile(r"('[^'\x00-\x1f]*'|(?<![\w.%\"'])-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?![\w.]))")
+_PLAIN = frozenset({"float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "string", "timestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A predicate whose values are yet to come."""
+
+    axis: int
+    kind: int
+    relation: str
+    places: tuple[int, ...]
+    """Which values of the text are its own."""
+    classes: tuple[type, ...]
+    domain: Domain
+
+    def read(self, values: list[str], n: int) -> Any:
+        """A value as the parser reads it; None where it is of another class than the first was."""
+        text = values[self.places[n]]
+        wanted = self.classes[n]
+        quoted = text[0] == "'"
+        if quoted or self.kind in (STRING, TIME):
+            if not quoted or self.kind not in (STRING, TIME):
+                return None
+            return text[1:-1] if self.kind == STRING else timestamps.from_text(text[1:-1])
+        if "." in text:
+            return float(text) if wanted is float else None
+        if wanted is not int:
+            return None
+        value = int(text)
+        return value if self.kind != INT or self.domain.holds(value) else None
+
+
+class Templates:
+    """The texts that one matcher has seen, without their values."""
+
+    def __init__(self, axes: Axes, schema: Schema | None) -> None:
+        self._axes = axes
+        self._constraints = {} if schema is None or not schema.constraints else constraint_sets(schema)
+        self._known: dict[str, tuple[_Slot, ...] | None] = {}
+        """None: not a plain one."""
+
+    def compile(self, text: str) -> Compiled | None:
+        """Compile a text whose template is known; None: it has to go the long way."""
+        pieces = _VALUE.split(text)
+        slots = self._known.get("#".join(pieces[::2]))
+        if slots is None or "#" in text:
+            return None
+        values = pieces[1::2]
+        facts: list[Fact] = []
+        for slot in slots:
+            first = slot.read(values, 0)
+            last = slot.read(values, 1) if len(slot.places) > 1 else None
+            if first is None or (last is None and len(slot.places) > 1):
+                return None
+            facts.append((slot.axis, slot.kind, slot.relation, first, last))
+        compiled = plain(facts)
+        return compiled if compiled is not None and self._is_satisfiable(compiled) else None
+
+    def learn(self, filter_: Filter) -> None:
+        """Remember the template of a filter that went the long way."""
+        text = filter_.text
+        template = "#".join(_VALUE.split(text)[::2])
+        if "#" in text or template in self._known or filter_.params or filter_.like_star:
+            return
+        if len(self._known) >= MANY:
+            self._known.clear()
+        self._known[template] = self._slots(filter_)
+
+    def _slots(self, filter_: Filter) -> tuple[_Slot, ...] | None:
+        """What becomes of each value; None where not every value belongs to a plain predicate."""
+        places = {found.start(): n for n, found in enumerate(_VALUE.finditer(filter_.text))}
+        root = filter_.pushed
+        slots = []
+        taken: list[int] = []
+        for term in root.terms if isinstance(root, And) else (root,):
+            if not isinstance(term, Between | Compare) or (isinstance(term, Between) and term.negated):
+                return None
+            literals = (term.low, term.high) if isinstance(term, Between) else (term.other,)
+            if not isinstance(term.path.type, Scalar) or term.path.type.name not in _PLAIN:
+                return None
+            at = [places.get(literal.span[0], -1) for literal in literals if isinstance(literal, Literal)]
+            if len(at) < len(literals) or -1 in at:
+                return None
+            axis, kind = self._axes.number(term.path)
+            relation = "BETWEEN" if isinstance(term, Between) else term.relation
+            classes = tuple(type(literal.value) for literal in literals)  # type: ignore[union-attr]
+            slots.append(_Slot(axis, kind, relation, tuple(at), classes, domain_of(term.path.type)))
+            taken += at
+        return tuple(slots) if sorted(taken) == sorted(places.values()) else None
+
+    def _is_satisfiable(self, compiled: Compiled) -> bool:
+        """Whether the schema's constraints leave something of every span."""
+        if not self._constraints:
+            return True
+        spans = {axis: (kind, low, high) for axis, kind, low, high in compiled.rows[0].spans}
+        for path, (allowed, _) in self._constraints.items():
+            span = spans.get(self._axes.number(path)[0])
+            if span is not None and not allows(allowed, *span):
+                return False
+        return True
