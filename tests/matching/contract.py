@@ -16,10 +16,20 @@ from tests import generate
 from tests.conftest import LARGE_EXAMPLES
 from tidegate import Filter, Schema, SemanticsUnavailable, UnsatisfiableFilter
 from tidegate.errors import MatcherError
-from tidegate.matching import Matcher
+from tidegate.matching import Matcher, columnar, segment
 from tidegate.model import arrow
 
 randoms = st.integers(0, 2**64).map(Random)
+
+LOW_LIMITS = [
+    (columnar, "DELTA", 8),
+    (columnar, "SCANNED", 60),
+    (columnar, "QUIET", 3),
+    (columnar, "MANY", 2),
+    (segment, "MOST_BUCKETS", 12),
+    (segment, "LEAST_BUCKETS", 8),
+]
+"""Limits of the columnar engine under which a few filters are many."""
 
 
 def drawn(rng: Random, of: Schema, schema: Schema | None) -> Filter:

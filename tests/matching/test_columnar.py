@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from hypothesis.stateful import rule
 
 from tests import generate
 from tests.conftest import LARGE_EXAMPLES
-from tests.matching.contract import MatcherMachine, drawn, expected, found
+from tests.matching.contract import LOW_LIMITS, MatcherMachine, drawn, expected, found
 from tidegate import Filter, Schema, UnsatisfiableFilter
 from tidegate.matching import Matcher, checks, columnar, kernels, segment
 from tidegate.matching.axis import Axis, Numbers
@@ -32,12 +32,8 @@ randoms = st.integers(0, 2**64).map(Random)
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits so low that a few filters use every part of the engine."""
-    monkeypatch.setattr(columnar, "DELTA", 8)
-    monkeypatch.setattr(columnar, "QUIET", 3)
-    monkeypatch.setattr(columnar, "MANY", 2)
-    monkeypatch.setattr(segment, "MOST_BUCKETS", 12)
-    monkeypatch.setattr(segment, "LEAST_BUCKETS", 8)
+    for module, name, value in LOW_LIMITS:
+        monkeypatch.setattr(module, name, value)
 
 
 def settled(matcher: Matcher) -> Matcher:
@@ -152,22 +148,15 @@ class SmallMachine(MatcherMachine):
     """The same with limits so low that parts are joined all the time, and with waits for that to end."""
 
     engine = "columnar"
-    limits: ClassVar = {
-        (columnar, "DELTA"): 8,
-        (columnar, "QUIET"): 3,
-        (columnar, "MANY"): 2,
-        (segment, "MOST_BUCKETS"): 12,
-    }
 
     def __init__(self) -> None:
-        self.before = {(module, name): getattr(module, name) for module, name in self.limits}
-        for (module, name), value in self.limits.items():
-            setattr(module, name, value)
+        self.patch = pytest.MonkeyPatch()
+        for module, name, value in LOW_LIMITS:
+            self.patch.setattr(module, name, value)
         super().__init__()
 
     def teardown(self) -> None:
-        for (module, name), value in self.before.items():
-            setattr(module, name, value)
+        self.patch.undo()
 
     @rule()
     def settle(self) -> None:
@@ -386,11 +375,11 @@ def test_no_event_waits_for_a_compiler() -> None:
     before = dict(signatures())
     texts = ["a > 3 AND i < 5", "u > 7 AND vid LIKE '%x'", "vid >= 'b' AND t > '2026-01-01'", "f IS GAUSS(1, 2)", ""]
     events = [generate.event(Random(n), schema) for n in range(50)]
-    for turn in range(8):
+    for turn in range(3):
         matcher.add_all(
             {
                 f"{turn}-{n}-{k}": f"{text} OR a = {turn * 300 + n}" if text else ""
-                for n in range(260)
+                for n in range(60)
                 for k, text in enumerate(texts)
             }
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
 from tests.conftest import LARGE_EXAMPLES
-from tests.matching.contract import MatcherContract, MatcherMachine
+from tests.matching.contract import LOW_LIMITS, MatcherContract, MatcherMachine
 from tidegate.errors import EventError, MatcherError
-from tidegate.matching import Matcher, columnar
+from tidegate.matching import Matcher
 
 
 class TestScan(MatcherContract):
@@ -17,8 +19,18 @@ class TestScan(MatcherContract):
 
 
 class TestColumnar(MatcherContract):
+    """With limits so low that a few filters use every part of the engine."""
+
     engine = "columnar"
-    few = columnar.DELTA + 40
+    few = 40
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def low_limits(cls) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for module, name, value in LOW_LIMITS:
+                patch.setattr(module, name, value)
+            yield
 
 
 class TestTree(MatcherContract):
@@ -47,7 +59,7 @@ class ColumnarMachine(MatcherMachine):
 TestScanMachine = MatcherMachine.TestCase
 TestScanMachine.settings = settings(max_examples=LARGE_EXAMPLES // 5, stateful_step_count=12, deadline=None)
 TestColumnarMachine = ColumnarMachine.TestCase
-TestColumnarMachine.settings = settings(max_examples=LARGE_EXAMPLES // 2, stateful_step_count=15, deadline=None)
+TestColumnarMachine.settings = settings(max_examples=LARGE_EXAMPLES // 5, stateful_step_count=15, deadline=None)
 
 TestImprovedTreeMachine = ImprovedTreeMachine.TestCase
 TestImprovedTreeMachine.settings = settings(max_examples=LARGE_EXAMPLES // 5, stateful_step_count=12, deadline=None)
