@@ -311,6 +311,23 @@ def test_groups_are_graded_as_the_filter_grades_them(rng: Random) -> None:
         assert degree == pytest.approx(filters[name].degree(events[event]))
 
 
+@given(randoms)
+@settings(max_examples=LARGE_EXAMPLES)
+def test_areas_are_what_the_filter_makes_of_them(rng: Random) -> None:
+    schema = Schema({"lon": "float64", "lat": "float64", "n": "int32"})
+    matcher = Matcher(schema)
+    texts = {f"s{n}": f"(lon, lat) {rng.choice(['', 'NOT '])}INSIDE {rng.choice(generate.AREAS)}" for n in range(12)}
+    texts |= {f"t{n}": f"(n, lat) INSIDE {rng.choice(generate.AREAS)} AND lon > {n}" for n in range(4)}
+    filters = {name: Filter(text, schema) for name, text in texts.items()}
+    matcher.add_all(filters)
+    places = [-200.0, -180.0, -171.5, -1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 175.0, 180.0, float("nan"), None]
+    events = [
+        {"lon": rng.choice(places), "lat": rng.choice(places), "n": rng.choice([0, 1, 3, None])} for _ in range(90)
+    ]
+    assert found(matcher, events, 90) == expected(filters, events)
+    assert found(matcher, arrow.to_batch(events, schema), 90) == expected(filters, events)
+
+
 def drawn_group(rng: Random, schema: Schema) -> Filter:
     while True:
         try:

@@ -1,20 +1,22 @@
 """What spans can't say, asked of the events that pass them.
 
 A test of text (LIKE, MATCH, STRLIKE) is asked once for each distinct text, and
-its answer is kept for the next batch; a group of shapes is graded by a kernel;
-all else is put to the filter itself.
+its answer is kept for the next batch; groups of shapes and areas are left to
+kernels; all else is put to the filter itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from tidegate.filters import evaluate, fuzzy
-from tidegate.filters.nodes import Group, Member, Path, Pattern, StrLike
+from tidegate.filters import areas, evaluate, fuzzy
+from tidegate.filters.nodes import Group, Inside, Member, Path, Pattern, StrLike
+from tidegate.filters.normalize import area_numbers
 from tidegate.filters.shapes import SLACK
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
@@ -27,6 +29,9 @@ EXACT, CHECKED, FILTERED = range(3)
 """What is left to ask of a row: nothing, its checks, or its whole filter."""
 
 
+_TEST, _GROUP, _AREA = range(3)
+
+
 class Checks:
     """The checks of a segment's rows."""
 
@@ -35,20 +40,23 @@ class Checks:
         """For each row its checks; None where its filter is to be asked."""
         self.kind = np.array([FILTERED if each is None else CHECKED if each else EXACT for each in checks], np.uint8)
         self._tests: dict[Path, _Tests] = {}
-        self._groups = _Groups()
+        self._groups, self._areas = _Groups(), _Areas()
         rows = np.flatnonzero(self.kind == CHECKED)
         self._slots = np.full((max((len(checks[r]) for r in rows), default=0), 3, len(checks)), -1, np.int32)
-        """For each check of each row: whether it is a test (0) or a group (1), of which path, and its number."""
+        """For each check of each row: whether it is a test, a group or an area, of which path, and its number."""
         paths: dict[Path, int] = {}
         for row in rows:
             for slot, check in enumerate(checks[row]):
                 if isinstance(check, Group):
-                    self._slots[slot, :, row] = 1, 0, self._groups.number(check)
+                    self._slots[slot, :, row] = _GROUP, 0, self._groups.number(check)
+                elif isinstance(check, Inside):
+                    self._slots[slot, :, row] = _AREA, 0, self._areas.number(check)
                 else:
                     path = subject(check)
                     place = paths.setdefault(path, len(paths))
-                    self._slots[slot, :, row] = 0, place, self._tests.setdefault(path, _Tests()).number(check)
+                    self._slots[slot, :, row] = _TEST, place, self._tests.setdefault(path, _Tests()).number(check)
         self._groups.finish()
+        self._areas.finish()
 
     def __reduce__(self) -> tuple[object, ...]:
         return Checks, (self.checks,)
@@ -68,11 +76,12 @@ class Checks:
         found = np.ones(len(event), dtype=bool)
         for kinds, places, numbers in self._slots:
             kind, number = kinds[row], numbers[row]
-            graded = np.flatnonzero((kind == 1) & found)
-            if len(graded):
-                found[graded] = self._groups.reached(events, event[graded], number[graded])
+            for of_kind, tables in ((_GROUP, self._groups), (_AREA, self._areas)):
+                asked = np.flatnonzero((kind == of_kind) & found)
+                if len(asked):
+                    found[asked] = tables.passed(events, event[asked], number[asked])
             for place, (path, tests) in enumerate(self._tests.items()):
-                asked = np.flatnonzero((kind == 0) & (places[row] == place) & found)
+                asked = np.flatnonzero((kind == _TEST) & (places[row] == place) & found)
                 if len(asked):
                     own, texts = events.texts(path)
                     found[asked] = tests.passed(own[event[asked]], texts, number[asked])
@@ -189,11 +198,60 @@ class _Groups:
             np.array(self._groups, np.float64).reshape(-1, 4),
         )
 
-    def reached(self, events: Events, event: Any, group: Any) -> Any:
+    def passed(self, events: Events, event: Any, group: Any) -> Any:
         """Say for pairs of event and group whether the event reaches it."""
-        columns = np.array([events.numbers(path) for path in self._columns]).reshape(len(self._columns), events.size)
         first, items, groups = self._tables
+        columns = _numbers(events, self._columns)
         return kernels.grade(event.astype(np.int64), group.astype(np.int64), columns, first, items, groups, SLACK)
+
+
+def _numbers(events: Events, paths: Iterable[Path]) -> Any:
+    """Some attributes as floats, a line each."""
+    return np.array([events.numbers(path) for path in paths], np.float64).reshape(-1, events.size)
+
+
+class _Areas:
+    """All areas of a segment, as tables for a kernel."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Inside, int] = {}
+        self._columns: dict[Path, int] = {}
+        self._areas: list[tuple[float, ...]] = []
+        self._first, self._corners = [0], []  # type: ignore[var-annotated]
+
+    def number(self, inside: Inside) -> int:
+        """The number of an area; equal ones have the same."""
+        found = self._numbers.setdefault(inside, len(self._areas))
+        if found == len(self._areas):
+            x = self._columns.setdefault(inside.longitude, len(self._columns))
+            y = self._columns.setdefault(inside.latitude, len(self._columns))
+            numbers = area_numbers(inside)
+            kind, four = kernels.POLYGON, (0.0, 0.0, 0.0, 0.0)
+            if inside.area.name == "BOX":
+                west, south, east, north = numbers
+                kind, four = kernels.BOX, (west, south, east, north)
+            elif inside.area.name == "CIRCLE":
+                longitude, latitude, metres = numbers
+                middle = math.radians(longitude), math.radians(latitude)
+                kind, four = kernels.CIRCLE, (*middle, math.cos(middle[1]), areas.circle_threshold(metres))
+            else:
+                self._corners += areas.corners(numbers)
+            self._first.append(len(self._corners))
+            self._areas.append((x, y, kind, inside.negated, *four))
+        return found
+
+    def finish(self) -> None:
+        """Lay out the tables once all areas are there."""
+        self._tables = (
+            np.array(self._areas, np.float64).reshape(-1, 8),
+            np.array(self._first, np.int64),
+            np.array(self._corners, np.float64).reshape(-1, 2),
+        )
+
+    def passed(self, events: Events, event: Any, area: Any) -> Any:
+        """Say for pairs of event and area whether the event is in it."""
+        columns = _numbers(events, self._columns)
+        return kernels.within(event.astype(np.int64), area.astype(np.int64), columns, *self._tables)
 
 
 def _shape(member: Member) -> tuple[int, tuple[float, float, float, float]]:

@@ -400,6 +400,56 @@ def grade(event: Any, group: Any, columns: Any, first: Any, items: Any, groups: 
     return out
 
 
+BOX, CIRCLE, POLYGON = range(3)
+"""The areas on the map."""
+
+
+@_compiled
+def within(event: Any, area: Any, columns: Any, areas: Any, first: Any, corners: Any) -> Any:
+    """Say for pairs of event and area whether the event is in the area: as `filters.areas` has it.
+
+    `areas` is a line an area: column of its longitude, of its latitude, what it is,
+    negated, and four numbers. Of a box they are west, south, east and north; of a
+    circle longitude and latitude of its middle and the cosine of that, in radians,
+    and the haversine of its radius. A polygon has `corners[first[a]:first[a + 1]]`,
+    the first again at the end.
+    """
+    out = np.empty(event.shape[0], np.bool_)
+    for n in range(event.shape[0]):
+        a = area[n]
+        x, y = columns[np.int64(areas[a, 0]), event[n]], columns[np.int64(areas[a, 1]), event[n]]
+        if x != x or y != y:
+            out[n] = False
+            continue
+        one, two, three, four = areas[a, 4], areas[a, 5], areas[a, 6], areas[a, 7]
+        if areas[a, 2] == BOX:
+            around = one > three  # it crosses the date line
+            inside = (one <= x <= 180 or -180 <= x <= three) if around else one <= x <= three
+            inside = inside and two <= y <= four
+        elif areas[a, 2] == CIRCLE:
+            lon, lat = np.radians(x), np.radians(y)
+            haversine = np.sin((lat - two) / 2) ** 2 + three * np.cos(lat) * np.sin((lon - one) / 2) ** 2
+            inside = -180 <= x <= 180 and -90 <= y <= 90 and haversine <= four
+        else:
+            inside = _in_polygon(x, y, first[a], first[a + 1], corners)
+        out[n] = inside != (areas[a, 3] > 0)
+    return out
+
+
+@_compiled
+def _in_polygon(x: float, y: float, begin: int, end: int, corners: Any) -> bool:
+    """Whether a place is in a polygon, by even and odd; its edge is inside."""
+    inside = False
+    for n in range(begin, end - 1):
+        x1, y1, x2, y2 = corners[n, 0], corners[n, 1], corners[n + 1, 0], corners[n + 1, 1]
+        side = (x2 - x1) * (y - y1) - (x - x1) * (y2 - y1)
+        if side == 0 and min(x1, x2) <= x <= max(x1, x2) and min(y1, y2) <= y <= max(y1, y2):
+            return True
+        if (y1 > y) != (y2 > y) and (side < 0) != (y2 > y1):
+            inside = not inside
+    return inside
+
+
 @_compiled
 def transpose(offsets: Any, index: Any, size: int) -> Any:
     """Turn lists of numbers by event into lists of events by number: where each begins, and the events."""
@@ -436,5 +486,6 @@ def warm_up() -> None:
     text_ranks(ends, text, ends, text)
     wide = np.zeros((1, 11))
     grade(none, none, wide, some, wide, wide, 0.0)
+    within(none, none, wide, wide, some, wide)
     for index in (no_rows, none[:0]):
         transpose(some, index, 1)

@@ -29,6 +29,7 @@ from tidegate.filters.nodes import (
     Between,
     Compare,
     Group,
+    Inside,
     Literal,
     Member,
     Node,
@@ -55,7 +56,7 @@ KINDS |= {"enum": ENUM}
 KIND_NAMES = {NULL: "null", UNFIT: "no value that compares", ODD: "a value that its type does not hold"}
 KIND_NAMES |= {n: name for name, n in KINDS.items() if n > ODD}
 
-Check = Pattern | StrLike | Group
+Check = Pattern | StrLike | Group | Inside
 
 
 Span = tuple[int, int, Any, Any]
@@ -328,12 +329,16 @@ def _first_float(value: int | float, beyond: bool) -> Any:
 
 
 def _checks(conjunct: Conjunct) -> tuple[Check, ...] | None:
-    """What spans leave open: tests of text and groups of shapes; None for all that needs the filter."""
+    """What spans leave open: tests of text, groups of shapes, areas; None for all that needs the filter."""
     found: list[Check] = []
     for allowed in conjunct.exact.values():
         found += sorted(allowed.tests, key=repr)
     for term in conjunct.rest:
-        if not isinstance(term, Group) or not all(isinstance(item.predicate, Member) for item in term.items):
+        if isinstance(term, Inside):
+            if term.area.name != "BOX" or term.negated:  # the spans of a box say all of it
+                found.append(term)
+        elif isinstance(term, Group) and all(isinstance(item.predicate, Member) for item in term.items):
+            found.append(term)
+        else:
             return None
-        found.append(term)
     return tuple(found)
