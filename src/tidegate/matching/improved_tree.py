@@ -57,7 +57,8 @@ class Work:
     visits: int
     """Predicates that an event came to."""
     verifications: int
-    """Predicates that were evaluated; one that stands alone, for the whole batch."""
+    """Predicates that were evaluated; one that stands alone, for the whole batch. To look up a value's place in
+    a list counts as one."""
     settled: int
     """Visits whose verdict was known already."""
 

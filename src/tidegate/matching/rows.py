@@ -126,14 +126,14 @@ def plain(facts: list[Fact]) -> Compiled | None:
     # The order of the questions is for speed: this is most of the time that adding a filter takes.
     for axis, kind, relation, first, last in facts:
         if relation != "BETWEEN":
-            first, last = _range(kind, relation, first)
+            first, last = value_range(kind, relation, first)
         elif kind == FLOAT and first.__class__ is last.__class__ is float and -_FAR < first <= last < _FAR:
             last = nextafter(last, inf)
         elif kind in _WHOLE and first.__class__ is last.__class__ is int:
             last += 1
         else:
             first, last = _first(kind, first, False), _first(kind, last, True)
-        if first is _UNSURE or last is _UNSURE:
+        if first is UNSURE or last is UNSURE:
             return None
         if axis in spans:
             first, last = _narrowed(spans[axis], first, last)
@@ -235,7 +235,7 @@ class Axes:
         return rows
 
 
-_UNSURE = object()
+UNSURE = object()
 """A threshold that the short way leaves to the long one."""
 
 _LARGEST = 2**53
@@ -259,12 +259,12 @@ def _narrowed(before: Span, first: Any, last: Any) -> tuple[Any, Any]:
     return first, last
 
 
-def _range(kind: int, relation: str, value: Any) -> tuple[Any, Any]:
+def value_range(kind: int, relation: str, value: Any) -> tuple[Any, Any]:
     """The span of values of a kind that stand in a relation to one."""
     if relation == "<>":
-        return _UNSURE, _UNSURE
+        return UNSURE, UNSURE
     if kind == STRING:
-        return (value, value + "\0") if relation == "=" else (_UNSURE, _UNSURE)
+        return (value, value + "\0") if relation == "=" else (UNSURE, UNSURE)
     first = None if relation[0] == "<" else _first(kind, value, relation == ">")
     last = None if relation[0] == ">" else _first(kind, value, relation != "<")
     return first, last
@@ -276,14 +276,14 @@ def _first(kind: int, value: Any, beyond: bool) -> Any:
         if value.__class__ is int and -_LARGEST <= value <= _LARGEST:
             value = float(value)
         if value.__class__ is not float or value - value != 0:  # huge, infinite
-            return _UNSURE
+            return UNSURE
         return nextafter(value, inf) if beyond else value
     if kind in _WHOLE:
         if value.__class__ is int:
             return value + beyond
         if value.__class__ is float and value - value == 0:
             return floor(value) + 1 if beyond else ceil(value)
-    return _UNSURE
+    return UNSURE
 
 
 def _spans(allowed: ValueSet) -> Iterator[tuple[int, Any, Any]]:
