@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.errors import (
+        CursorError,
         EventError,
         FilterError,
         FilterNotNative,
         FilterParameterError,
         FilterSyntaxError,
         FilterTypeError,
+        LogError,
         MatcherError,
         MissingDependency,
         SchemaError,
@@ -39,6 +41,8 @@ _HOMES = {
     "FilterSyntaxError": "tidegate.errors",
     "FilterTypeError": "tidegate.errors",
     "Matcher": "tidegate.matching",
+    "CursorError": "tidegate.errors",
+    "LogError": "tidegate.errors",
     "MatcherError": "tidegate.errors",
     "MissingDependency": "tidegate.errors",
     "Optional": "tidegate.model",
@@ -54,6 +58,7 @@ _EXTRAS = {"Matcher": "matching"}
 
 __all__ = [
     "Array",
+    "CursorError",
     "Enum",
     "EventError",
     "Filter",
@@ -62,6 +67,7 @@ __all__ = [
     "FilterParameterError",
     "FilterSyntaxError",
     "FilterTypeError",
+    "LogError",
     "Matcher",
     "MatcherError",
     "MissingDependency",

@@ -122,6 +122,14 @@ class MatcherError(TidegateError):
     """A subscription that a matcher has already, has not, or can't take."""
 
 
+class LogError(TidegateError):
+    """A stream, partition or record that a log can't take."""
+
+
+class CursorError(LogError):
+    """A text that is no cursor, or a cursor that is not of this stream."""
+
+
 class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it reports
     """A part of Tidegate that is not installed, and how to get it."""
 

@@ -1,0 +1,11 @@
+"""Where streams live: append, read from a cursor, keep for a while.
+
+Knows records as bytes, one JSON object each; nothing of schemas, Spark or HTTP.
+Every log passes one contract.
+"""
+
+from tidegate.logs.cursor import Cursor
+from tidegate.logs.log import EventLog, Gap, Read, Retention
+from tidegate.logs.segments import FSYNC, SegmentLog
+
+__all__ = ["FSYNC", "Cursor", "EventLog", "Gap", "Read", "Retention", "SegmentLog"]

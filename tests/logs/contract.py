@@ -1,0 +1,154 @@
+"""What every log must do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import LARGE_EXAMPLES
+from tidegate.errors import CursorError, LogError
+from tidegate.logs import Cursor, EventLog, Retention
+
+
+def record(n: int, padding: int = 0) -> bytes:
+    return b'{"n":%d,"pad":"%s"}' % (n, b"x" * padding)
+
+
+def all_of(log: EventLog, stream: str, cursor: Cursor, most: int = 7) -> tuple[list[bytes], Cursor]:
+    """Read on to the end, a few records at a time."""
+    found: list[bytes] = []
+    while (read := log.read(stream, cursor, most)).records:
+        assert len(read.records) == len(read.places) <= most
+        found += read.records
+        cursor = read.cursor
+    return found, cursor
+
+
+class LogContract:
+    """Subclassed once per log; `log` makes one whose segments are small."""
+
+    @pytest.fixture
+    def log(self) -> Iterator[EventLog]:
+        raise NotImplementedError
+
+    def test_what_is_appended_is_read_in_order(self, log: EventLog) -> None:
+        log.create("gps")
+        start = log.begin("gps")
+        for n in range(0, 50, 5):
+            log.append("gps", "0", [record(n + k) for k in range(5)])
+        found, end = all_of(log, "gps", start)
+        assert found == [record(n) for n in range(50)]
+        assert end == log.end("gps")
+        assert log.read("gps", end).records == ()
+
+    @given(st.integers(0, 2**32).map(Random))
+    @settings(
+        max_examples=LARGE_EXAMPLES // 5,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )
+    def test_any_sequence_of_appends_is_read_back_from_any_place(self, log: EventLog, rng: Random) -> None:
+        stream = f"s{rng.getrandbits(60)}"
+        partitions = ["0", "1"]
+        log.create(stream, partitions)
+        model: dict[str, list[tuple[bytes, int]]] = {name: [] for name in partitions}
+        cursors = [log.begin(stream)]
+        for n in range(rng.randint(1, 25)):
+            name = rng.choice(partitions)
+            batch = [record(n * 100 + k, rng.choice([0, 3, 200])) for k in range(rng.randint(0, 6))]
+            end = log.append(stream, name, batch)
+            for each in reversed(batch):
+                end -= len(each) + 1
+                model[name].append((each, end))
+            model[name].sort(key=lambda pair: pair[1])
+            if rng.random() < 0.3:
+                cursors.append(log.end(stream))
+        for cursor in cursors:
+            read = log.read(stream, cursor, 10_000)
+            for name in partitions:
+                left = [(r, at) for r, at in model[name] if at >= cursor.offsets[name]]
+                assert [(r, at) for r, (of, at) in zip(read.records, read.places, strict=True) if of == name] == left
+
+    def test_a_cursor_survives_as_text(self, log: EventLog) -> None:
+        log.create("gps")
+        log.append("gps", "0", [record(n) for n in range(10)])
+        half = log.read("gps", log.begin("gps"), 4).cursor
+        assert all_of(log, "gps", Cursor.from_text(half.text))[0] == [record(n) for n in range(4, 10)]
+
+    def test_a_partition_that_comes_later_is_read_from_its_begin(self, log: EventLog) -> None:
+        log.create("gps")
+        log.append("gps", "0", [record(1)])
+        cursor = log.end("gps")
+        log.create("gps", ["0", "1"])
+        log.append("gps", "1", [record(2)])
+        assert log.read("gps", cursor).records == (record(2),)
+
+    def test_readers_beside_a_writer_see_whole_records_in_order(self, log: EventLog) -> None:
+        log.create("gps")
+        cursor = log.begin("gps")
+        writer = threading.Thread(target=lambda: [log.append("gps", "0", [record(n, n % 50)]) for n in range(400)])
+        writer.start()
+        found: list[bytes] = []
+        while len(found) < 400:
+            read = log.read("gps", cursor, 50)
+            found += read.records
+            cursor = read.cursor
+        writer.join()
+        assert found == [record(n, n % 50) for n in range(400)]
+
+    def test_what_expires_leaves_a_gap_that_is_told(self, log: EventLog) -> None:
+        log.create("gps")
+        start = log.begin("gps")
+        for n in range(60):
+            log.append("gps", "0", [record(n, 100)])
+        freed = log.expire("gps", Retention(size_bytes=2_000))
+        assert freed > 0
+        read = log.read("gps", start, 1_000)
+        (gap,) = read.gaps
+        assert (gap.partition, gap.missed_from, gap.resumed_at) == (
+            "0",
+            start.offsets["0"],
+            log.begin("gps").offsets["0"],
+        )
+        assert read.records == tuple(record(n, 100) for n in range(60 - len(read.records), 60))
+        assert 0 < len(read.records) < 60
+
+    def test_streams_are_listed_and_deleted(self, log: EventLog) -> None:
+        log.create("a")
+        log.create("b")
+        log.append("a", "0", [record(1)])
+        cursor = log.end("a")
+        assert {"a", "b"} <= set(log.streams())
+        log.delete("a")
+        assert "a" not in log.streams()
+        log.create("a")
+        log.append("a", "0", [record(1), record(2)])
+        with pytest.raises(CursorError, match="deleted and made again"):
+            log.read("a", cursor)
+
+    def test_misuse_is_named(self, log: EventLog) -> None:
+        log.create("station")
+        with pytest.raises(LogError, match="no stream 'staton'; did you mean 'station'"):
+            log.read("staton", Cursor("x", {}))
+        with pytest.raises(LogError, match="'station' has no partition '7'"):
+            log.append("station", "7", [record(1)])
+        with pytest.raises(LogError, match=r"bad name '../up'"):
+            log.create("../up")
+        for bad in (b'{"a":\n1}', b"[1]", b""):
+            with pytest.raises(LogError, match="record 1: expected one JSON object on one line"):
+                log.append("station", "0", [record(1), bad])
+        assert log.read("station", log.begin("station")).records == ()
+        beyond = log.end("station").moved("0", 10**9)
+        log.append("station", "0", [record(1)])
+        with pytest.raises(CursorError, match="beyond its end"):
+            log.read("station", beyond)
+
+
+@pytest.mark.parametrize("text", ["", "!", "abc", "WzEsMl0", "W10", "WyJhIix7IjAiOi0xfV0"])
+def test_a_text_that_is_no_cursor_is_refused(text: str) -> None:
+    with pytest.raises(CursorError, match="is no cursor; expected"):
+        Cursor.from_text(text)
