@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -337,6 +338,24 @@ def drawn_group(rng: Random, schema: Schema) -> Filter:
 
 
 # Input and output -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
+    ids=str,
+)
+def test_text_may_come_in_every_form_that_arrow_has(kind: pa.DataType) -> None:
+    schema = Schema({"vid": "string", "other": "string", "n": "float64"})
+    filters = ["vid = 'B7'", "vid LIKE '%7' AND n > 1", "vid < other", "vid < other OR n IS TRIANGLE(0, 1, 2)"]
+    matcher = Matcher(schema)
+    matcher.add_all({f"s{n}": text for n, text in enumerate(filters)})
+    events = [{"vid": vid, "other": "B8", "n": n / 8} for n, vid in enumerate(["B7", "C7", None, "", "B9"] * 4)]
+    plain = arrow.to_batch(events, schema)
+    batch = plain.set_column(0, "vid", plain.column("vid").cast(kind)).slice(3)
+    truth = expected({f"s{n}": Filter(text, schema) for n, text in enumerate(filters)}, events[3:])
+    assert found(matcher, batch, 17) == truth
+    assert len(matcher.match(batch).degrees()) == sum(map(len, truth))
 
 
 def test_lines_of_json_are_events() -> None:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from tests.conftest import LARGE_EXAMPLES
 from tests.matching.contract import LOW_LIMITS, MatcherContract, MatcherMachine
 from tidegate.errors import EventError, MatcherError
-from tidegate.matching import Matcher
+from tidegate.matching import Matcher, events
 
 
 class TestScan(MatcherContract):
@@ -80,6 +80,13 @@ def test_conjuncts_that_begin_alike_share_their_beginning() -> None:
 def test_an_unknown_engine_is_named() -> None:
     with pytest.raises(MatcherError, match="unknown engine 'colunar'; did you mean 'columnar'"):
         Matcher(engine="colunar")
+
+
+def test_a_batch_of_too_many_events_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST", 3)
+    with pytest.raises(EventError, match="batch: expected at most 3 events, not 4"):
+        Matcher().match([{}] * 4)
+    assert len(Matcher().match([{}] * 3)) == 0
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ from tidegate.filters.values import is_missing, number_reader, raw_reader, reade
 from tidegate.matching.axis import Axis, Texts
 from tidegate.matching.rows import BOOL, ENUM, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, Point
 
+MOST = 2**23 - 1
+"""Events of one batch: a pair of event and filter is sorted as one number of 64 bits."""
+
 FEW = 8
 """Events that are read one by one; of more, each attribute is made a column first."""
 
@@ -55,6 +58,8 @@ def read(batch: Any) -> Events:
     if isinstance(batch, bytes | bytearray | memoryview):
         return DictEvents(_parsed(bytes(batch)))
     batch = in_one_piece(batch)
+    if isinstance(batch, pa.RecordBatch | list) and len(batch) > MOST:
+        raise EventError([Violation("batch", f"expected at most {MOST:,} events, not {len(batch):,}")])
     if isinstance(batch, pa.RecordBatch):
         return ArrowEvents(batch)
     if isinstance(batch, Sequence) and not isinstance(batch, str):
@@ -168,11 +173,15 @@ class ArrowEvents(_Columns):
 
     def mask(self, filter_: Filter, chosen: Any = None) -> Any:
         """Say which of the chosen events match a filter."""
-        return filter_.mask(self.batch if chosen is None else self._taken(filter_.pushed, chosen))
+        if chosen is None:
+            return filter_.mask(self.batch)
+        taken = self._taken(filter_.pushed, chosen)
+        return filter_.mask(self.batch)[chosen] if taken is None else filter_.mask(taken)
 
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
-        return filter_.degrees(self._taken(filter_.pushed, chosen))
+        taken = self._taken(filter_.pushed, chosen)
+        return filter_.degrees(self.batch)[chosen] if taken is None else filter_.degrees(taken)
 
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
@@ -198,13 +207,16 @@ class ArrowEvents(_Columns):
     def _array(self, path: Path) -> pa.Array | None:
         return path_array(self.batch, path)
 
-    def _taken(self, node: Node, chosen: Any) -> pa.RecordBatch:
-        """Some events, with the attributes that a tree names."""
+    def _taken(self, node: Node, chosen: Any) -> pa.RecordBatch | None:
+        """Some events, with the attributes that a tree names; None where Arrow can't take some of them."""
         named = dict.fromkeys(str(path.parts[0]) for each in predicates(node) for path in paths(each))
         at = [found[0] for name in named if (found := self.batch.schema.get_all_field_indices(name))]
         if not at:  # a batch without columns has no length
             at = list(range(self.batch.num_columns))
-        return self.batch.select(at).take(pa.array(chosen))
+        try:
+            return self.batch.select(at).take(pa.array(chosen))
+        except pa.ArrowNotImplementedError:  # views of text
+            return None
 
 
 class DictEvents(_Columns):
