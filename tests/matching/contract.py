@@ -166,6 +166,8 @@ class MatcherContract:
         matcher.add("station", "x > 3")
         with pytest.raises(MatcherError, match="subscription 'station' is there already"):
             matcher.add("station", "x > 4")
+        with pytest.raises(MatcherError, match="expected a text as the id of a subscription, not 5"):
+            matcher.add(5, "x > 4")  # type: ignore[arg-type]
         with pytest.raises(MatcherError, match="no subscription 'staton'; did you mean 'station'"):
             matcher.remove("staton")
         with pytest.raises(MatcherError, match="no subscription 'other'"):

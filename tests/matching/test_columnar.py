@@ -18,7 +18,7 @@ from hypothesis.stateful import rule
 from tests import generate
 from tests.conftest import LARGE_EXAMPLES
 from tests.matching.contract import LOW_LIMITS, MatcherMachine, drawn, expected, found
-from tidegate import Filter, Schema, UnsatisfiableFilter
+from tidegate import Filter, Schema, TidegateError, UnsatisfiableFilter
 from tidegate.matching import Matcher, checks, columnar, kernels, segment
 from tidegate.matching.axis import Axis, Numbers
 from tidegate.matching.columnar import ColumnarIndex
@@ -91,7 +91,7 @@ def test_a_segment_says_what_its_rows_say(rows: int, codes: int, buckets: int, m
     assert all(count <= max(buckets, codes) for count in made.buckets())
     events = rng.integers(0, codes, (25, 4)).astype(np.int32)
     gone = rng.choice(rows, rows // 10, replace=False)
-    alive = made.without(gone)
+    alive = segment.without(gone, rows)
     for bits, missing in ((None, set()), (alive, set(gone.tolist()))):
         offsets, found_rows = made.candidates(events, bits)
         per_event = [found_rows[a:b].tolist() for a, b in pairwise(offsets)]
@@ -335,6 +335,120 @@ def drawn_group(rng: Random, schema: Schema) -> Filter:
             return Filter(generate.group(rng, schema), schema)
         except UnsatisfiableFilter:
             continue
+
+
+# Corners -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "step"), [("int64", 1_700_000_000_000_000_000, 100), ("uint64", 2**63 + 5, 70)]
+)
+def test_whole_numbers_that_floats_round_are_told_apart(kind: str, base: int, step: int) -> None:
+    schema = Schema({"n": kind})
+    filters = {f"s{k}": Filter(f"n >= {base + k * step}", schema) for k in range(60)}
+    filters |= {f"t{k}": Filter(f"n = {base + k * step}", schema) for k in range(60)}
+    matcher = Matcher(schema)
+    matcher.add_all(filters)
+    events = [{"n": base + k * step // 2} for k in range(120)]
+    assert found(matcher, events, 120) == expected(filters, events)
+    assert found(matcher, arrow.to_batch(events, schema), 120) == expected(filters, events)
+
+
+@pytest.mark.parametrize("size", [1, 12])
+def test_whole_numbers_in_a_float_attribute(size: int) -> None:
+    schema = Schema({"x": "float64"})
+    filters = {"a": Filter(f"x < {2**53 + 1}", schema), "b": Filter("x IN (9223372036854775807)", schema)}
+    filters |= {f"s{k}": Filter(f"x > {k}", schema) for k in range(40)}
+    matcher = Matcher(schema)
+    matcher.add_all(filters)
+    for value in (2**53 + 1, 2**63 - 1, 7, -3, 10**400):
+        events = [{"x": value}] * size
+        assert found(matcher, events, size) == expected(filters, events)
+
+
+def test_a_dictionary_may_have_an_entry_twice_and_unsigned_indices() -> None:
+    matcher = Matcher(Schema({"vid": "string"}))
+    matcher.add_all({"b": "vid LIKE '%b%'", "a": "vid LIKE '%a%'", "is a": "vid = 'a'"})
+    for index in (pa.int8(), pa.uint32()):
+        codes = pa.array([n % 3 for n in range(21)], index)
+        batch = pa.record_batch({"vid": pa.DictionaryArray.from_arrays(codes, pa.array(["a", "a", "b"]))})
+        assert found(matcher, batch, 3) == [["a", "is a"], ["a", "is a"], ["b"]]
+
+
+def test_parameters_of_one_that_shares_its_filter_change_for_that_one() -> None:
+    matcher = Matcher(Schema({"x": "int32"}))
+    matcher.add("a", "x > 3")
+    matcher.add("b", Filter("x > %0", matcher.schema, ["3"]))
+    matcher.set_params("b", ["10"])
+    assert matcher.match([{"x": 5}]).for_event(0) == ["a"]
+    assert [str(matcher.filter(name)) for name in "ab"] == ["x > 3", "x > 10"]
+
+
+def test_what_comes_and_goes_does_not_pile_up() -> None:
+    matcher = Matcher(Schema({"x": "float64"}))
+    matcher.add("w", "x > 1.5")
+    for n in range(5_000):
+        matcher.replace("w", f"x > {n}.25")
+        if n % 10 == 0:
+            matcher.match([{"x": 3.0}])
+    index = settled(matcher)._index
+    assert isinstance(index, ColumnarIndex)
+    assert len(index._now.items) < 10 * columnar.DELTA
+
+
+def test_the_same_pattern_with_and_without_stars_are_two_filters() -> None:
+    matcher = Matcher()
+    matcher.add("sql", Filter("a LIKE b"))
+    matcher.add("star", Filter("a LIKE b", like_star=True))
+    assert matcher.match([{"a": "xyz", "b": "x*"}]).for_event(0) == ["star"]
+
+
+def test_each_subscription_is_listed_once() -> None:
+    matcher = Matcher()
+    matcher.add_all({f"s{n}": f"x = {n} OR y = {n}" for n in range(100)})
+    ids, offsets, events = matcher.match([{"x": 1}, {"y": 1}, {"x": 2}] * 10).by_subscription()
+    assert sorted(ids.tolist()) == ["s1", "s2"]
+    at = ids.tolist().index("s1")
+    assert events[offsets[at] : offsets[at + 1]].tolist() == [n for n in range(30) if n % 3 < 2]
+
+
+def test_filters_with_schemas_of_their_own_in_a_matcher_without_one() -> None:
+    matcher = Matcher()
+    filters = {"a": Filter("x > 3", Schema({"x": "float64"})), "b": Filter("x = 'abc'")}
+    filters |= {f"q{n}": Filter(f"x = 'v{n}'") for n in range(60)}
+    matcher.add_all(filters)
+    matcher.add("c", filters["a"])
+    filters["c"] = filters["a"]
+    events: list[dict[str, Any]] = [{"x": "abc"}, {"x": 5.0}, {"x": "v7"}] * 4
+    assert found(matcher, events, 12) == expected(filters, events)
+    assert matcher.filter("a").schema == filters["a"].schema
+
+
+@pytest.mark.parametrize("text", ["vid = '''", "vid = 'abc''"])
+def test_quotes_in_quotes_go_the_long_way(text: str) -> None:
+    matcher = Matcher(Schema({"vid": "string"}))
+    matcher.add("s", "vid = 'x'")
+    plain = [caught for _ in range(2) if (caught := refused(matcher, text)) is not None]
+    assert len(set(plain)) <= 1
+
+
+def refused(matcher: Matcher, text: str) -> str | None:
+    try:
+        matcher.add(text + "?" * len(matcher), text)
+    except TidegateError as exc:
+        return str(exc)
+    return None
+
+
+def test_removing_before_the_first_match_makes_no_index() -> None:
+    matcher = Matcher(Schema({"x": "float64"}))
+    matcher.add_all({f"s{n}": f"x > {n}" for n in range(columnar.BULK + 10)})
+    matcher.remove("s5")
+    matcher.describe()
+    index = matcher._index
+    assert isinstance(index, ColumnarIndex)
+    assert not any(view.part.is_indexed for view in index._now.views)
+    assert len(matcher.match([{"x": 10.5}])) == 10
 
 
 # Input and output -----------------------------------------------------------------

@@ -472,7 +472,7 @@ def _times_from_text(found: Column) -> Column:
 def distinct(array: pa.Array) -> tuple[Any, list[str]]:
     """The distinct texts of an array, and for each row the number of its own; -1 where null."""
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes = np.asarray(encoded.indices.fill_null(-1).cast(pa.int64()))
+    codes = np.asarray(encoded.indices.cast(pa.int64()).fill_null(-1))
     texts = encoded.dictionary.to_pylist()
     if None in texts:  # a null inside a dictionary is null all the same
         codes = np.where(np.isin(codes, [n for n, text in enumerate(texts) if text is None]), -1, codes)

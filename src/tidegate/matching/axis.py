@@ -54,7 +54,11 @@ class Grid:
         width = high - low
         if not 0 < width < math.inf:
             return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
-        cells = min(CELLS, 4 * len(thresholds))
+        # No cell narrower than what floats can tell apart there: whole numbers beyond 2^53 are rounded.
+        finest = 4 * math.ulp(max(abs(low), abs(high)))
+        cells = int(min(CELLS, 4 * len(thresholds), width / finest))
+        if cells < 1:
+            return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
         edges = low + width * (np.arange(cells + 1) / cells)
         table = np.searchsorted(thresholds.astype(np.float64), edges, side="right")
         table[0], table[-1] = 0, len(thresholds)

@@ -152,7 +152,7 @@ class _Tests:
                 self._places, self._answers = places, _ = {}, np.zeros((tests, 0), np.uint8)
                 new = texts
             for text in new:
-                places[text] = len(places)
+                places.setdefault(text, len(places))  # a dictionary may have an entry twice
             if len(places) > self._answers.shape[1] or self._answers.shape[0] != tests:
                 room = np.zeros((tests, max(64, 2 * len(places))), np.uint8)
                 before = self._answers

@@ -25,7 +25,7 @@ from tidegate.matching.index import Entry, Owners, source_of
 from tidegate.matching.part import Columns, Item, Part, laid_out, names_of
 from tidegate.matching.result import Matches, Piece
 from tidegate.matching.rows import Axes, explained
-from tidegate.matching.segment import Spans
+from tidegate.matching.segment import Spans, without
 from tidegate.matching.waiting import scanned
 from tidegate.model.schema import Schema
 
@@ -70,10 +70,16 @@ class View:
     def __len__(self) -> int:
         return len(self.part) - self.gone
 
+    @property
+    def is_worn(self) -> bool:
+        """Whether so much has left it, or changed hands in it, that it should be made anew."""
+        return 2 * self.gone > len(self.part) or len(self.changed) > 4 * DELTA
+
     def without(self, number: int) -> View:
         """The view once an entry is dropped."""
         rows = self.part.rows(number)
-        made = View(self.part, self.part.segment.without(rows, self.alive), self.gone + len(rows), self.changed)
+        alive = without(rows, len(self.part), self.alive)
+        made = View(self.part, alive, self.gone + len(rows), self.changed)
         if "owners" in self.__dict__:
             made.__dict__["owners"] = self.owners
         return made
@@ -122,7 +128,8 @@ class Snapshot(NamedTuple):
 
     def like(self, other: Snapshot) -> bool:
         """Whether the delta of another is this one's and perhaps more."""
-        return self.items is other.items and self.gone == other.gone and self.changed == other.changed
+        same = self.items is other.items and self.gone == other.gone and self.changed == other.changed
+        return same and self.size <= other.size
 
     def delta(self) -> list[Item]:
         """The items that wait."""
@@ -189,10 +196,10 @@ class ColumnarIndex:
     def _is_due(self, limit: int) -> bool:
         """Whether there is something to join."""
         now = self._now
-        if now.size - len(now.gone) > limit:
+        if now.size > limit or len(now.gone) > 4 * DELTA or len(now.changed) > 4 * DELTA:
             return True
         for view in now.views:  # noqa: SIM110 - any() with a generator takes twice the time
-            if 2 * view.gone > len(view.part):
+            if view.is_worn:
                 return True
         return False
 
@@ -216,8 +223,9 @@ class ColumnarIndex:
 
     def _join_in_background(self) -> None:
         if self._joining is None:
-            self._joining = Thread(target=self._join, name="tidegate-join", daemon=True)
-            self._joining.start()
+            thread = Thread(target=self._join, name="tidegate-join", daemon=True)
+            thread.start()  # it waits for the lock, which the caller has
+            self._joining = thread
 
     def _join(self) -> None:
         """Join until there is nothing to join."""
@@ -228,6 +236,7 @@ class ColumnarIndex:
                     chosen = _to_join(now, self._matched)
                     if chosen is None:
                         self._joining = None
+                        self._since.clear()
                         return
                     self._since.clear()
                 made = self._made(now, chosen)
@@ -236,12 +245,13 @@ class ColumnarIndex:
         except BaseException:  # out of memory: the next change tries again
             with self._lock:
                 self._joining = None
+                self._since.clear()
             raise
 
     def _lay_out(self) -> None:
         """Put the delta away as rows that nobody has asked for yet, so that the filters themselves can go."""
         now = self._now
-        chosen = [view for view in now.views if 2 * view.gone > len(view.part)]
+        chosen = [view for view in now.views if view.is_worn]
         self._since.clear()
         self._swap(now, chosen, self._made(now, chosen, index=False))
 
@@ -300,10 +310,12 @@ class ColumnarIndex:
         if now.size > len(now.gone):
             pieces += self._match_delta(now, events)
         self._matched += 1
-        due = (self._matched == QUIET and len(pieces) > 1) or len(now.views) > MANY
+        due = (self._matched >= QUIET and len(pieces) > 1) or len(now.views) > MANY
         if due and self._joining is None and self._lock.acquire(blocking=False):
-            self._join_in_background()
-            self._lock.release()
+            try:
+                self._join_in_background()
+            finally:
+                self._lock.release()
         return Matches(events.size, pieces)
 
     def _match_delta(self, now: Snapshot, events: Events) -> list[Piece]:
@@ -316,18 +328,19 @@ class ColumnarIndex:
         self._scans += pairs
         if pairs > SCANNED or self._scans > 8 * SCANNED:
             self._scans = 0
-            small = self._small = _Small(now, View(Part.joined([laid_out(now.delta(), self._axes)], self._schema)))
+            view = View(Part.joined([laid_out(now.delta(), self._axes)], self._schema))
+            small = self._small = _Small(now._replace(views=()), view)  # it must not keep old parts alive
             later = []
-            self._keep(small)
+            self._keep(now, view)
         pieces = [] if small is None else [small.view.match(events)]
         return [*pieces, scanned(later, events, self._axes, self._schema)] if later else pieces
 
-    def _keep(self, small: _Small) -> None:
+    def _keep(self, of: Snapshot, view: View) -> None:
         """Make a part that was built for a match one of the index's own, if it is worth it and nobody else is at it."""
-        if len(small.view.part) > DELTA and self._lock.acquire(blocking=False):
+        if len(view.part) > DELTA and self._lock.acquire(blocking=False):
             try:
-                if self._now is small.of and self._joining is None:
-                    self._swap(small.of, (), [small.view])
+                if self._now is of and self._joining is None:
+                    self._swap(of, (), [view])
             finally:
                 self._lock.release()
 
@@ -348,7 +361,7 @@ class ColumnarIndex:
                     "filters": view.entries,
                     "rows": len(view.part),
                     "exact": int((view.part.checks.kind == 0).sum()),
-                    "attributes": len(view.part.segment.axes),
+                    "attributes": len(view.part.spans.axes),
                     "bytes": view.part.nbytes,
                 }
                 for view in now.views
@@ -402,13 +415,13 @@ def _to_join(now: Snapshot, matched: int) -> list[View] | None:
     """
     waiting = now.size - len(now.gone)
     if matched >= QUIET:
-        return list(now.views) if len(now.views) + bool(waiting) > 1 else None
+        return list(now.views) if len(now.views) + bool(now.size) > 1 else None
     ordered = sorted(now.views, key=len)
     chosen = ordered[:2] if len(ordered) > MANY else []
-    chosen += [view for view in ordered if 2 * view.gone > len(view.part) and view not in chosen]
+    chosen += [view for view in ordered if view.is_worn and view not in chosen]
     gathered = sum(map(len, chosen)) + (waiting if waiting > DELTA else 0)
     for view in ordered:
         if view not in chosen and len(view) <= 2 * gathered:
             chosen.append(view)
             gathered += len(view)
-    return chosen if chosen or waiting > DELTA else None
+    return chosen if chosen or now.size > DELTA or len(now.changed) > 4 * DELTA else None

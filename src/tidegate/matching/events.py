@@ -15,12 +15,15 @@ from tidegate.filters.columns import Column, distinct, in_one_piece, masks, path
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path, paths, predicates
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
-from tidegate.filters.values import is_missing, number_reader, raw_reader, reader, text_reader
+from tidegate.filters.values import is_missing, nearest_float, number_reader, raw_reader, reader, text_reader
 from tidegate.matching.axis import Axis, Texts
 from tidegate.matching.rows import BOOL, ENUM, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, Point
 
 MOST = 2**23 - 1
 """Events of one batch: a pair of event and filter is sorted as one number of 64 bits."""
+
+_EXACT = 2**53
+"""Up to here every whole number is a float."""
 
 FEW = 8
 """Events that are read one by one; of more, each attribute is made a column first."""
@@ -138,10 +141,16 @@ class _Columns:
         kind = KINDS[domain.kind]
         fits = column.kind in _FITTING.get(kind, ())
         present = _present(array, column)
-        if fits and present is None and column.valid is None and domain.low is None:
+        exact = None
+        if kind == FLOAT and column.kind == "int" and typed is not None and column.values.dtype != object:
+            fits, exact = True, (column.values <= _EXACT) & (column.values.astype(np.float64) >= -float(_EXACT))
+            column = Column("float", column.values.astype(np.float64), column.valid)
+        if fits and exact is None and present is None and column.valid is None and domain.low is None:
             return _ranked(axis, kind, column)
         present = np.ones(self.size, dtype=bool) if present is None else present
         known = _known(column, domain, present) if fits else np.zeros(self.size, dtype=bool)
+        if exact is not None:
+            known = known & exact
         codes = np.full(self.size, NULL, np.int32)
         # Of a typed attribute every value that does not fit is odd; without a type it compares with nothing.
         codes[present] = UNFIT if typed is None or kind == UNFIT else ODD
@@ -303,6 +312,8 @@ def _point(value: Any, path: Path) -> Point:
         return UNFIT, None
     if value.__class__ not in _CLASSES_OF_KIND[kind] or not domain.holds(value):
         return ODD, None
+    if kind == FLOAT and value.__class__ is int and nearest_float(value) != value:
+        return ODD, None  # it lies between two floats, where no span has an end
     return kind, value
 
 
@@ -310,7 +321,7 @@ def _present(array: pa.Array, column: Column) -> Any:
     """Where a column has a value; None: everywhere."""
     present = np.asarray(array.is_valid()) if array.null_count else None
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
-        present = np.asarray(array.indices.fill_null(-1))
+        present = np.asarray(array.indices.cast(pa.int64()).fill_null(-1))
         present = np.append(np.asarray(array.dictionary.is_valid()), False)[present]
     if column.kind == "float" and (nothing := column.values != column.values).any():
         present = ~nothing if present is None else present & ~nothing
@@ -333,7 +344,7 @@ def _ranked(axis: Axis, kind: int, column: Column) -> Any:
     texts = column.values
     encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     ranks = base + ladder.ranks(encoded.dictionary.fill_null(""))
-    return np.append(ranks, 0).astype(np.int32)[np.asarray(encoded.indices.fill_null(-1))]
+    return np.append(ranks, 0).astype(np.int32)[np.asarray(encoded.indices.cast(pa.int64()).fill_null(-1))]
 
 
 _FITTING = {

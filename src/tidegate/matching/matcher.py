@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from threading import Lock
 from typing import Any
 
@@ -16,7 +17,7 @@ from tidegate.matching.counting import CountingIndex
 from tidegate.matching.improved_tree import ImprovedTreeIndex
 from tidegate.matching.index import Entry, Index, Owners, Source, made_again, names, owned_by, source_of
 from tidegate.matching.result import Matches
-from tidegate.matching.rows import Axes, Compiled
+from tidegate.matching.rows import Axes, Compiled, Row
 from tidegate.matching.scan import ScanIndex
 from tidegate.matching.templates import Templates
 from tidegate.matching.tree import TreeIndex
@@ -67,6 +68,8 @@ class Matcher:
         """The number of each filter that is in the index, by what makes two filters the same."""
         self._held: dict[int, _Held] = {}
         self._subscriptions: dict[str, int] = {}
+        self._own: dict[str, Source | Filter] = {}
+        """What subscriptions wrote that share a filter with others who wrote it in other words."""
         self._next = 0
 
     def add(self, subscription: str, filter_: Filter | str) -> None:
@@ -74,7 +77,7 @@ class Matcher:
         typed, compiled = self._compiled(filter_)
         with self._lock:
             self._require_new(subscription)
-            if compiled.key in self._numbers:
+            if compiled.key in self._numbers or compiled.key is typed:
                 self._move({subscription: (typed, compiled)})
                 return
             number = self._next
@@ -132,7 +135,8 @@ class Matcher:
         number = self._subscriptions.get(subscription)
         if number is None:
             raise MatcherError(self._unknown(subscription))
-        return made_again(self._held[number][1], self.schema)
+        kept = self._own.get(subscription) or self._held[number][1]
+        return kept if isinstance(kept, Filter) else made_again(kept, self.schema)
 
     def describe(self) -> dict[str, Any]:
         """Report the index's shape and memory."""
@@ -163,6 +167,9 @@ class Matcher:
         else:
             typed = Filter(given.text, self.schema, given.params, like_star=given.like_star)
         typed.require_evaluable()  # now, not when an event of everybody's comes by
+        if self.schema is None and typed.schema is not None:
+            # Its types are its own: no axis that others share can order its values, so it is always asked.
+            return typed, Compiled((Row((), None),), typed, True)
         return typed, self._axes.compile(typed)
 
     def _move(self, moves: Mapping[str, tuple[Filter | str, Compiled] | None]) -> None:
@@ -198,6 +205,17 @@ class Matcher:
         self._index.apply(entries, drop, changed)
         self._next = count
         self._remember(held, drop, moved)
+        for subscription, given in moves.items():
+            self._own.pop(subscription, None)
+            if given is not None:
+                self._keep_own(subscription, given[0])
+
+    def _keep_own(self, subscription: str, given: Filter | str) -> None:
+        """Keep what a subscription wrote, where its filter can't be made from what is kept for all that share it."""
+        if isinstance(given, Filter) and given.schema is not None and self.schema is None:
+            self._own[subscription] = given
+        elif (source := source_of(given)) != self._held[self._subscriptions[subscription]][1]:
+            self._own[subscription] = source
 
     def _remember(self, held: Mapping[int, _Held], drop: Sequence[int], moved: Mapping[str, int | None]) -> None:
         for number, each in held.items():
@@ -212,6 +230,8 @@ class Matcher:
                 self._subscriptions[subscription] = now
 
     def _require_new(self, subscription: str) -> None:
+        if not isinstance(subscription, str):
+            raise MatcherError(f"expected a text as the id of a subscription, not {subscription!r}")
         if subscription in self._subscriptions:
             raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
 
@@ -219,8 +239,10 @@ class Matcher:
         return f"no subscription {subscription!r}{did_you_mean(str(subscription), self._subscriptions)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+        with self._lock:  # copies: others may go on changing while this is written
+            state = {key: value for key, value in self.__dict__.items() if key != "_lock"}
+            copies = {key: dict(value) for key, value in state.items() if isinstance(value, dict)}
+            return {**state, **copies, "_index": copy(self._index)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())

@@ -64,6 +64,13 @@ class Matches:
         whole = self._whole
         begins, events = kernels.transpose(whole.offsets, whole.index, len(whole.table))
         some = np.flatnonzero(np.diff(begins))
+        first: dict[str, int] = {}
+        slots = [first.setdefault(name, slot) for name, slot in zip(whole.table.ids[some], some.tolist(), strict=True)]
+        if len(first) < len(some):  # a filter of several rows has a slot for each
+            same = np.arange(len(whole.table))
+            same[some] = slots
+            begins, events = kernels.transpose(whole.offsets, same[whole.index], len(whole.table))
+            some = np.flatnonzero(np.diff(begins))
         return whole.table.ids[some], np.append(begins[some], len(events)), events
 
     def pairs(self) -> Pairs:

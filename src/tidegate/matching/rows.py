@@ -172,7 +172,7 @@ class Axes:
         rows = [found for conjunct in conjuncts if (found := self._row(conjunct)) is not None]
         rows = self._with_odd_values(rows, filter_.pushed)
         graded = any(isinstance(node, Group) for node in predicates(filter_.pushed))
-        return Compiled(tuple(rows), str(filter_), graded)
+        return Compiled(tuple(rows), (str(filter_), filter_.like_star), graded)
 
     def number(self, path: Path) -> tuple[int, int]:
         """Give an attribute's axis and, where it has a type, the kind of its values."""
@@ -180,9 +180,11 @@ class Axes:
         if found is None:
             with self._lock:
                 kind = -1 if path.type is None else KINDS[domain_of(path.type).kind]
-                found = self._numbers.setdefault(path.parts, (len(self.paths), kind))
-                if found[0] == len(self.paths):
-                    self.paths.append(path)
+                found = self._numbers.get(path.parts)
+                if found is None:
+                    found = len(self.paths), kind
+                    self.paths.append(path)  # first: whoever finds the number asks for the path
+                    self._numbers[path.parts] = found
         return found
 
     # The short way -------------------------------------------------------------

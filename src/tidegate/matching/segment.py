@@ -177,8 +177,8 @@ class Segment:
 
     def __init__(self, spans: Spans) -> None:
         self.spans, self.rows = spans, spans.rows
-        blocks = max(1, -(-self.rows // BLOCK))
-        self.words = blocks * (BLOCK // 64)
+        self.words = words_of(self.rows)
+        blocks = self.words // (BLOCK // 64)
         limit = max(LEAST_BUCKETS, min(MOST_BUCKETS, AXIS_BITS // max(1, self.rows)))
         self._start = all_bits(self.rows, self.words)
         self._blocks = all_bits(blocks, -(-blocks // 64))
@@ -230,13 +230,6 @@ class Segment:
         )
         return offsets, found
 
-    def without(self, rows: Any, alive: Any = None) -> Any:
-        """The bits of the rows that are left when some are gone."""
-        left = (self._start if alive is None else alive).copy()
-        for row in rows:
-            left[row >> 6] &= ~(np.uint64(1) << np.uint64(row & 63))
-        return left
-
     def buckets(self) -> list[int]:
         """How many buckets each axis has."""
         ends = [*self._base[1:].tolist(), len(self._buckets) - 1]
@@ -268,6 +261,19 @@ def _buckets(axis: Axis, j: int, spans: Spans, limit: int) -> Any:
     table = np.minimum(share * (limit - 4), limit - 5).astype(np.int32) + 3
     table[:3] = np.arange(3)
     return np.unique(table, return_inverse=True)[1].astype(np.int32)
+
+
+def words_of(rows: int) -> int:
+    """How many words the bits of some rows take, in whole blocks."""
+    return max(1, -(-rows // BLOCK)) * (BLOCK // 64)
+
+
+def without(gone: Any, rows: int, alive: Any = None) -> Any:
+    """The bits of the rows that are left when some are gone."""
+    left = all_bits(rows, words_of(rows)) if alive is None else alive.copy()
+    for row in gone:
+        left[row >> 6] &= ~(np.uint64(1) << np.uint64(row & 63))
+    return left
 
 
 def alone(rows: Any, words: int) -> Any:

@@ -28,7 +28,7 @@ from tidegate.model.types import Scalar
 MANY = 1_000
 """Templates that are kept; where there are more, texts have little in common."""
 
-_VALUE = re.compile(r"('[^'\x00-\x1f]*'|(?<![\w.%\"'])-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?![\w.]))")
+_VALUE = re.compile(r"((?<!')'[^'\x00-\x1f]*'(?!')|(?<![\w.%\"'])-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?![\w.]))")
 _PLAIN = frozenset({"float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "string", "timestamp"})
 
 
