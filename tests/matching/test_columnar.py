@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -438,6 +439,30 @@ def refused(matcher: Matcher, text: str) -> str | None:
     except TidegateError as exc:
         return str(exc)
     return None
+
+
+@pytest.mark.parametrize("size", [3, 12])
+def test_moments_beyond_the_calendar(size: int) -> None:
+    matcher = Matcher(Schema({"t": "timestamp"}))
+    matcher.add_all({f"s{n}": f"t > '20{n:02d}-01-01'" for n in range(10, 80)})
+    matcher.match([{"t": "2030-01-01"}] * 20)
+    batch = pa.record_batch({"t": pa.array([400_000_000_000] * size, pa.timestamp("s"))})
+    assert len(settled(matcher).match(batch)) == 70 * size
+
+
+def test_a_number_that_is_none_and_shouts_is_null() -> None:
+    matcher = Matcher()
+    matcher.add_all({"more": "x > 3", "none": "x IS NULL"})
+    for size in (1, 12):
+        assert found(matcher, [{"x": Decimal("sNaN")}] * size, size) == [["none"]] * size
+
+
+def test_a_least_membership_that_slack_makes_nothing() -> None:
+    text = "FUZZY(a = 1 AT LEAST 0.0000000001, b IS TRIANGLE(0, 1, 2)) >= 0.3"
+    matcher = Matcher()
+    matcher.add("s", text)
+    event = {"a": 0, "b": 1}
+    assert found(matcher, [event], 1) == expected({"s": Filter(text)}, [event])
 
 
 def test_removing_before_the_first_match_makes_no_index() -> None:

@@ -41,6 +41,7 @@ from tidegate.filters.nodes import (
 )
 from tidegate.filters.render import operand, predicate
 from tidegate.filters.sets import ALL, DOMAINS, NONE, Cuts, Domain, ValueSet, domain_of
+from tidegate.filters.shapes import SLACK
 from tidegate.model import timestamps
 from tidegate.model.types import Enum
 
@@ -179,7 +180,7 @@ def implied(node: Predicate) -> Iterator[tuple[Path, ValueSet]]:
         for path, box in fuzzy.outer_box(node):
             yield path, _numbers(path, box)
         for item in node.items:
-            if not isinstance(item.predicate, Member | StrLike | Semantic) and fuzzy.number(item.least) > 0:
+            if not isinstance(item.predicate, Member | StrLike | Semantic) and fuzzy.number(item.least) > SLACK:
                 found = constrained(opposite(item.predicate) if item.negated else item.predicate)
                 if found is not None:
                     yield found

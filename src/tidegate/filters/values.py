@@ -127,7 +127,9 @@ def is_missing(value: Any) -> bool:
     """Whether a value is null: none at all, or a number that is none."""
     if value is None:
         return True
-    if value.__class__ in (float, Decimal) or getattr(value, "ndim", None) == 0:
+    if value.__class__ is Decimal:
+        return bool(value.is_nan())
+    if value.__class__ is float or getattr(value, "ndim", None) == 0:
         return bool(value != value)
     return False
 

@@ -126,7 +126,13 @@ class _Columns:
             read = self._column(axis.path)
             if read is not None:
                 return self._column_codes(axis, *read)
-        return np.array([axis.code(kind, value) for kind, value in self.points(axis.path)], np.int32)
+        try:
+            return np.array([axis.code(kind, value) for kind, value in self.points(axis.path)], np.int32)
+        except (OverflowError, pa.ArrowInvalid):  # a moment that Python's calendar does not have
+            read = self._column(axis.path)
+            if read is None:
+                raise
+            return self._column_codes(axis, *read)
 
     def _column(self, path: Path) -> tuple[pa.Array, Column] | None:
         if path not in self._read:
