@@ -1,0 +1,141 @@
+"""What a provider declares: streams, services and what they promise. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tidegate.model import Schema
+from tidegate.services.operators import Operator
+
+OnViolation = Literal["quarantine", "drop", "flag", "fail"]
+"""What becomes of an event that violates a constraint: kept aside, left out, let through with `_violations`, or
+the end of the service."""
+
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Http:
+    """Events come by HTTP, or by anything else that appends to the log."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Events of a built-in generator: seeded, so that they come again."""
+
+    kind: str
+    rate: float = 1_000.0
+    """Events a second."""
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Files:
+    """Events of files: one, or all of a folder or pattern, also those that are added later."""
+
+    path: str
+    format: Literal["csv", "ndjson", "parquet"] | None = None
+    """None: by the file's ending."""
+    speed: float | None = None
+    """1: as fast as the events' times say, 10: ten times as fast. None: as fast as it goes."""
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """Events of a Kafka topic."""
+
+    topic: str
+    brokers: str = "localhost:9092"
+
+
+@dataclass(frozen=True)
+class Mqtt:
+    """Events of MQTT topics, QoS 1; the topic may have wildcards."""
+
+    topic: str
+    broker: str = "localhost:1883"
+    username: str | None = None
+    password_env: str | None = None
+    """The environment variable that holds the password."""
+
+
+Source = Http | Demo | Files | Kafka | Mqtt
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A raw stream: what comes in."""
+
+    name: str
+    schema: Schema
+    """With its event time, constraints and terms."""
+    key: str | None = None
+    """Events of one key go to one partition, in order."""
+    partitions: int = 1
+    source: Source = field(default_factory=Http)
+    retention: Retention = field(default_factory=lambda: Retention())
+    themes: tuple[str, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long a stream is kept: whichever is reached first; None: no limit."""
+
+    age_s: float | None = 24 * 3600.0
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Qos:
+    """What a service promises."""
+
+    latency_p99_s: float | None = None
+    availability: float | None = None
+    """A share, 0 to 1."""
+    rate: float | None = None
+    """Events a second, at least."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """How an attribute is hidden before it leaves Spark."""
+
+    how: Literal["drop", "hmac", "truncate", "round"]
+    digits: int = 0
+    """`truncate`: letters that are left; `round`: decimal places."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A pipeline from streams or other services to one output stream."""
+
+    name: str
+    inputs: tuple[str, ...]
+    pipeline: tuple[Operator, ...] = ()
+    constraints: Mapping[str, str] = NONE
+    """By attribute: the rest of a filter that starts with its name."""
+    on_violation: OnViolation = "quarantine"
+    mask: Mapping[str, Mask] = NONE
+    qos: Qos = field(default_factory=Qos)
+    retention: Retention = field(default_factory=Retention)
+    terms: Mapping[str, Mapping[str, str]] = NONE
+    """Fuzzy words for attributes of the output."""
+    themes: tuple[str, ...] = ()
+    description: str = ""
+
+    @property
+    def quarantine(self) -> str:
+        """The stream beside the output that holds what was refused."""
+        return f"{self.name}.quarantine"
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Streams and services that belong together: the content of one file or several."""
+
+    streams: Mapping[str, Stream] = NONE
+    services: Mapping[str, Service] = NONE
