@@ -21,8 +21,8 @@ import numpy as np
 
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, source_of
-from tidegate.matching.part import Columns, Item, Part, laid_out, names_of
+from tidegate.matching.index import Entry, Owners, names_of, source_of
+from tidegate.matching.part import Columns, Item, Part, laid_out
 from tidegate.matching.result import Matches, Piece
 from tidegate.matching.rows import Axes, explained
 from tidegate.matching.segment import Spans, without

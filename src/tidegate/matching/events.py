@@ -15,15 +15,21 @@ from tidegate.filters.columns import Column, distinct, in_one_piece, masks, path
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path, paths, predicates
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
-from tidegate.filters.values import is_missing, nearest_float, number_reader, raw_reader, reader, text_reader
+from tidegate.filters.values import (
+    LARGEST_EXACT,
+    is_missing,
+    nearest_float,
+    number_reader,
+    raw_reader,
+    reader,
+    text_reader,
+)
 from tidegate.matching.axis import Axis, Texts
+from tidegate.matching.result import NUMBER_BITS
 from tidegate.matching.rows import BOOL, ENUM, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, Point
 
-MOST = 2**23 - 1
+MOST = 2 ** (63 - NUMBER_BITS) - 1
 """Events of one batch: a pair of event and filter is sorted as one number of 64 bits."""
-
-_EXACT = 2**53
-"""Up to here every whole number is a float."""
 
 FEW = 8
 """Events that are read one by one; of more, each attribute is made a column first."""
@@ -149,8 +155,9 @@ class _Columns:
         present = _present(array, column)
         exact = None
         if kind == FLOAT and column.kind == "int" and typed is not None and column.values.dtype != object:
-            fits, exact = True, (column.values <= _EXACT) & (column.values.astype(np.float64) >= -float(_EXACT))
-            column = Column("float", column.values.astype(np.float64), column.valid)
+            floats = column.values.astype(np.float64)
+            fits, exact = True, (column.values <= LARGEST_EXACT) & (floats >= -float(LARGEST_EXACT))
+            column = Column("float", floats, column.valid)
         if fits and exact is None and present is None and column.valid is None and domain.low is None:
             return _ranked(axis, kind, column)
         present = np.ones(self.size, dtype=bool) if present is None else present
