@@ -367,6 +367,19 @@ def test_whole_numbers_in_a_float_attribute(size: int) -> None:
         assert found(matcher, events, size) == expected(filters, events)
 
 
+@pytest.mark.parametrize("value", [-(2**53) - 1, -(2**53), 2**53, 2**53 + 1])
+def test_whole_numbers_that_no_float_equals_in_a_float_attribute(value: int) -> None:
+    schema = Schema({"x": "float64"})
+    filters = {
+        f"{relation}{end}": Filter(f"x {relation} {end}", schema) for relation in "<=>" for end in (-(2**53), 2**53)
+    }
+    matcher = Matcher(schema)
+    matcher.add_all(filters)
+    events = [{"x": value}] * 100
+    assert found(matcher, events, 100) == expected(filters, events)
+    assert found(matcher, pa.record_batch({"x": pa.array([value] * 100)}), 100) == expected(filters, events)
+
+
 def test_a_dictionary_may_have_an_entry_twice_and_unsigned_indices() -> None:
     matcher = Matcher(Schema({"vid": "string"}))
     matcher.add_all({"b": "vid LIKE '%b%'", "a": "vid LIKE '%a%'", "is a": "vid = 'a'"})

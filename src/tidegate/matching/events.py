@@ -153,17 +153,12 @@ class _Columns:
         kind = KINDS[domain.kind]
         fits = column.kind in _FITTING.get(kind, ())
         present = _present(array, column)
-        exact = None
         if kind == FLOAT and column.kind == "int" and typed is not None and column.values.dtype != object:
-            floats = column.values.astype(np.float64)
-            fits, exact = True, (column.values <= LARGEST_EXACT) & (floats >= -float(LARGEST_EXACT))
-            column = Column("float", floats, column.valid)
-        if fits and exact is None and present is None and column.valid is None and domain.low is None:
+            fits, column = True, _as_floats(column)
+        if fits and present is None and column.valid is None and domain.low is None:
             return _ranked(axis, kind, column)
         present = np.ones(self.size, dtype=bool) if present is None else present
         known = _known(column, domain, present) if fits else np.zeros(self.size, dtype=bool)
-        if exact is not None:
-            known = known & exact
         codes = np.full(self.size, NULL, np.int32)
         # Of a typed attribute every value that does not fit is odd; without a type it compares with nothing.
         codes[present] = UNFIT if typed is None or kind == UNFIT else ODD
@@ -339,6 +334,13 @@ def _present(array: pa.Array, column: Column) -> Any:
     if column.kind == "float" and (nothing := column.values != column.values).any():
         present = ~nothing if present is None else present & ~nothing
     return present
+
+
+def _as_floats(column: Column) -> Column:
+    """Whole numbers as floats; where one may lie between two floats it is not valid."""
+    exact = (column.values >= -LARGEST_EXACT) & (column.values <= LARGEST_EXACT)
+    valid = exact if column.valid is None else column.valid & exact
+    return Column("float", column.values.astype(np.float64), valid)
 
 
 def _known(column: Column, domain: Domain, present: Any) -> Any:
