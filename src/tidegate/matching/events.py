@@ -64,11 +64,16 @@ class Events(Protocol):
 
 def read(batch: Any) -> Events:
     """Take a record batch, a table, a list of dicts, or NDJSON: one JSON object a line."""
+    events = _read(batch)
+    if events.size > MOST:
+        raise EventError([Violation("batch", f"expected at most {MOST:,} events, not {events.size:,}")])
+    return events
+
+
+def _read(batch: Any) -> Events:
     if isinstance(batch, bytes | bytearray | memoryview):
         return DictEvents(_parsed(bytes(batch)))
     batch = in_one_piece(batch)
-    if isinstance(batch, pa.RecordBatch | list) and len(batch) > MOST:
-        raise EventError([Violation("batch", f"expected at most {MOST:,} events, not {len(batch):,}")])
     if isinstance(batch, pa.RecordBatch):
         return ArrowEvents(batch)
     if isinstance(batch, Sequence) and not isinstance(batch, str):
