@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import pairwise
 from random import Random
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,24 @@ def test_parts_are_joined_to_one_when_nothing_changes() -> None:
         matcher.match([{"x": 1}])
     shape = settled(matcher).describe()
     assert [part["filters"] for part in shape["segments"]] + [shape["delta"]] == [100, 0]
+
+
+def test_no_thread_is_started_where_there_is_nothing_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Thread] = []
+
+    class Noted(Thread):
+        def start(self) -> None:
+            started.append(self)
+            super().start()
+
+    monkeypatch.setattr(columnar, "Thread", Noted)
+    matcher = Matcher()
+    matcher.add_all({f"s{n}": f"x = {n}" for n in range(20)})
+    matcher.match([{"x": 1}] * 100)  # so many that the delta is indexed
+    matcher.add("later", "x > 0")
+    for _ in range(2 * columnar.QUIET):
+        assert len(matcher.match([{"x": 1}])) == 2
+    assert started == []
 
 
 @pytest.mark.usefixtures("small")

@@ -91,8 +91,9 @@ class Entry(NamedTuple):
 class Index(Protocol):
     """A set of numbered entries that can be asked which of them match a batch.
 
-    Changes come from one thread at a time and are seen by the next `match`;
-    `match` may run in any number of threads at once and takes no lock.
+    Changes come from one thread at a time and are seen by the next `match`, which
+    may be asked for in any number of threads at once. Whether one ever waits for
+    another, or for a change, is for the engine to say.
     """
 
     def apply(

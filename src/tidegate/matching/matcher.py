@@ -43,7 +43,9 @@ class Matcher:
     """An index of subscriptions: add and remove them, match batches of events.
 
     Equal filters are indexed once, whoever subscribed with them. Changes may come
-    from any thread and are seen by the next `match`; `match` takes no lock.
+    from any thread and are seen by the next `match`. `match` may run in any number of
+    threads and waits for no change, but for the first after very many additions, which
+    indexes them: what comes meanwhile waits for it.
 
     With `workers`, which just the engine improved-tree has, that many processes match
     each batch, one batch at a time; `close` ends them.
