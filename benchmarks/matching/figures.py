@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.matching import charts, workloads
-from benchmarks.matching.harness import BATCH, Setting, SkippedError, batches, close, events, fill, filled, made, ruler
+from benchmarks.matching.harness import BATCH, Setting, SkippedError, batches, events, fill, filled, made, ruler
 from benchmarks.matching.workloads import Workload
 from benchmarks.peers import event_ruler
 from tidegate import Filter
@@ -84,7 +84,7 @@ def _by_engine(setting: Setting, figure: Figure, sets: Sequence[tuple[int, list[
             for x, filters in sets:
                 matcher = filled(filters, engine, limit_s=2 if setting.quick else 60)
                 points.append(_point(setting, figure, engine, x, matcher))
-                close(matcher)
+                matcher.close()
         except SkippedError as exc:
             figure.notes.append(f"{engine}: {exc}")
 
@@ -133,7 +133,7 @@ def by_parallelism(setting: Setting) -> Figure:
                 batch = batches()[0].slice(0, 2_000 if setting.quick else BATCH)
                 taken = measure.taken(matcher.match, [batch], 3 if setting.quick else 9, 60.0)
                 points.append((workers, batch.num_rows / taken.wall_s))
-                close(matcher)
+                matcher.close()
         except SkippedError as exc:
             figure.notes.append(f"split by {split}: {exc}")
     return figure

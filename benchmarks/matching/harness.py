@@ -111,15 +111,9 @@ def fill(matcher: Matcher, filters: Iterable[Filter | str], limit_s: float = flo
     for n, each in enumerate(filters):
         matcher.add(f"s{n}", each)
         if time.perf_counter() > end:
-            close(matcher)
+            matcher.close()
             said = f"adding more than {n + 1:,} filters to {matcher.engine} takes longer than {limit_s:g} s"
             raise SkippedError(said)
-
-
-def close(matcher: Matcher) -> None:
-    """End an engine's workers, if it has some."""
-    if callable(end := getattr(matcher, "close", None)):
-        end()
 
 
 @cache

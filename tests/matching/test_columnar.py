@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import pairwise
 from random import Random
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,24 @@ def test_parts_are_joined_to_one_when_nothing_changes() -> None:
     assert [part["filters"] for part in shape["segments"]] + [shape["delta"]] == [100, 0]
 
 
+def test_no_thread_is_started_where_there_is_nothing_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Thread] = []
+
+    class Noted(Thread):
+        def start(self) -> None:
+            started.append(self)
+            super().start()
+
+    monkeypatch.setattr(columnar, "Thread", Noted)
+    matcher = Matcher()
+    matcher.add_all({f"s{n}": f"x = {n}" for n in range(20)})
+    matcher.match([{"x": 1}] * 100)  # so many that the delta is indexed
+    matcher.add("later", "x > 0")
+    for _ in range(2 * columnar.QUIET):
+        assert len(matcher.match([{"x": 1}])) == 2
+    assert started == []
+
+
 @pytest.mark.usefixtures("small")
 def test_thresholds_of_filters_that_are_gone_go_too() -> None:
     matcher = Matcher(Schema({"x": "float64", "vid": "string"}))
@@ -365,6 +384,19 @@ def test_whole_numbers_in_a_float_attribute(size: int) -> None:
     for value in (2**53 + 1, 2**63 - 1, 7, -3, 10**400):
         events = [{"x": value}] * size
         assert found(matcher, events, size) == expected(filters, events)
+
+
+@pytest.mark.parametrize("value", [-(2**53) - 1, -(2**53), 2**53, 2**53 + 1])
+def test_whole_numbers_that_no_float_equals_in_a_float_attribute(value: int) -> None:
+    schema = Schema({"x": "float64"})
+    filters = {
+        f"{relation}{end}": Filter(f"x {relation} {end}", schema) for relation in "<=>" for end in (-(2**53), 2**53)
+    }
+    matcher = Matcher(schema)
+    matcher.add_all(filters)
+    events = [{"x": value}] * 100
+    assert found(matcher, events, 100) == expected(filters, events)
+    assert found(matcher, pa.record_batch({"x": pa.array([value] * 100)}), 100) == expected(filters, events)
 
 
 def test_a_dictionary_may_have_an_entry_twice_and_unsigned_indices() -> None:

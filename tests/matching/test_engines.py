@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 
@@ -82,11 +84,22 @@ def test_an_unknown_engine_is_named() -> None:
         Matcher(engine="colunar")
 
 
-def test_a_batch_of_too_many_events_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lambda size: [{}] * size,
+        lambda size: ({},) * size,
+        lambda size: b"{}\n" * size,
+        lambda size: pa.record_batch({"x": pa.nulls(size)}),
+        lambda size: pa.table({"x": pa.nulls(size)}),
+    ],
+    ids=["list", "tuple", "NDJSON", "batch", "table"],
+)
+def test_a_batch_of_too_many_events_is_refused(batch: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MOST", 3)
     with pytest.raises(EventError, match="batch: expected at most 3 events, not 4"):
-        Matcher().match([{}] * 4)
-    assert len(Matcher().match([{}] * 3)) == 0
+        Matcher().match(batch(4))
+    assert len(Matcher().match(batch(3))) == 0
 
 
 @pytest.mark.parametrize(

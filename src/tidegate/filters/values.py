@@ -28,6 +28,10 @@ class Moment(int):
 KINDS = frozenset({bool, int, float, str, Moment})
 
 
+LARGEST_EXACT = 2**53
+"""Up to here, on both sides of zero, every whole number is a float."""
+
+
 def raw_reader(path: Path) -> Read:
     """Give the value at a path as it is in the event; None where there is none."""
     if len(path.parts) == 1:

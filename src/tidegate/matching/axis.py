@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from tidegate.filters.nodes import Path
 from tidegate.filters.sets import domain_of
+from tidegate.filters.values import LARGEST_EXACT
 from tidegate.matching import kernels
 from tidegate.matching.rows import BOOL, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, span_text
 
@@ -52,11 +53,9 @@ class Grid:
         finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
         low, high = (float(finite[0]), float(finite[-1])) if len(finite) else (0.0, 0.0)
         width = high - low
-        if not 0 < width < math.inf:
-            return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
         # No cell narrower than what floats can tell apart there: whole numbers beyond 2^53 are rounded.
         finest = 4 * math.ulp(max(abs(low), abs(high)))
-        cells = int(min(CELLS, 4 * len(thresholds), width / finest))
+        cells = int(min(CELLS, 4 * len(thresholds), width / finest)) if width < math.inf else 0
         if cells < 1:
             return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
         edges = low + width * (np.arange(cells + 1) / cells)
@@ -121,7 +120,7 @@ class Numbers:
 
     def rank(self, value: Any) -> int:
         """How many thresholds one value has reached."""
-        if value.__class__ is int and not -_LARGEST <= value <= _LARGEST:
+        if value.__class__ is int and not -LARGEST_EXACT <= value <= LARGEST_EXACT:
             return bisect_right(self.values, value, key=_exact)  # numpy would compare it as a float
         return int(self.values.searchsorted(value, "right"))
 
@@ -217,8 +216,6 @@ class Texts:
 
 
 Ladder = Numbers | Texts
-
-_LARGEST = 2**53
 
 
 def _exact(value: Any) -> Any:

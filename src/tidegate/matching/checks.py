@@ -149,7 +149,8 @@ class _Tests:
             places, tests = self._places, len(self._tests)
             new = [text for text in texts if text not in places]
             if (len(places) + len(new)) * tests > REMEMBERED:
-                self._places, self._answers = places, _ = {}, np.zeros((tests, 0), np.uint8)
+                places = self._places = {}
+                self._answers = np.zeros((tests, 0), np.uint8)
                 new = texts
             for text in new:
                 places.setdefault(text, len(places))  # a dictionary may have an entry twice

@@ -4,8 +4,12 @@ New filters go to the delta. It is scanned, or indexed as a part of its own when
 a batch is large; when it has grown, a thread in the background joins it with
 the parts that are no larger. A removed filter leaves its bits behind and is
 masked out until its part is joined. All that a reader sees is one immutable
-snapshot: a change makes a new one and swaps it in, so a reader takes no lock
-and sees all of a change or nothing.
+snapshot: a change makes a new one and swaps it in, so a reader sees all of a
+change or nothing.
+
+Readers wait for nobody, but for one case: very many filters that come while
+nobody matches are put away as rows without bitsets, and the first match after
+them makes the bitsets under the lock. Other matches, and changes, wait for it.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ import numpy as np
 
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, source_of
-from tidegate.matching.part import Columns, Item, Part, laid_out, names_of
+from tidegate.matching.index import Entry, Owners, names_of, source_of
+from tidegate.matching.part import Columns, Item, Part, laid_out
 from tidegate.matching.result import Matches, Piece
 from tidegate.matching.rows import Axes, explained
 from tidegate.matching.segment import Spans, without
@@ -126,6 +130,16 @@ class Snapshot(NamedTuple):
     changed: Mapping[int, Owners] = MappingProxyType({})
     """Owners of entries in the delta that are others now."""
 
+    @property
+    def waiting(self) -> int:
+        """How many filters are in the delta."""
+        return self.size - len(self.gone)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether there is more than one place to look, so that joining all of them helps."""
+        return len(self.views) + (self.waiting > 0) > 1
+
     def like(self, other: Snapshot) -> bool:
         """Whether the delta of another is this one's and perhaps more."""
         same = self.items is other.items and self.gone == other.gone and self.changed == other.changed
@@ -154,13 +168,15 @@ class ColumnarIndex:
         kernels.warm_up()
         self._schema, self._axes = schema, axes
         self._lock = RLock()
-        """Held by whoever changes the snapshot: a moment, never while a part is built."""
+        """Held by whoever changes the snapshot: a moment, but for `_lay_out` and `_index`, which build a part
+        under it. What is built in the background, or for a match's own use, is built without it."""
         self._now = Snapshot((), [])
         self._places: dict[int, int] = {}
         """Which item of the delta is an entry's."""
         self._joining: Thread | None = None
         self._since: list[tuple[int, Owners | None]] = []
-        """Entries that were dropped (None) or got other owners while a part with them was being built."""
+        """Entries that were dropped (None) or got other owners while a part with them was being built in the
+        background; empty while nothing is."""
         self._small: _Small | None = None
         self._scans = 0
         """Pairs that were scanned since the delta was last made a part, or changed."""
@@ -233,12 +249,11 @@ class ColumnarIndex:
             while True:
                 with self._lock:
                     now = self._now
+                    self._since.clear()
                     chosen = _to_join(now, self._matched)
                     if chosen is None:
                         self._joining = None
-                        self._since.clear()
                         return
-                    self._since.clear()
                 made = self._made(now, chosen)
                 with self._lock:
                     self._swap(now, chosen, made)
@@ -252,7 +267,6 @@ class ColumnarIndex:
         """Put the delta away as rows that nobody has asked for yet, so that the filters themselves can go."""
         now = self._now
         chosen = [view for view in now.views if view.is_worn]
-        self._since.clear()
         self._swap(now, chosen, self._made(now, chosen, index=False))
 
     def _index(self) -> Snapshot:
@@ -261,7 +275,6 @@ class ColumnarIndex:
             now = self._now
             chosen = [view for view in now.views if not view.part.is_indexed]
             if chosen and self._joining is None:
-                self._since.clear()
                 self._swap(now, chosen, self._made(now, chosen))
             return self._now
 
@@ -287,7 +300,6 @@ class ColumnarIndex:
                 continue
             view = after.views[-1].without(number) if owners is None else after.views[-1].owned(number, owners)
             after = after._replace(views=(*after.views[:-1], view))
-        self._since.clear()
         self._now = after
 
     def settle(self) -> None:
@@ -307,10 +319,10 @@ class ColumnarIndex:
         if not all(view.part.is_indexed for view in now.views):
             now = self._index()
         pieces = [view.match(events) for view in now.views]
-        if now.size > len(now.gone):
+        if now.waiting:
             pieces += self._match_delta(now, events)
         self._matched += 1
-        due = (self._matched >= QUIET and len(pieces) > 1) or len(now.views) > MANY
+        due = (self._matched >= QUIET and now.is_scattered) or len(now.views) > MANY
         if due and self._joining is None and self._lock.acquire(blocking=False):
             try:
                 self._join_in_background()
@@ -349,11 +361,10 @@ class ColumnarIndex:
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
         now = self._now
-        waiting = now.size - len(now.gone)
         return {
             "engine": "columnar",
-            "filters": waiting + sum(view.entries for view in now.views),
-            "delta": waiting,
+            "filters": now.waiting + sum(view.entries for view in now.views),
+            "delta": now.waiting,
             "removed": sum(view.gone for view in now.views),
             "bytes": sum(view.part.nbytes for view in now.views),
             "segments": [
@@ -373,7 +384,7 @@ class ColumnarIndex:
         now = self._now
         waiting = next((item for item in now.delta() if item.number == number), None)
         if waiting is not None:
-            found: dict[str, Any] = {"where": "delta", "waiting": now.size - len(now.gone)}
+            found: dict[str, Any] = {"where": "delta", "waiting": now.waiting}
             found["rows"] = [explained(row, self._axes) for row in waiting.rows]
             if events is not None:
                 found["matches"] = int(events.mask(waiting.filter(self._schema)).sum())
@@ -413,15 +424,14 @@ def _to_join(now: Snapshot, matched: int) -> list[View] | None:
     a filter is joined a few times for each doubling of the index. When nothing
     has changed for long, everything.
     """
-    waiting = now.size - len(now.gone)
     if matched >= QUIET:
-        return list(now.views) if len(now.views) + bool(now.size) > 1 else None
+        return list(now.views) if now.is_scattered else None
     ordered = sorted(now.views, key=len)
     chosen = ordered[:2] if len(ordered) > MANY else []
     chosen += [view for view in ordered if view.is_worn and view not in chosen]
-    gathered = sum(map(len, chosen)) + (waiting if waiting > DELTA else 0)
+    gathered = sum(map(len, chosen)) + (now.waiting if now.waiting > DELTA else 0)
     for view in ordered:
         if view not in chosen and len(view) <= 2 * gathered:
             chosen.append(view)
             gathered += len(view)
-    return chosen if chosen or now.size > DELTA or len(now.changed) > 4 * DELTA else None
+    return chosen if chosen or now.size > DELTA else None

@@ -15,15 +15,21 @@ from tidegate.filters.columns import Column, distinct, in_one_piece, masks, path
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path, paths, predicates
 from tidegate.filters.sets import DOMAINS, Domain, domain_of
-from tidegate.filters.values import is_missing, nearest_float, number_reader, raw_reader, reader, text_reader
+from tidegate.filters.values import (
+    LARGEST_EXACT,
+    is_missing,
+    nearest_float,
+    number_reader,
+    raw_reader,
+    reader,
+    text_reader,
+)
 from tidegate.matching.axis import Axis, Texts
+from tidegate.matching.result import NUMBER_BITS
 from tidegate.matching.rows import BOOL, ENUM, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, Point
 
-MOST = 2**23 - 1
+MOST = 2 ** (63 - NUMBER_BITS) - 1
 """Events of one batch: a pair of event and filter is sorted as one number of 64 bits."""
-
-_EXACT = 2**53
-"""Up to here every whole number is a float."""
 
 FEW = 8
 """Events that are read one by one; of more, each attribute is made a column first."""
@@ -58,11 +64,16 @@ class Events(Protocol):
 
 def read(batch: Any) -> Events:
     """Take a record batch, a table, a list of dicts, or NDJSON: one JSON object a line."""
+    events = _read(batch)
+    if events.size > MOST:
+        raise EventError([Violation("batch", f"expected at most {MOST:,} events, not {events.size:,}")])
+    return events
+
+
+def _read(batch: Any) -> Events:
     if isinstance(batch, bytes | bytearray | memoryview):
         return DictEvents(_parsed(bytes(batch)))
     batch = in_one_piece(batch)
-    if isinstance(batch, pa.RecordBatch | list) and len(batch) > MOST:
-        raise EventError([Violation("batch", f"expected at most {MOST:,} events, not {len(batch):,}")])
     if isinstance(batch, pa.RecordBatch):
         return ArrowEvents(batch)
     if isinstance(batch, Sequence) and not isinstance(batch, str):
@@ -147,16 +158,12 @@ class _Columns:
         kind = KINDS[domain.kind]
         fits = column.kind in _FITTING.get(kind, ())
         present = _present(array, column)
-        exact = None
         if kind == FLOAT and column.kind == "int" and typed is not None and column.values.dtype != object:
-            fits, exact = True, (column.values <= _EXACT) & (column.values.astype(np.float64) >= -float(_EXACT))
-            column = Column("float", column.values.astype(np.float64), column.valid)
-        if fits and exact is None and present is None and column.valid is None and domain.low is None:
+            fits, column = True, _as_floats(column)
+        if fits and present is None and column.valid is None and domain.low is None:
             return _ranked(axis, kind, column)
         present = np.ones(self.size, dtype=bool) if present is None else present
         known = _known(column, domain, present) if fits else np.zeros(self.size, dtype=bool)
-        if exact is not None:
-            known = known & exact
         codes = np.full(self.size, NULL, np.int32)
         # Of a typed attribute every value that does not fit is odd; without a type it compares with nothing.
         codes[present] = UNFIT if typed is None or kind == UNFIT else ODD
@@ -332,6 +339,13 @@ def _present(array: pa.Array, column: Column) -> Any:
     if column.kind == "float" and (nothing := column.values != column.values).any():
         present = ~nothing if present is None else present & ~nothing
     return present
+
+
+def _as_floats(column: Column) -> Column:
+    """Whole numbers as floats; where one may lie between two floats it is not valid."""
+    exact = (column.values >= -LARGEST_EXACT) & (column.values <= LARGEST_EXACT)
+    valid = exact if column.valid is None else column.valid & exact
+    return Column("float", column.values.astype(np.float64), valid)
 
 
 def _known(column: Column, domain: Domain, present: Any) -> Any:

@@ -52,6 +52,23 @@ def owned_by(several: Iterable[str]) -> Owners:
     return found[0] if len(found) == 1 else found
 
 
+def objects(values: list[Any]) -> Any:
+    """An array of Python's objects, tuples among them."""
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
+
+
+def names_of(owners: Any) -> tuple[Any, Any]:
+    """The names of rows' owners, and where those of each row begin; None where each has one."""
+    several = np.fromiter((owner.__class__ is tuple for owner in owners), dtype=bool, count=len(owners))
+    if not several.any():
+        return owners, None
+    each = [names(owner) for owner in owners]
+    starts = np.append(0, np.cumsum(np.fromiter(map(len, each), np.int64, len(each))))
+    return objects([name for several in each for name in several]), starts
+
+
 class Entry(NamedTuple):
     """A filter, the same as rows, and whoever subscribed with it."""
 
@@ -74,8 +91,9 @@ class Entry(NamedTuple):
 class Index(Protocol):
     """A set of numbered entries that can be asked which of them match a batch.
 
-    Changes come from one thread at a time and are seen by the next `match`;
-    `match` may run in any number of threads at once and takes no lock.
+    Changes come from one thread at a time and are seen by the next `match`, which
+    may be asked for in any number of threads at once. Whether one ever waits for
+    another, or for a change, is for the engine to say.
     """
 
     def apply(
@@ -173,24 +191,32 @@ def explained(entry: Entry, events: Events | None) -> dict[str, Any]:
 
 def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], Entry]) -> Matches:
     """Turn pairs of event and entry, ordered by event, into matches of its owners."""
-    wanted, back = _distinct(number)
+    wanted, rows = _distinct(number)
     entries = [lookup(int(n)) for n in wanted]
-    counts = np.fromiter((len(names(entry.owners)) for entry in entries), np.int64, len(entries))
-    starts = np.cumsum(counts) - counts
-    repeats = counts[back]
-    wide = np.repeat(event, repeats)
-    within = np.arange(len(wide)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    ids = np.array([owner for entry in entries for owner in names(entry.owners)], dtype=object)
-    source = [entry.filter for entry in entries for _ in names(entry.owners)]
 
-    def grades(slot: int) -> Callable[[Any], Any] | None:
-        filter_ = source[slot]
+    def grades(row: int) -> Callable[[Any], Any] | None:
+        filter_ = entries[row].filter
         graded = any(isinstance(node, Group) for node in predicates(filter_.pushed))
         return (lambda chosen: events.degrees(filter_, chosen)) if graded else None
 
-    table = Table(ids, np.repeat(wanted, counts), grades)
-    offsets = np.searchsorted(wide, np.arange(events.size + 1))
-    return Matches(events.size, [Piece(offsets, np.repeat(starts[back], repeats) + within, table)])
+    offsets = np.searchsorted(event, np.arange(events.size + 1))
+    owners = names_of(objects([entry.owners for entry in entries]))
+    return Matches(events.size, [widened(offsets, rows, owners, wanted, grades)])
+
+
+def widened(
+    offsets: Any, rows: Any, owners: tuple[Any, Any], numbers: Any, grades: Callable[[int], Callable[[Any], Any] | None]
+) -> Piece:
+    """Matches of rows as matches of whoever owns them; `owners` is from `names_of`."""
+    ids, starts = owners
+    if starts is None:
+        return Piece(offsets, rows, Table(ids, numbers, grades))
+    counts = np.diff(starts)
+    of_row = np.repeat(np.arange(len(counts)), counts)
+    repeats = counts[rows]
+    ends = np.append(0, np.cumsum(repeats))
+    index = np.repeat(starts[rows] - ends[:-1], repeats) + np.arange(ends[-1])
+    return Piece(ends[offsets], index, Table(ids, numbers[of_row], lambda slot: grades(int(of_row[slot]))))
 
 
 def _distinct(number: Any) -> tuple[Any, Any]:

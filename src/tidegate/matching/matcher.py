@@ -43,7 +43,9 @@ class Matcher:
     """An index of subscriptions: add and remove them, match batches of events.
 
     Equal filters are indexed once, whoever subscribed with them. Changes may come
-    from any thread and are seen by the next `match`; `match` takes no lock.
+    from any thread and are seen by the next `match`. `match` may run in any number of
+    threads and waits for no change, but for the first after very many additions, which
+    indexes them: what comes meanwhile waits for it.
 
     With `workers`, which just the engine improved-tree has, that many processes match
     each batch, one batch at a time; `close` ends them.
@@ -98,16 +100,14 @@ class Matcher:
     def remove(self, subscription: str) -> None:
         """Forget a subscription."""
         with self._lock:
-            if subscription not in self._subscriptions:
-                raise MatcherError(self._unknown(subscription))
+            self._require(subscription)
             self._move({subscription: None})
 
     def replace(self, subscription: str, filter_: Filter | str) -> None:
         """Give a subscription another filter: a match sees the old one or the new one, never none."""
         typed, compiled = self._compiled(filter_)
         with self._lock:
-            if subscription not in self._subscriptions:
-                raise MatcherError(self._unknown(subscription))
+            self._require(subscription)
             self._move({subscription: (typed, compiled)})
 
     def set_params(self, subscription: str, params: Sequence[Any]) -> None:
@@ -132,9 +132,7 @@ class Matcher:
 
     def filter(self, subscription: str) -> Filter:
         """Give the filter of a subscription, typed by the matcher's schema."""
-        number = self._subscriptions.get(subscription)
-        if number is None:
-            raise MatcherError(self._unknown(subscription))
+        number = self._require(subscription)
         kept = self._own.get(subscription) or self._held[number][1]
         return kept if isinstance(kept, Filter) else made_again(kept, self.schema)
 
@@ -144,9 +142,7 @@ class Matcher:
 
     def explain(self, subscription: str, batch: Any = None) -> dict[str, Any]:
         """Say where a subscription's filter sits in the index, and what it makes of some events."""
-        number = self._subscriptions.get(subscription)
-        if number is None:
-            raise MatcherError(self._unknown(subscription))
+        number = self._require(subscription)
         shared = [owner for owner in names(self._held[number][2]) if owner != subscription]
         found = self._index.explain(number, None if batch is None else batches.read(batch))
         return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
@@ -235,8 +231,13 @@ class Matcher:
         if subscription in self._subscriptions:
             raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
 
-    def _unknown(self, subscription: str) -> str:
-        return f"no subscription {subscription!r}{did_you_mean(str(subscription), self._subscriptions)}"
+    def _require(self, subscription: str) -> int:
+        """The number of a subscription's filter; refused where there is no such subscription."""
+        number = self._subscriptions.get(subscription)
+        if number is None:
+            hint = did_you_mean(str(subscription), self._subscriptions)
+            raise MatcherError(f"no subscription {subscription!r}{hint}")
+        return number
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:  # copies: others may go on changing while this is written

@@ -13,8 +13,8 @@ from tidegate.filters import Filter
 from tidegate.filters.render import operand
 from tidegate.matching.checks import CHECKED, FILTERED, Checks
 from tidegate.matching.events import Events
-from tidegate.matching.index import Owners, Source, made_again, names, source_of
-from tidegate.matching.result import Piece, Table
+from tidegate.matching.index import Owners, Source, made_again, objects, source_of, widened
+from tidegate.matching.result import Piece, keys
 from tidegate.matching.rows import ODD, Axes, Row, asked
 from tidegate.matching.segment import BLOCK, Segment, Spans, alone
 from tidegate.model.schema import Schema
@@ -58,9 +58,9 @@ class Columns:
         """Lay out items, a line for each of their rows."""
         sizes = [len(item.rows) for item in items]
         number = np.repeat(np.array([item.number for item in items], np.int64), sizes)
-        owners = np.repeat(_objects([item.owners for item in items]), sizes)
-        source = np.repeat(_objects([item.source for item in items]), sizes)
-        checks = _objects([row.checks for item in items for row in item.rows])
+        owners = np.repeat(objects([item.owners for item in items]), sizes)
+        source = np.repeat(objects([item.source for item in items]), sizes)
+        checks = objects([row.checks for item in items for row in item.rows])
         return cls(number, owners, source, checks, np.repeat(np.array(sizes, np.int64) > 1, sizes))
 
     def chosen(self, rows: Any) -> Columns:
@@ -86,12 +86,6 @@ def _restored(spans: Spans, columns: Columns, schema: Schema | None, indexed: bo
 def laid_out(items: Sequence[Item], axes: Axes) -> tuple[Spans, Columns]:
     """The rows of items that were just added."""
     return Spans.of([row for item in items for row in item.rows], axes), Columns.of(items)
-
-
-def _objects(values: list[Any]) -> Any:
-    out = np.empty(len(values), object)
-    out[:] = values
-    return out
 
 
 class Part:
@@ -201,7 +195,7 @@ class Part:
         """Say which rows are the first of their entry that an event matches."""
         first = np.ones(len(rows), dtype=bool)
         several = np.flatnonzero(self.columns.repeated[rows] & keep)
-        key = (event[several] << 40) | self.columns.number[rows[several]]
+        key = keys(event[several], self.columns.number[rows[several]])
         first[several] = False
         first[several[np.unique(key, return_index=True)[1]]] = True
         return first
@@ -215,10 +209,10 @@ class Part:
         """Say how the rows of an entry are indexed, and how many events they take up at each step."""
         found: dict[str, Any] = {"rows": [self._explained(int(row)) for row in rows], "filters": len(self)}
         if events is not None:
-            only = alone(rows, self.segment.words)
-            found["candidates"] = len(self.segment.candidates(self.codes(events), only)[1])
+            codes, only = self.codes(events), alone(rows, self.segment.words)
+            found["candidates"] = len(self.segment.candidates(codes, only)[1])
             found["matches"] = len(self.match(events, only)[1])
-            found["all_candidates"] = len(self.segment.candidates(self.codes(events), alive)[1])
+            found["all_candidates"] = len(self.segment.candidates(codes, alive)[1])
         return found
 
     def _explained(self, row: int) -> dict[str, Any]:
@@ -231,28 +225,9 @@ class Part:
 
     def piece(self, events: Events, offsets: Any, rows: Any, owners: Any) -> Piece:
         """Matches of rows as matches of whoever owns them."""
-        number = self.columns.number
 
         def grades(row: int) -> Callable[[Any], Any] | None:
             source = self.columns.source[row]
             return (lambda chosen: events.degrees(source, chosen)) if isinstance(source, Filter) else None
 
-        ids, starts = owners
-        if starts is None:
-            return Piece(offsets, rows, Table(ids, number, grades))
-        counts = np.diff(starts)
-        of_row = np.repeat(np.arange(len(counts)), counts)
-        repeats = counts[rows]
-        ends = np.append(0, np.cumsum(repeats))
-        index = np.repeat(starts[rows] - ends[:-1], repeats) + np.arange(ends[-1])
-        return Piece(ends[offsets], index, Table(ids, number[of_row], lambda slot: grades(int(of_row[slot]))))
-
-
-def names_of(owners: Any) -> tuple[Any, Any]:
-    """The names of rows' owners, and where those of each row begin; None where each has one."""
-    several = np.fromiter((owner.__class__ is tuple for owner in owners), dtype=bool, count=len(owners))
-    if not several.any():
-        return owners, None
-    each = [names(owner) for owner in owners]
-    starts = np.append(0, np.cumsum(np.fromiter(map(len, each), np.int64, len(each))))
-    return _objects([name for several in each for name in several]), starts
+        return widened(offsets, rows, owners, self.columns.number, grades)

@@ -14,6 +14,22 @@ from tidegate.matching import kernels
 Pairs = tuple[Any, Any]
 """Two arrays of equal length: event index, subscription id."""
 
+NUMBER_BITS = 40
+"""Bits of a filter's number in a key: a million million filters; 23 are left for the events of a batch."""
+
+
+def keys(event: Any, number: Any) -> Any:
+    """Pairs of event and filter as one number each, in the order of the event and then of the filter.
+
+    To sort them takes a tenth of the time of a sort by two columns.
+    """
+    return (event << NUMBER_BITS) | number
+
+
+def unkeyed(key: Any) -> Pairs:
+    """Event and filter of each key."""
+    return key >> NUMBER_BITS, key & ((1 << NUMBER_BITS) - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -135,14 +151,8 @@ class Matches:
         """Event and slot of every pair, by event and then by when the filter came."""
         whole = self._whole
         event = _events(whole)
-        number = whole.table.numbers[whole.index]
-        # One key for both: a sort of integers takes a tenth of the time of a sort by two columns.
-        order = np.argsort((event << _NUMBER_BITS) | number, kind="stable")
+        order = np.argsort(keys(event, whole.table.numbers[whole.index]), kind="stable")
         return event[order], whole.index[order]
-
-
-_NUMBER_BITS = 40
-"""Bits of a number in a key: a million million filters; 23 are left for the events of a batch."""
 
 
 def _events(piece: Piece) -> Any:

@@ -42,7 +42,7 @@ from tidegate.filters.nodes import (
 from tidegate.filters.normalize import Conjunct, to_dnf
 from tidegate.filters.render import operand, predicate
 from tidegate.filters.sets import Cut, ValueSet, domain_of
-from tidegate.filters.values import nearest_float
+from tidegate.filters.values import LARGEST_EXACT, nearest_float
 
 NULL, UNFIT, ODD, BOOL, INT, FLOAT, STRING, TIME, ENUM = range(9)
 """The kinds of value on an axis: none at all, one that compares with nothing, one that its type does not
@@ -240,7 +240,6 @@ class Axes:
 UNSURE = object()
 """A threshold that the short way leaves to the long one."""
 
-_LARGEST = 2**53
 _FAR = 1e300
 _WHOLE = frozenset({INT, TIME})
 
@@ -275,7 +274,7 @@ def value_range(kind: int, relation: str, value: Any) -> tuple[Any, Any]:
 def _first(kind: int, value: Any, beyond: bool) -> Any:
     """The first value at a number, or beyond it, of a kind of number."""
     if kind == FLOAT:
-        if value.__class__ is int and -_LARGEST <= value <= _LARGEST:
+        if value.__class__ is int and -LARGEST_EXACT <= value <= LARGEST_EXACT:
             value = float(value)
         if value.__class__ is not float or value - value != 0:  # huge, infinite
             return UNSURE
