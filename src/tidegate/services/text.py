@@ -102,7 +102,7 @@ class _Values:
             if not isinstance(key, yaml.ScalarNode):
                 self.findings.blame(path, "expected keys that are text, not maps or lists")
                 continue
-            name, line = str(key.value), key.start_mark.line + 1
+            name, line = _paired(str(key.value)), key.start_mark.line + 1
             self.note((*path, name), key)
             if name in lines:
                 self.findings.blame((*path, name), f"the key {name!r} occurs twice, first in line {lines[name]}")
@@ -127,7 +127,7 @@ class _Values:
         try:
             match tag:
                 case "str" | "!":
-                    return text
+                    return _paired(text)
                 case "null":
                     return None
                 case "bool":
@@ -141,3 +141,10 @@ class _Values:
             return None
         self.findings.blame(path, f"expected a plain value, not one tagged {node.tag!r}")
         return None
+
+
+def _paired(text: str) -> str:
+    """Make one character of two surrogates: JSON writes some so, and JSON is YAML."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
