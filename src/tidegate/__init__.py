@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.errors import (
+        BreakingChange,
         CursorError,
+        DefinitionError,
         EventError,
+        ExpressionError,
         FilterError,
         FilterNotNative,
         FilterParameterError,
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
         LogError,
         MatcherError,
         MissingDependency,
+        RegistryError,
         SchemaError,
         SemanticsUnavailable,
         TidegateError,
@@ -32,8 +36,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Array": "tidegate.model",
+    "BreakingChange": "tidegate.errors",
+    "DefinitionError": "tidegate.errors",
     "Enum": "tidegate.model",
     "EventError": "tidegate.errors",
+    "ExpressionError": "tidegate.errors",
     "Filter": "tidegate.filters",
     "FilterError": "tidegate.errors",
     "FilterNotNative": "tidegate.errors",
@@ -46,6 +53,7 @@ _HOMES = {
     "MatcherError": "tidegate.errors",
     "MissingDependency": "tidegate.errors",
     "Optional": "tidegate.model",
+    "RegistryError": "tidegate.errors",
     "Schema": "tidegate.model",
     "SchemaError": "tidegate.errors",
     "SemanticsUnavailable": "tidegate.errors",
@@ -58,9 +66,12 @@ _EXTRAS = {"Matcher": "matching"}
 
 __all__ = [
     "Array",
+    "BreakingChange",
     "CursorError",
+    "DefinitionError",
     "Enum",
     "EventError",
+    "ExpressionError",
     "Filter",
     "FilterError",
     "FilterNotNative",
@@ -72,6 +83,7 @@ __all__ = [
     "MatcherError",
     "MissingDependency",
     "Optional",
+    "RegistryError",
     "Schema",
     "SchemaError",
     "SemanticsUnavailable",

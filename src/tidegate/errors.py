@@ -7,7 +7,7 @@ offending value, the place and what was expected there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -17,7 +17,7 @@ class TidegateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a filter's text, and where."""
+    """One thing that is wrong in a filter's or an expression's text, and where."""
 
     at: int
     """Offset of the offending text, in characters from the start."""
@@ -27,14 +27,8 @@ class Problem:
     """How many characters the caret underlines."""
 
 
-class FilterError(TidegateError):
-    """A filter that can't be used; the author of its text can mend it.
-
-    >>> print(FilterSyntaxError("speed >", at=7, expected="a value or a field"))
-    expected a value or a field
-      speed >
-             ^ expected a value or a field
-    """
+class LanguageError(TidegateError):
+    """Text in one of our languages that can't be used, with every problem found; its author can mend it."""
 
     def __init__(self, text: str, problems: Sequence[Problem]) -> None:
         self.text = text
@@ -53,6 +47,20 @@ class FilterError(TidegateError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.text, self.problems)
+
+
+class FilterError(LanguageError):
+    """A filter that can't be used.
+
+    >>> print(FilterSyntaxError("speed >", at=7, expected="a value or a field"))
+    expected a value or a field
+      speed >
+             ^ expected a value or a field
+    """
+
+
+class ExpressionError(LanguageError):
+    """An expression of a projection that can't be used: its syntax, names or types."""
 
 
 class FilterSyntaxError(FilterError):
@@ -95,6 +103,38 @@ class SchemaError(TidegateError):
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionProblem:
+    """One thing that is wrong in the definition of a stream or service, and where."""
+
+    path: str
+    """`services.gps.pipeline[0].aggregate.window.length`."""
+    message: str
+    """The offending value, and what was expected instead."""
+    file: str | None = None
+    line: int | None = None
+    """None: the definition did not come from a text."""
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else f"{self.file}: " if self.line is None else f"{self.file}:{self.line}: "
+        return f"{place}{self.path}: {self.message}" if self.path else f"{place}{self.message}"
+
+
+class DefinitionError(TidegateError):
+    """Definitions of streams or services that can't be used, with every problem found.
+
+    >>> print(DefinitionError([DefinitionProblem("streams.gps.key", "unknown attribute 'vdi'", "city.yaml", 3)]))
+    city.yaml:3: streams.gps.key: unknown attribute 'vdi'
+    """
+
+    def __init__(self, problems: Iterable[DefinitionProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.problems,)
+
+
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One value of an event that does not fit, and where."""
 
@@ -120,6 +160,22 @@ class EventError(TidegateError):
 
 class MatcherError(TidegateError):
     """A subscription that a matcher has already, has not, or can't take."""
+
+
+class RegistryError(TidegateError):
+    """What a registry can't find, or won't do."""
+
+
+class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it reports
+    """New versions of services that break those who subscribe to them, by service."""
+
+    def __init__(self, changes: Mapping[str, Sequence[str]]) -> None:
+        self.changes = {name: tuple(sentences) for name, sentences in changes.items()}
+        lines = [f"services.{name}: {each}" for name, sentences in self.changes.items() for each in sentences]
+        super().__init__("\n".join(["this breaks existing subscribers (force applies it all the same):", *lines]))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.changes,)
 
 
 class LogError(TidegateError):
@@ -181,7 +237,7 @@ def _underline(text: str, problem: Problem, context: int = 60) -> str:
     return f"  {before}{shown}{after}\n  {' ' * (len(before) + at - left)}{carets} {problem.message}"
 
 
-def _rebuild(kind: type[FilterError], text: str, problems: Sequence[Problem]) -> FilterError:
+def _rebuild(kind: type[LanguageError], text: str, problems: Sequence[Problem]) -> LanguageError:
     error = kind.__new__(kind)
-    FilterError.__init__(error, text, problems)
+    LanguageError.__init__(error, text, problems)
     return error

@@ -2,3 +2,24 @@
 
 Knows nothing of how they run.
 """
+
+from tidegate.services.check import check
+from tidegate.services.definitions import Definitions, Service, Stream
+from tidegate.services.document import from_dict, load, loads
+from tidegate.services.shapes import Shape, output_schema, schema_after, shape
+from tidegate.services.writing import to_dict
+
+__all__ = [
+    "Definitions",
+    "Service",
+    "Shape",
+    "Stream",
+    "check",
+    "from_dict",
+    "load",
+    "loads",
+    "output_schema",
+    "schema_after",
+    "shape",
+    "to_dict",
+]

@@ -14,7 +14,25 @@ OnViolation = Literal["quarantine", "drop", "flag", "fail"]
 """What becomes of an event that violates a constraint: kept aside, left out, let through with `_violations`, or
 the end of the service."""
 
-NONE: Mapping[str, Any] = MappingProxyType({})
+NONE: Mapping[Any, Any] = MappingProxyType({})
+
+Path = tuple[str | int, ...]
+"""Where something stands in definitions: `("services", "gps", "pipeline", 0, "merge")`."""
+
+
+def _none() -> Mapping[Any, Any]:
+    return NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -116,13 +134,13 @@ class Service:
     name: str
     inputs: tuple[str, ...]
     pipeline: tuple[Operator, ...] = ()
-    constraints: Mapping[str, str] = NONE
+    constraints: Mapping[str, str] = field(default_factory=_none)
     """By attribute: the rest of a filter that starts with its name."""
     on_violation: OnViolation = "quarantine"
-    mask: Mapping[str, Mask] = NONE
+    mask: Mapping[str, Mask] = field(default_factory=_none)
     qos: Qos = field(default_factory=Qos)
     retention: Retention = field(default_factory=Retention)
-    terms: Mapping[str, Mapping[str, str]] = NONE
+    terms: Mapping[str, Mapping[str, str]] = field(default_factory=_none)
     """Fuzzy words for attributes of the output."""
     themes: tuple[str, ...] = ()
     description: str = ""
@@ -137,5 +155,7 @@ class Service:
 class Definitions:
     """Streams and services that belong together: the content of one file or several."""
 
-    streams: Mapping[str, Stream] = NONE
-    services: Mapping[str, Service] = NONE
+    streams: Mapping[str, Stream] = field(default_factory=_none)
+    services: Mapping[str, Service] = field(default_factory=_none)
+    places: Mapping[Path, Place] = field(default_factory=_none, compare=False, repr=False)
+    """Where each part was written, for messages; nothing where it came from no text."""

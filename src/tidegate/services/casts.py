@@ -1,0 +1,233 @@
+"""From one type to another: whether, how in Spark SQL, and how in Python.
+
+A cast never fails: what has no counterpart in the other type becomes null.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+from typing import Any
+
+from tidegate.filters.values import nearest_float, nearest_float32
+from tidegate.model import timestamps
+from tidegate.model.types import INTEGER_RANGES, Array, Enum, Scalar, Struct, Type
+
+BOOL, INT, FLOAT, STRING, TIME = (Scalar(name) for name in ("bool", "int64", "float64", "string", "timestamp"))
+
+SQL_TYPES = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "uint8": "SMALLINT",
+    "uint16": "INT",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "char": "STRING",
+    "string": "STRING",
+    "timestamp": "TIMESTAMP",
+}
+"""What carries each named type in Spark."""
+
+# Spark and Python each read more than this as numbers and times, and not the same: both are held to these.
+_WHOLE = "[+-]?[0-9]{1,20}"
+_DECIMAL = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,3})?"
+_MOMENT = (
+    "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+    "(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])?)?"
+)
+
+TEXTS = ("string", "char", "enum")
+"""Kinds that travel as text."""
+
+
+def problem(source: Type | None, target: Type) -> str:
+    """Say why there is no cast, or nothing; `source` is None for null."""
+    if source is None or source == target:
+        return ""
+    if isinstance(source, Array | Struct) or isinstance(target, Array | Struct):
+        return f"{source} can't be cast to {target}: only single values can"
+    one, other = source.kind, target.kind
+    fits = {
+        "bool": one in TEXTS,
+        "int": one in (*TEXTS, "float", "int", "bool") and not (one == "float" and str(target) == "uint64"),
+        "float": one in (*TEXTS, "float", "int"),
+        "string": one in (*TEXTS, "int", "bool", "time"),
+        "char": one in TEXTS,
+        "enum": one in TEXTS,
+        "time": one in TEXTS,
+    }
+    return "" if fits[other] else f"{source} can't be cast to {target}"
+
+
+def may_lose(source: Type | None, target: Type) -> bool:
+    """Whether a cast may make null of a value."""
+    if source is None or source == target:
+        return source is None
+    match target.kind:
+        case "string":
+            return False
+        case "float":
+            return source.kind in TEXTS
+        case "int":
+            return not _within(source, target)
+        case "enum":
+            return not (isinstance(source, Enum) and isinstance(target, Enum) and {*source.labels} <= {*target.labels})
+    return True
+
+
+def sql(text: str, source: Type | None, target: Type) -> str:
+    """Write the cast of an SQL expression."""
+    name = type_name(target)
+    if source == target:
+        return text
+    if source is None:
+        return f"CAST(NULL AS {name})"
+    if isinstance(target, Enum):
+        labels = ", ".join(map(quoted, target.labels))
+        return text if not may_lose(source, target) else f"IF({text} IN ({labels}), {text}, NULL)"
+    if target.kind == "char":
+        return f"IF(char_length({text}) = 1, {text}, NULL)"
+    if source.kind in TEXTS:
+        return _from_text(text, target)
+    if target.kind == "string":
+        return _time_text(text) if source.kind == "time" else f"CAST({text} AS STRING)"
+    if target.kind == "int":
+        return _to_int(text, source, str(target))
+    # By way of a double, so that a whole number is rounded to a float32 as everywhere.
+    return text_of_double(text, source) if name == "DOUBLE" else f"CAST({text_of_double(text, source)} AS {name})"
+
+
+def text_of_double(text: str, source: Type) -> str:
+    """Write a number as a double."""
+    return text if source == FLOAT else f"CAST({text} AS DOUBLE)"
+
+
+def _to_int(text: str, source: Type, target: str) -> str:
+    name = SQL_TYPES[target]
+    if source.kind == "bool":
+        return f"CAST(CAST({text} AS INT) AS {name})"
+    if not target.startswith("u"):
+        return f"{'CAST' if _within(source, Scalar(target)) else 'try_cast'}({text} AS {name})"
+    if _within(source, Scalar(target)):
+        return f"CAST({text} AS {name})"
+    low, high = INTEGER_RANGES[target]
+    inside = f"{text} BETWEEN {low} AND {high}" if source.kind == "int" else f"{text} > -1 AND {text} < {high + 1}"
+    return f"IF({inside}, try_cast({text} AS {name}), NULL)"
+
+
+def _from_text(text: str, target: Type) -> str:
+    match target.kind:
+        case "bool":
+            return f"CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
+        case "int":
+            wide = f"IF({_looks_like(text, _WHOLE)}, try_cast({text} AS DECIMAL(20,0)), NULL)"
+            low, high = INTEGER_RANGES[str(target)]
+            if str(target).startswith("u"):
+                return f"IF({wide} BETWEEN {low} AND {high}, CAST({wide} AS {type_name(target)}), NULL)"
+            return f"try_cast({wide} AS {type_name(target)})"
+        case "float":
+            read = f"IF({_looks_like(text, _DECIMAL)}, try_cast({text} AS DOUBLE), NULL)"
+            return read if target == FLOAT else f"CAST({read} AS {type_name(target)})"
+        case "time":
+            return f"IF({_looks_like(text, _MOMENT)}, try_cast({text} AS TIMESTAMP), NULL)"
+    return text
+
+
+def _looks_like(text: str, pattern: str) -> str:
+    # Not $, which lets a newline at the end through.
+    return f"{text} RLIKE {quoted(f'^(?:{pattern})' + chr(92) + 'z')}"
+
+
+def _time_text(text: str) -> str:
+    return f"""date_format({text}, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")"""
+
+
+def value(given: Any, source: Type | None, target: Type) -> Any:
+    """Cast a value in Python: as Spark does it, null included."""
+    if given is None or source is None or source == target:
+        return given
+    if isinstance(target, Enum):
+        return given if given in target.labels else None
+    if target.kind == "char":
+        return given if len(given) == 1 else None
+    if source.kind in TEXTS:
+        return _value_of_text(given, target)
+    match target.kind:
+        case "string":
+            return _text_of_value(given)
+        case "int":
+            return _whole(given, str(target))
+        case "float":
+            return nearest_float32(given) if str(target) == "float32" else nearest_float(given)
+    return given
+
+
+def _value_of_text(text: str, target: Type) -> Any:
+    match target.kind:
+        case "bool":
+            return {"true": True, "false": False}.get(text.lower())
+        case "int":
+            return _whole(int(text), str(target)) if re.fullmatch(_WHOLE, text) else None
+        case "float":
+            if not re.fullmatch(_DECIMAL, text):
+                return None
+            return float(text) if target == FLOAT else nearest_float32(float(text))
+        case "time":
+            micros = timestamps.from_text(text) if re.fullmatch(_MOMENT, text) else None
+            return None if micros is None else timestamps.to_datetime(micros)
+    return text
+
+
+def _text_of_value(given: Any) -> str:
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    return timestamps.to_text(timestamps.from_datetime(given)) if isinstance(given, datetime) else str(given)
+
+
+def _whole(given: float, name: str) -> int | None:
+    """Cut a number to a whole one of a type; None where it is out of range."""
+    if isinstance(given, float):
+        if not math.isfinite(given):
+            return None
+        if given == 2.0**63 and name == "int64":  # Spark compares with the greatest int64 as a double
+            return 2**63 - 1
+        given = math.trunc(given)
+    low, high = INTEGER_RANGES[name]
+    return int(given) if low <= given <= high else None
+
+
+def _within(source: Type, target: Type) -> bool:
+    """Whether every value of one type of numbers is one of another, whole, type."""
+    if source.kind == "bool":
+        return True
+    if source.kind != "int" or target.kind != "int":
+        return False
+    low, high = INTEGER_RANGES[str(source)]
+    least, most = INTEGER_RANGES[str(target)]
+    return least <= low and high <= most
+
+
+def type_name(kind: Type) -> str:
+    """Give the Spark SQL name of a single value's type."""
+    return SQL_TYPES.get(str(kind), "STRING")
+
+
+_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "$": "\\u0024"}
+
+
+def quoted(text: str) -> str:
+    r"""Write text as a literal for Spark's parser.
+
+    Backslashes escape there; `$` is hidden, because `${...}` names a setting or
+    an environment variable even inside a literal.
+
+    >>> print(quoted("it's C:\\"), quoted("${env:HOME}"))
+    'it\'s C:\\' '\u0024{env:HOME}'
+    """
+    return "'" + "".join(_ESCAPES.get(letter, letter) for letter in text) + "'"

@@ -1,0 +1,110 @@
+"""Whether definitions hold together: names, cycles, types along every pipeline."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping
+
+from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean
+from tidegate.model import Schema
+from tidegate.services.definitions import Definitions, Service, Stream
+from tidegate.services.findings import Findings, Spot
+from tidegate.services.operators import Custom
+from tidegate.services.shapes import Shape, note_constraints, note_terms, shape_into
+
+
+def check(definitions: Definitions, *, functions: bool = True) -> dict[str, Shape]:
+    """Give the shape of every service, or raise a `DefinitionError` with every problem of all of them.
+
+    `functions`: import what custom operators name, to see that it is there.
+    """
+    shapes, problems = examine(definitions, functions=functions)
+    if problems:
+        raise DefinitionError(problems)
+    return shapes
+
+
+def examine(
+    definitions: Definitions, broken: Collection[str] = (), *, functions: bool = True
+) -> tuple[dict[str, Shape], list[DefinitionProblem]]:
+    """Give the shapes of the services that have one, and every problem.
+
+    What reads something `broken` is left aside: its own problems can't be told.
+    """
+    findings = Findings(definitions.places)
+    schemas = {stream.name: stream.schema for stream in definitions.streams.values() if _is_sound(stream, findings)}
+    for name in definitions.services.keys() & definitions.streams.keys():
+        findings.blame(("services", name), f"the name {name!r} is taken already by streams.{name}")
+    known = {*definitions.streams, *definitions.services, *broken}
+    shapes: dict[str, Shape] = {}
+    for service in _ordered(definitions.services, findings):
+        found = _shape(service, schemas, known, findings)
+        if functions:
+            _note_functions(service, findings)
+        if found is not None:
+            shapes[service.name] = found
+            schemas[service.name] = found.output
+    return {name: shapes[name] for name in definitions.services if name in shapes}, findings.problems
+
+
+def _is_sound(stream: Stream, findings: Findings) -> bool:
+    before = len(findings.problems)
+    spot = Spot(None, ("streams", stream.name), findings)
+    note_terms(stream.schema.terms, stream.schema, spot.at("terms", None))
+    note_constraints(stream.schema.constraints, stream.schema, spot.at("constraints", None))
+    return len(findings.problems) == before
+
+
+def _shape(service: Service, schemas: Mapping[str, Schema], known: Collection[str], findings: Findings) -> Shape | None:
+    """Give a service's shape, unless it or something it reads has problems."""
+    before = len(findings.problems)
+    spot = Spot(None, ("services", service.name, "from"), findings)
+    for name in dict.fromkeys(service.inputs):
+        if name not in known:
+            spot.blame(f"unknown stream or service {name!r}{did_you_mean(name, sorted(known))}")
+    if not all(name in schemas for name in service.inputs):
+        return None
+    found = shape_into(service, schemas, findings)
+    return found if len(findings.problems) == before else None
+
+
+def _ordered(services: Mapping[str, Service], findings: Findings) -> list[Service]:
+    """Put services behind those that they read; note each cycle once."""
+    ordered: dict[str, Service] = {}
+    noted: set[str] = set()
+    for name in services:
+        path: list[str] = []
+        waiting = [(name, iter(services[name].inputs))] if name not in ordered else []
+        while waiting:
+            current, inputs = waiting[-1]
+            path = [each for each, _ in waiting]
+            following = next((each for each in inputs if each in services and each not in ordered), None)
+            if following is None:
+                ordered[current] = services[current]
+                waiting.pop()
+            elif following in path:
+                cycle = [*path[path.index(following) :], following]
+                if not noted & {*cycle}:
+                    findings.blame(("services", following, "from"), f"it reads itself: {' <- '.join(cycle)}")
+                noted |= {*cycle}
+            else:
+                waiting.append((following, iter(services[following].inputs)))
+    return list(ordered.values())
+
+
+def _note_functions(service: Service, findings: Findings) -> None:
+    for n, operator in enumerate(service.pipeline):
+        if isinstance(operator, Custom):
+            spot = Spot(None, ("services", service.name, "pipeline", n, "custom", "function"), findings)
+            _note_function(operator.function, spot)
+
+
+def _note_function(name: str, spot: Spot) -> None:
+    module, _, function = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # whatever the code of others raises while it is imported
+        spot.blame(f"can't import {module!r}: {type(error).__name__}: {error}")
+        return
+    if not callable(getattr(found, function, None)):
+        spot.blame(f"{module!r} has no function {function!r}{did_you_mean(function, dir(found))}")

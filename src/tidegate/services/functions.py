@@ -1,0 +1,308 @@
+"""What expressions can call, operators included: by types, in Spark SQL and in Python.
+
+Nothing fails on a value: what has no result, or none that its type can hold, is
+null. The Python side is the obvious version that Spark is held against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+from tidegate.model import timestamps
+from tidegate.model.types import Type
+from tidegate.services.casts import FLOAT, INT, STRING, TEXTS, TIME
+
+LEAST, MOST = -(2**63), 2**63 - 1
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One way to call a function: what it takes, gives, and how it is done."""
+
+    takes: tuple[str, ...]
+    """Kinds of arguments, of `KINDS`; one that ends in `*` takes one or more."""
+    gives: Type | None
+    """None: the type that all its arguments have in common."""
+    sql: str
+    """With {0}, {1}, ... for the arguments, or {all}."""
+    python: Callable[..., Any]
+    """Gets no null, unless `lenient`."""
+    total: bool = False
+    """Whether it gives a value wherever its arguments are there."""
+    lenient: bool = False
+    """Whether it looks at nulls itself: gives the first, least or greatest that is there."""
+
+
+KINDS: dict[str, tuple[tuple[str, ...], Type | None, str]] = {
+    "int": (("int",), INT, "a whole number"),
+    "number": (("int", "float"), FLOAT, "a number"),
+    "text": (TEXTS, STRING, "text"),
+    "word": ((*TEXTS, "int", "bool"), STRING, "text, a whole number or a truth value"),
+    "time": (("time",), TIME, "a timestamp"),
+    "array": (("array",), None, "an array"),
+    "digits": (("int",), None, "a number of decimal places from 0 to 15, not computed"),
+    "place": (("int",), None, "a place, a whole number, not computed"),
+}
+"""By name: the kinds of types that fit, the type they are converted to (None: none), and words for it."""
+
+LITERALS = {"digits": (0, 15), "place": (-(2**31), 2**31 - 1)}
+"""Arguments that are written as numbers, and their range."""
+
+COMMON = {
+    "any*": ("bool", "int", "float", "time", "array", "struct", *TEXTS),
+    "ordered*": ("int", "float", "time", "string", "char"),
+}
+"""Arguments that have a type in common."""
+
+
+def _fits(number: int) -> int | None:
+    return number if LEAST <= number <= MOST else None
+
+
+def _remainder(a: int, b: int) -> int | None:
+    """The remainder with the sign of the dividend, as Java has it."""
+    if b == 0:
+        return None
+    rest = abs(a) % abs(b)
+    return -rest if a < 0 else rest
+
+
+def _float_remainder(a: float, b: float) -> float | None:
+    if b == 0:
+        return None
+    try:
+        return math.fmod(a, b)
+    except ValueError:
+        return math.nan
+
+
+def _divide(a: float, b: float) -> float | None:
+    return None if b == 0 else a / b
+
+
+def _round(number: float, digits: int = 0) -> float:
+    """Round half away from zero, by the number's shortest text."""
+    if not math.isfinite(number):
+        return number
+    with localcontext() as context:
+        context.prec = 400
+        return float(Decimal(repr(number)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def _whole(cut: Callable[[float], int]) -> Callable[[float], int | None]:
+    def whole(number: float) -> int | None:
+        if not math.isfinite(number):
+            return None
+        found = cut(number)
+        return found if LEAST < found < MOST else None
+
+    return whole
+
+
+def _number(compute: Callable[..., float]) -> Callable[..., float | None]:
+    """A function of the floats as Java has it: beyond all numbers is infinite; what is no number is null."""
+
+    def number(*given: float) -> float | None:
+        if any(map(math.isnan, given)):
+            return None
+        try:
+            found = compute(*given)
+        except ValueError:
+            return None
+        except OverflowError:
+            return math.inf
+        return None if math.isnan(found) else found
+
+    return number
+
+
+def _power(base: float, exponent: float) -> float:
+    odd = math.isfinite(exponent) and exponent % 2 == 1
+    if base == 0 and exponent < 0:
+        return math.copysign(math.inf, base) if odd else math.inf
+    if abs(base) == 1 and math.isinf(exponent):  # Java's, not C's
+        return math.nan
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and odd else math.inf
+
+
+def _log(logarithm: Callable[[float], float]) -> Callable[[float], float | None]:
+    return lambda number: None if not number > 0 else logarithm(number)
+
+
+def _substring(text: str, start: int, length: int = 2**31) -> str:
+    begin = start - 1 if start > 0 else len(text) + start if start < 0 else 0
+    return text[max(begin, 0) : max(begin + length, 0)] if length > 0 else ""
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    return text.replace(old, new) if old else text
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _extreme(sign: int) -> Callable[..., Any]:
+    """The least or greatest that is there; NaN is above all numbers."""
+
+    def above(one: Any, other: Any) -> bool:
+        if isinstance(one, float) and math.isnan(one):
+            return not math.isnan(other)
+        return not (isinstance(other, float) and math.isnan(other)) and bool(one > other)
+
+    def extreme(*values: Any) -> Any:
+        best = None
+        for value in values:
+            if value is not None and (best is None or (above(value, best) if sign > 0 else above(best, value))):
+                best = value
+        return best
+
+    return extreme
+
+
+def _micros(moment: datetime) -> int:
+    return timestamps.from_datetime(moment)
+
+
+def _moment(unit: int) -> Callable[[int], datetime | None]:
+    def moment(number: int) -> datetime | None:
+        micros = number * unit
+        return timestamps.to_datetime(micros) if timestamps.is_writable(micros) else None
+
+    return moment
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _math(name: str, compute: Callable[..., float], arity: int = 1) -> list[Overload]:
+    arguments = ", ".join(f"{{{n}}}" for n in range(arity))
+    return [Overload(("number",) * arity, FLOAT, f"nanvl({name}({arguments}), NULL)", _number(compute))]
+
+
+def _arithmetic(
+    name: str,
+    ints: Callable[[int, int], int | None],
+    floats: Callable[[float, float], float | None],
+    total: bool = True,
+) -> list[Overload]:
+    sql = f"{name}({{0}}, {{1}})"
+    return [
+        Overload(("int", "int"), INT, sql, ints),
+        Overload(("number", "number"), FLOAT, sql, floats, total=total),
+    ]
+
+
+def _floor(name: str, cut: Callable[[float], int]) -> list[Overload]:
+    # Spark makes 0 of NaN, and the nearest int64 of what lies beyond them: no number is there but these.
+    sql = f"nullif(nullif({name}(nanvl({{0}}, NULL)), {MOST}L), CAST('{LEAST}' AS BIGINT))"
+    return [Overload(("int",), INT, "{0}", _same, total=True), Overload(("number",), INT, sql, _whole(cut))]
+
+
+def _part(sql: str, read: Callable[[datetime], int]) -> list[Overload]:
+    return [Overload(("time",), INT, f"CAST({sql}({{0}}) AS BIGINT)", read, total=True)]
+
+
+def _text(sql: str, change: Callable[[str], Any], gives: Type = STRING) -> list[Overload]:
+    return [Overload(("text",), gives, sql, change, total=True)]
+
+
+def _from_unix(sql: str, unit: int) -> list[Overload]:
+    bounds = f"{_FIRST_SECOND * 1_000_000 // unit}L AND {((_LAST_SECOND + 1) * 1_000_000 - 1) // unit}L"
+    return [Overload(("int",), TIME, f"IF({{0}} BETWEEN {bounds}, {sql}({{0}}), NULL)", _moment(unit))]
+
+
+FUNCTIONS: dict[str, list[Overload]] = {
+    "+": _arithmetic("try_add", lambda a, b: _fits(a + b), lambda a, b: a + b),
+    "-": _arithmetic("try_subtract", lambda a, b: _fits(a - b), lambda a, b: a - b),
+    "*": _arithmetic("try_multiply", lambda a, b: _fits(a * b), lambda a, b: a * b),
+    "/": [Overload(("number", "number"), FLOAT, "try_divide({0}, {1})", _divide)],
+    "%": _arithmetic("try_mod", _remainder, _float_remainder, total=False),
+    "negative": [
+        Overload(("int",), INT, "try_subtract(0L, {0})", lambda a: _fits(-a)),
+        Overload(("number",), FLOAT, "negative({0})", lambda a: -a, total=True),
+    ],
+    "abs": [
+        # In decimals, where the least int64 has a counterpart.
+        Overload(("int",), INT, "try_cast(abs(CAST({0} AS DECIMAL(19,0))) AS BIGINT)", lambda a: _fits(abs(a))),
+        Overload(("number",), FLOAT, "abs({0})", abs, total=True),
+    ],
+    "sign": _math("sign", lambda a: float((a > 0) - (a < 0)) if a else a),
+    "round": [
+        Overload(("int",), INT, "{0}", _same, total=True),
+        Overload(("int", "digits"), INT, "{0}", lambda a, _: a, total=True),
+        Overload(("number",), FLOAT, "round({0})", _round, total=True),
+        Overload(("number", "digits"), FLOAT, "round({0}, {1})", _round, total=True),
+    ],
+    "floor": _floor("floor", math.floor),
+    "ceil": _floor("ceil", math.ceil),
+    "sqrt": _math("sqrt", math.sqrt),
+    "power": _math("power", _power, 2),
+    "exp": _math("exp", math.exp),
+    "ln": [Overload(("number",), FLOAT, "nanvl(ln({0}), NULL)", _log(math.log))],
+    "log10": [Overload(("number",), FLOAT, "nanvl(log10({0}), NULL)", _log(math.log10))],
+    "sin": _math("sin", math.sin),
+    "cos": _math("cos", math.cos),
+    "tan": _math("tan", math.tan),
+    "atan2": _math("atan2", math.atan2, 2),
+    "radians": _math("radians", math.radians),
+    "degrees": _math("degrees", math.degrees),
+    "upper": _text("upper({0})", str.upper),
+    "lower": _text("lower({0})", str.lower),
+    "trim": _text("trim({0})", lambda text: text.strip(" ")),
+    "length": [
+        *_text("CAST(char_length({0}) AS BIGINT)", len, INT),
+        Overload(("array",), INT, "CAST(size({0}) AS BIGINT)", len, total=True),
+    ],
+    "substring": [
+        Overload(
+            ("text", "place"), STRING, "substring({0}, {1})", lambda text, at: _substring(text, at, 2**31), total=True
+        ),
+        Overload(("text", "place", "place"), STRING, "substring({0}, {1}, {2})", _substring, total=True),
+    ],
+    "replace": [Overload(("text", "text", "text"), STRING, "replace({0}, {1}, {2})", _replace, total=True)],
+    "concat": [Overload(("word*",), STRING, "concat({all})", lambda *texts: "".join(texts), total=True)],
+    "coalesce": [Overload(("any*",), None, "coalesce({all})", _first, lenient=True)],
+    "least": [Overload(("ordered*",), None, "least({all})", _extreme(-1), lenient=True)],
+    "greatest": [Overload(("ordered*",), None, "greatest({all})", _extreme(1), lenient=True)],
+    "year": _part("year", lambda moment: moment.year),
+    "month": _part("month", lambda moment: moment.month),
+    "day": _part("day", lambda moment: moment.day),
+    "weekday": _part("weekday", datetime.weekday),
+    "hour": _part("hour", lambda moment: moment.hour),
+    "minute": _part("minute", lambda moment: moment.minute),
+    "second": _part("second", lambda moment: moment.second),
+    "unix_seconds": _part("unix_seconds", lambda moment: _micros(moment) // 1_000_000),
+    "unix_millis": _part("unix_millis", lambda moment: _micros(moment) // 1_000),
+    "timestamp_seconds": _from_unix("timestamp_seconds", 1_000_000),
+    "timestamp_millis": _from_unix("timestamp_millis", 1_000),
+}
+"""By name. `weekday` is 0 on Mondays; parts of a timestamp are those of UTC."""
+
+OPERATORS = frozenset("+-*/%") | {"negative"}
+
+APPROXIMATE = frozenset({"power", "exp", "ln", "log10", "sin", "cos", "tan", "atan2", "radians", "degrees"})
+"""Functions whose last digit depends on the machine's library."""
+
+
+def common_type(types: Sequence[Type | None]) -> Type | None:
+    """The type that values of several types have in common, nulls (None) left aside; None: there is none."""
+    known = list(dict.fromkeys(each for each in types if each is not None))
+    if len(known) == 1:
+        return known[0]
+    kinds = {each.kind for each in known}
+    for fitting, common in ((("int",), INT), (("int", "float"), FLOAT), (TEXTS, STRING)):
+        if kinds and kinds <= set(fitting):
+            return common
+    return None

@@ -1,0 +1,150 @@
+"""YAML as plain values, and the place of each.
+
+A subset that surprises less than all of YAML 1.1: `on`, `yes`, `12:30` and
+`2010-01-01` are text, keys are always text, a key that occurs twice is a
+problem. Anchors, aliases and `<<` work.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from tidegate.services.definitions import Path, Place
+from tidegate.services.findings import Findings
+
+MAX_VALUES = 100_000
+"""How many values a document may have, aliases counted wherever they stand."""
+MAX_DEPTH = 100
+
+_TAG = "tag:yaml.org,2002:"
+_RESOLVED = (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", "-+.0123456789"),
+    ("merge", r"<<", "<"),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes whose tags are those of YAML 1.2, plus merge keys."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's way
+
+
+for _name, _pattern, _first in _RESOLVED:
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})\Z"), list(_first))
+
+
+def read(text: str, file: str, findings: Findings) -> Any:
+    """Give the values of a YAML text; problems and places go to `findings`."""
+    try:
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
+        return None if root is None else _Values(file, findings).value(root, (), 0)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        findings.places[()] = Place(file, line)
+        findings.blame((), f"expected YAML: {error.problem or error.context}")
+    except (yaml.YAMLError, RecursionError, _TooLargeError) as error:
+        reason = "it nests too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
+        findings.places[()] = Place(file, 1)
+        findings.blame((), f"expected YAML: {reason}")
+    return None
+
+
+class _TooLargeError(Exception):
+    """A document that is larger than anyone would write."""
+
+
+class _Values:
+    """Turns nodes into values; notes where they stand."""
+
+    def __init__(self, file: str, findings: Findings) -> None:
+        self.file, self.findings, self.count = file, findings, 0
+
+    def value(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise _TooLargeError(f"it has more than {MAX_VALUES} values, aliases counted")
+        if depth > MAX_DEPTH:
+            raise _TooLargeError(f"it nests more than {MAX_DEPTH} deep")
+        if not path:
+            self.note(path, node)
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            found = []
+            for n, item in enumerate(node.value):
+                self.note((*path, n), item)
+                found.append(self.value(item, (*path, n), depth + 1))
+            return found
+        return self.scalar(node, path)
+
+    def note(self, path: Path, node: yaml.Node) -> None:
+        self.findings.places[path] = Place(self.file, node.start_mark.line + 1)
+
+    def mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        merged: list[yaml.Node] = []
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                self.findings.blame(path, "expected keys that are text, not maps or lists")
+                continue
+            name, line = _paired(str(key.value)), key.start_mark.line + 1
+            self.note((*path, name), key)
+            if name in lines:
+                self.findings.blame((*path, name), f"the key {name!r} occurs twice, first in line {lines[name]}")
+            lines[name] = line
+            found[name] = self.value(value, (*path, name), depth + 1)
+        for each in merged:
+            self.merge(each, found, path, depth)
+        return found
+
+    def merge(self, node: yaml.Node, into: dict[str, Any], path: Path, depth: int) -> None:
+        """Add what a map has under `<<`: keys that are there already stay."""
+        if not isinstance(node, yaml.MappingNode):
+            self.findings.blame(path, "expected << to name a map, such as <<: *defaults")
+            return
+        before = dict(self.findings.places)
+        for name, value in self.mapping(node, path, depth + 1).items():
+            into.setdefault(name, value)
+        self.findings.places.update(before)
+
+    def scalar(self, node: yaml.Node, path: Path) -> Any:
+        text, tag = str(node.value), node.tag.removeprefix(_TAG)
+        try:
+            match tag:
+                case "str" | "!":
+                    return _paired(text)
+                case "null":
+                    return None
+                case "bool":
+                    return text.lower() == "true"
+                case "int":
+                    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+                case "float":
+                    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+        except ValueError:
+            self.findings.blame(path, f"expected a value of type {tag}, not {text[:60]!r}")
+            return None
+        self.findings.blame(path, f"expected a plain value, not one tagged {node.tag!r}")
+        return None
+
+
+def _paired(text: str) -> str:
+    """Make one character of two surrogates: JSON writes some so, and JSON is YAML."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,170 @@
+"""Random definitions: every form that a service file can say, whether or not it holds together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tidegate.model import Schema
+from tidegate.services.definitions import (
+    Definitions,
+    Demo,
+    Files,
+    Http,
+    Kafka,
+    Mask,
+    Mqtt,
+    Qos,
+    Retention,
+    Service,
+    Stream,
+)
+from tidegate.services.operators import (
+    Aggregate,
+    Aggregation,
+    Computed,
+    CountWindow,
+    Custom,
+    Deduplicate,
+    Enrich,
+    Filter,
+    Incremental,
+    Join,
+    Merge,
+    Project,
+    Sort,
+    SortKey,
+    Table,
+    TimeWindow,
+)
+
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}", fullmatch=True).filter(lambda n: not n.endswith("quarantine"))
+words = st.sampled_from(["cid", "vid", "speed", "my field", "-x", "+y", "größe", "select", "on", "true", "12:30", "~"])
+texts = st.text(min_size=1, max_size=12).filter(lambda text: text.isprintable())
+durations = st.one_of(
+    st.sampled_from([0.001, 0.05, 1.0, 10.0, 60.0, 90.0, 3600.0, 86400.0, 604800.0]),
+    st.floats(min_value=1e-6, max_value=1e9, allow_nan=False),
+)
+kinds = st.sampled_from(
+    ["bool", "int32", "uint64?", "float64", "string", "int32[4]?", "enum(CAR, BUS)", {"x": "float64"}]
+)
+
+
+@st.composite
+def schemas(draw: st.DrawFn, promises: bool = False) -> Schema:
+    attributes = draw(st.dictionaries(words, kinds, max_size=4))
+    time = draw(st.sampled_from([None, "time"]))
+    if time:
+        attributes["time"] = "timestamp"
+    if not promises:
+        return Schema(attributes, event_time=time)
+    constraints = draw(st.dictionaries(words, texts, max_size=2))
+    terms = draw(st.dictionaries(words, st.dictionaries(words, texts, min_size=1, max_size=2), max_size=2))
+    return Schema(attributes, constraints=constraints, terms=terms, event_time=time)
+
+
+@st.composite
+def time_windows(draw: st.DrawFn) -> TimeWindow:
+    length = draw(durations)
+    return TimeWindow(length, draw(st.sampled_from([length, length / 2])), draw(st.one_of(st.just(0.0), durations)))
+
+
+count_windows = st.integers(1, 10_000).flatmap(lambda n: st.builds(CountWindow, st.just(n), st.integers(1, n)))
+windows = st.one_of(time_windows(), count_windows)
+emits = st.sampled_from(["final", "updates"])
+by = st.lists(words, max_size=3).map(tuple)
+aggregations = st.lists(
+    st.one_of(
+        st.builds(Aggregation, st.just("count"), st.none() | words, words),
+        st.builds(Aggregation, st.sampled_from(["sum", "avg", "min", "max"]), words, words),
+        st.builds(Aggregation, st.sampled_from(["min", "max"]), words, st.none()),
+        words.map(lambda word: Aggregation("sum", word, f"sum_{word}")),
+        words.map(lambda word: Aggregation("max", word, f"max_{word}")),
+    ),
+    min_size=1,
+    max_size=4,
+).map(tuple)
+values: st.SearchStrategy[Any] = st.one_of(
+    st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), texts
+)
+computed = st.builds(Computed, texts, st.none() | values, st.none() | st.sampled_from(["int32", "string"]))
+columns = st.none() | st.dictionaries(words, kinds, max_size=3).map(Schema)
+tables = st.one_of(
+    st.builds(Table, words.map(lambda word: f"{word}.csv"), st.none() | st.just("csv"), columns),
+    st.builds(Table, st.none(), st.just("jdbc"), columns, texts, texts),
+)
+functions = st.sampled_from(["math:sqrt", "a.b.c:f"])
+json = st.recursive(
+    st.none() | values, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2)
+)
+operators = st.one_of(
+    st.builds(Filter, texts, st.lists(texts, max_size=2).map(tuple)),
+    st.builds(Project, st.dictionaries(words, computed, max_size=3), st.booleans()),
+    st.builds(Sort, st.lists(st.builds(SortKey, words, st.booleans()), min_size=1, max_size=3).map(tuple), windows),
+    st.builds(Aggregate, aggregations, windows, by, emits),
+    st.builds(Incremental, aggregations, st.none() | time_windows(), by, emits),
+    st.just(Merge()),
+    st.builds(Join, by, st.just(0.0) | durations, st.just(0.0) | durations),
+    st.builds(Deduplicate, by, durations),
+    st.builds(Enrich, tables, by.filter(bool), st.booleans()),
+    st.builds(Custom, functions, schemas(), st.dictionaries(texts, json, max_size=2), by, st.none() | windows),
+)
+sources = st.one_of(
+    st.just(Http()),
+    st.builds(Demo, st.sampled_from(["anpr", "gps"]), st.floats(0.1, 1e6), st.integers(0, 9)),
+    st.builds(
+        Files, texts, st.none() | st.sampled_from(["csv", "ndjson", "parquet"]), st.none() | st.floats(0.1, 100.0)
+    ),
+    st.builds(Kafka, texts, texts),
+    st.builds(Mqtt, texts, texts, st.none() | texts, st.none() | texts),
+)
+retentions = st.builds(Retention, st.none() | durations, st.none() | st.integers(1, 10**15))
+masks = st.one_of(
+    st.sampled_from([Mask("drop"), Mask("hmac")]),
+    st.builds(Mask, st.just("truncate"), st.integers(0, 9)),
+    st.builds(Mask, st.just("round"), st.integers(-15, 15)),
+)
+themes = st.lists(texts, max_size=2).map(tuple)
+
+
+@st.composite
+def streams(draw: st.DrawFn, name: str) -> Stream:
+    schema = draw(schemas(promises=True))
+    keys = [field.name for field in schema.root if field.type.kind not in ("struct", "array")]
+    return Stream(
+        name,
+        schema,
+        draw(st.sampled_from([None, *keys])),
+        draw(st.integers(1, 8)),
+        draw(sources),
+        draw(retentions),
+        draw(themes),
+        draw(st.just("") | texts),
+    )
+
+
+def services(name: str) -> st.SearchStrategy[Service]:
+    return st.builds(
+        Service,
+        st.just(name),
+        st.lists(names, min_size=1, max_size=3).map(tuple),
+        st.lists(operators, max_size=4).map(tuple),
+        st.dictionaries(words, texts, max_size=2),
+        st.sampled_from(["quarantine", "drop", "flag", "fail"]),
+        st.dictionaries(words, masks, max_size=2),
+        st.builds(Qos, st.none() | durations, st.none() | st.floats(0, 1), st.none() | st.floats(0.1, 1e9)),
+        retentions,
+        st.dictionaries(words, st.dictionaries(words, texts, min_size=1, max_size=2), max_size=2),
+        themes,
+        st.just("") | texts,
+    )
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> Definitions:
+    found = draw(st.lists(names, max_size=4, unique=True))
+    cut = draw(st.integers(0, len(found)))
+    return Definitions(
+        {name: draw(streams(name)) for name in found[:cut]}, {name: draw(services(name)) for name in found[cut:]}
+    )

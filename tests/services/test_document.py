@@ -1,0 +1,388 @@
+"""Definitions from and to their form in a service file."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+
+from tests.conftest import LARGE_EXAMPLES
+from tests.services.strategies import definitions
+from tidegate import DefinitionError, Schema
+from tidegate.services import from_dict, load, loads, to_dict
+from tidegate.services.definitions import Definitions, Demo, Files, Http, Kafka, Mask, Mqtt, Retention, Service, Stream
+from tidegate.services.operators import (
+    Aggregate,
+    Aggregation,
+    Computed,
+    CountWindow,
+    Custom,
+    Deduplicate,
+    Enrich,
+    Filter,
+    Incremental,
+    Join,
+    Merge,
+    Project,
+    Sort,
+    SortKey,
+    Table,
+    TimeWindow,
+)
+
+S, T = "services: {s: {from: a, ", "streams: {a: {schema: {p: bool}, "
+P = f"{S}pipeline: ["
+"""How a service, a stream and a pipeline begin."""
+
+COUNT = Aggregation("count", None, "n")
+CITY = Path(__file__).with_name("city.yaml")
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(DefinitionError) as caught:
+        loads(text, "t.yaml")
+    return str(caught.value).splitlines()
+
+
+def operator(text: str) -> Any:
+    (found,) = loads(f"services: {{s: {{from: a, pipeline: [{text}]}}}}").services["s"].pipeline
+    return found
+
+
+def stream(text: str) -> Stream:
+    return loads(f"streams: {{s: {{schema: {{vid: string, time: timestamp}}, {text}}}}}").streams["s"]
+
+
+# Laws ------------------------------------------------------------------------
+
+
+@given(definitions())
+def test_what_is_written_reads_back(given_: Definitions) -> None:
+    document = to_dict(given_)
+    assert from_dict(document) == given_
+    assert from_dict(json.loads(json.dumps(document))) == given_
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(definitions())
+def test_written_as_yaml_it_reads_back_too(given_: Definitions) -> None:
+    # JSON is YAML.
+    found = loads(json.dumps(to_dict(given_)))
+    assert found == given_
+    names = [*((("streams", name)) for name in found.streams), *(("services", name) for name in found.services)]
+    assert all(found.places[name].line == 1 for name in names)
+
+
+# The form --------------------------------------------------------------------
+
+
+def test_the_designs_example() -> None:
+    city = load(CITY)
+    assert list(city.streams) == ["anpr", "gps_taxi_a", "gps_taxi_b", "gps_private"]
+    assert city.streams["gps_taxi_b"].schema == city.streams["gps_taxi_a"].schema
+    assert city.streams["gps_taxi_b"].schema.event_time == "time"
+    assert city.streams["gps_private"].source == Mqtt("fleet/+/gps")
+    gps = city.services["gps"]
+    assert gps.inputs == ("gps_taxi_a", "gps_taxi_b", "gps_private")
+    assert (gps.pipeline, gps.mask, gps.themes) == ((Merge(),), {"vid": Mask("hmac")}, ("land transport", "traffic"))
+    assert (gps.qos.latency_p99_s, gps.retention) == (0.05, Retention(86400.0))
+    flow = city.services["traffic-flow"]
+    count = Aggregation("count", None, "flow")
+    assert flow.pipeline[0] == Aggregate((count,), TimeWindow(60, 10), ("cid",), "final")
+    assert from_dict(to_dict(city)) == city
+    assert str(city.places["services", "gps", "mask", "vid"]) == f"{CITY}:21"
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("key: vid", Http()),
+        ("source: http", Http()),
+        ("source: {http: {}}", Http()),
+        ("source: {demo: anpr}", Demo("anpr")),
+        ("source: {demo: {kind: gps, rate: 50, seed: 1}}", Demo("gps", 50.0, 1)),
+        ("source: {files: 'data/*.csv'}", Files("data/*.csv")),
+        ("source: {files: {path: a, format: ndjson, speed: 10}}", Files("a", "ndjson", 10.0)),
+        ("source: {kafka: raw}", Kafka("raw")),
+        ("source: {kafka: {topic: raw, brokers: 'k:9092'}}", Kafka("raw", "k:9092")),
+        ("source: {mqtt: {topic: t, broker: b, username: u, password_env: P}}", Mqtt("t", "b", "u", "P")),
+    ],
+)
+def test_sources(text: str, source: Any) -> None:
+    assert stream(text).source == source
+
+
+@pytest.mark.parametrize(
+    ("text", "retention"),
+    [
+        ("retention: 7d", Retention(7 * 86400.0)),
+        ("retention: forever", Retention(None)),
+        ("retention: {size: 1GB}", Retention(86400.0, 10**9)),
+        ("retention: {age: forever, size: 10MB}", Retention(None, 10**7)),
+    ],
+)
+def test_retention(text: str, retention: Retention) -> None:
+    assert stream(text).retention == retention
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("filter: speed > 60", Filter("speed > 60")),
+        ("filter: {where: speed > %0, params: [60, true]}", Filter("speed > %0", ("60", "true"))),
+        (
+            "project: {cid: cid, kmh: speed * 3.6, level: {default: 0, type: int32}, one: 1}",
+            Project(
+                {
+                    "cid": Computed("cid"),
+                    "kmh": Computed("speed * 3.6"),
+                    "level": Computed("level", 0, "int32"),
+                    "one": Computed("1"),
+                }
+            ),
+        ),
+        ("project: {select: {a: b}, keep: true}", Project({"a": Computed("b")}, keep=True)),
+        ("project: {select: a}", Project({"select": Computed("a")})),
+        (
+            "sort: {by: [time, -speed], window: {length: 10s}}",
+            Sort((SortKey("time"), SortKey("speed", True)), TimeWindow(10, 10)),
+        ),
+        (
+            "aggregate: {count: n, avg: {speed: mean}, sum: [a, b], max: speed, window: {length: 1000 events}}",
+            Aggregate(
+                (
+                    Aggregation("count", None, "n"),
+                    Aggregation("avg", "speed", "mean"),
+                    Aggregation("sum", "a", "sum_a"),
+                    Aggregation("sum", "b", "sum_b"),
+                    Aggregation("max", "speed", None),
+                ),
+                CountWindow(1000, 1000),
+            ),
+        ),
+        (
+            "aggregate: {avg: speed, min: [a, {b: least}], emit: updates, "
+            "window: {length: 60s, slide: 10s, lateness: 5s}}",
+            Aggregate(
+                (
+                    Aggregation("avg", "speed", "avg_speed"),
+                    Aggregation("min", "a", "min_a"),
+                    Aggregation("min", "b", "least"),
+                ),
+                TimeWindow(60, 10, 5),
+                emit="updates",
+            ),
+        ),
+        ("incremental: {count: n, by: cid}", Incremental((COUNT,), None, ("cid",), "updates")),
+        ("incremental: {count: n, window: {length: 1h}}", Incremental((COUNT,), TimeWindow(3600, 3600))),
+        ("merge", Merge()),
+        ("merge: {}", Merge()),
+        ("join: {on: cid, within: 30s, lateness: 5s}", Join(("cid",), 30, 5)),
+        ("join: {within: 0}", Join((), 0)),
+        ("deduplicate", Deduplicate()),
+        ("deduplicate: {by: [vid], within: 10m}", Deduplicate(("vid",), 600)),
+        ("enrich: {table: cameras.csv, on: cid}", Enrich(Table("cameras.csv"), ("cid",))),
+        (
+            "enrich: {jdbc: {url: u, table: t}, on: [a, b], schema: {a: string}, required: true}",
+            Enrich(Table(None, "jdbc", Schema({"a": "string"}), "u", "t"), ("a", "b"), True),
+        ),
+        (
+            "custom: {function: 'a.b:f', schema: {t: timestamp}, event_time: t, options: {k: [1]}, by: vid, "
+            "window: {length: 2 events}}",
+            Custom("a.b:f", Schema({"t": "timestamp"}, event_time="t"), {"k": [1]}, ("vid",), CountWindow(2, 2)),
+        ),
+    ],
+)
+def test_operators(text: str, expected: Any) -> None:
+    assert operator(text) == expected
+
+
+def test_words_that_yaml_would_take_for_something_else_are_text() -> None:
+    found = loads("services: {yes: {from: no, constraints: {on: '> 2010-01-01'}, themes: [off, 12:30, 2010-01-01]}}")
+    assert found.services["yes"] == Service(
+        "yes", ("no",), (), {"on": "> 2010-01-01"}, themes=("off", "12:30", "2010-01-01")
+    )
+
+
+def test_merge_keys_and_extensions() -> None:
+    found = loads(
+        """
+        x-common: &common {event_time: time, key: vid, partitions: 3}
+        x-more: &more {partitions: 5, themes: [a]}
+        streams:
+          a: {<<: *common, schema: {vid: string, time: timestamp}}
+          b: {<<: [*common, *more], schema: {vid: string, time: timestamp}, key: time}
+        """
+    )
+    assert (found.streams["a"].key, found.streams["a"].partitions) == ("vid", 3)
+    assert (found.streams["b"].key, found.streams["b"].partitions, found.streams["b"].themes) == ("time", 3, ("a",))
+
+
+def test_paths_are_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "streams: {s: {schema: {cid: string}, source: {files: 'data/*.csv'}}}\n"
+        "services: {t: {from: s, pipeline: [{enrich: {table: c.csv, on: cid}}, "
+        "{enrich: {table: 's3://b/c.csv', on: cid}}]}}"
+    )
+    found = load([file])
+    assert found.streams["s"].source == Files(str(tmp_path / "data/*.csv"))
+    assert [each.table.path for each in found.services["t"].pipeline if isinstance(each, Enrich)] == [
+        str(tmp_path / "c.csv"),
+        "s3://b/c.csv",
+    ]
+
+
+def test_an_empty_file_defines_nothing() -> None:
+    assert loads("# nothing") == Definitions() == from_dict({})
+
+
+# Problems --------------------------------------------------------------------
+
+
+def test_all_problems_come_at_once_with_their_lines() -> None:
+    text = """
+streams:
+  gps:
+    schema: {speed: flot64, pos: {x: 7}}
+    event_tme: time
+services:
+  fast:
+    from: gps
+    pipeline:
+      - aggregate: {count: n,
+          window: {length: sixty}}
+      - filtr: x
+      - {join: {on: x}}
+      - 7
+    on_violation: quarantene
+    qos: {availability: 2, latency_p99: 50}
+"""
+    assert problems(text) == [
+        "t.yaml:5: streams.gps.event_tme: unknown key 'event_tme'; did you mean 'event_time'?",
+        "t.yaml:4: streams.gps.schema.speed: unknown type 'flot64'; did you mean 'float64'?",
+        "t.yaml:4: streams.gps.schema.pos.x: 7 is not a type; "
+        "expected a name such as 'float64', a dict, Enum, Array or Optional",
+        "t.yaml:16: services.fast.qos.latency_p99: expected a length of time such as 50ms, 10s, 2m, 24h or 7d, not 50",
+        "t.yaml:16: services.fast.qos.availability: expected a share from 0 to 1, such as 0.999, not 2",
+        "t.yaml:11: services.fast.pipeline[0].aggregate.window.length: "
+        "expected a length of time or a number of events, such as 60s or 1000 events, not 'sixty'",
+        "t.yaml:12: services.fast.pipeline[1]: unknown operator 'filtr'; did you mean 'filter'?",
+        "t.yaml:13: services.fast.pipeline[2].join.within: "
+        "expected a length of time such as 50ms, 10s, 2m, 24h or 7d, not nothing",
+        "t.yaml:14: services.fast.pipeline[3]: expected one operator, such as filter: 'speed > 60' or merge, not 7",
+        "t.yaml:15: services.fast.on_violation: expected one of quarantine, drop, flag, fail, not 'quarantene'; "
+        "did you mean 'quarantine'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "t.yaml:1: expected YAML: expected the node content, but found '<stream end>'"),
+        ("- 1", "t.yaml:1: expected definitions, such as {streams: {NAME: {schema: ...}}"),
+        ("streams: {}\nstreams: {}", "t.yaml:2: streams: the key 'streams' occurs twice, first in line 1"),
+        ("streams: !!python/object:a.B {}\nservices: !x y", "t.yaml:2: services: expected a plain value"),
+        ("streams: &a [*a]", "t.yaml:1: expected YAML: it nests more than 100 deep"),
+        ("streams:\n  <<: 7", "t.yaml:1: streams: expected << to name a map, such as <<: *defaults"),
+        ("streams: {[a]: b}", "t.yaml:1: streams: expected keys that are text, not maps or lists"),
+        ("streams: {_status: {schema: {a: bool}}}", "streams._status: names that start with _ are reserved"),
+        ("streams: {a b: {schema: {a: bool}}}", "expected a name of letters, digits, _ . and -, at most 64"),
+        ("streams: {a.quarantine: {schema: {a: bool}}}", "names that end in .quarantine are reserved"),
+        ("streams: {a: {}}", "streams.a.schema: expected a map of attributes, such as {speed: float64}, not nothing"),
+        ("streams: {a: {schema: {_x: bool}}}", "streams.a.schema: _x: names that start with _ are reserved"),
+        ("streams: {a: {schema: {t: bool}, event_time: t}}", "not 't'; the schema has none"),
+        ("streams: {a: {schema: {time: timestamp}, event_time: tim}}", "not 'tim'; did you mean 'time'?"),
+        (
+            "streams: {a: {schema: {vid: string}, key: vdi}}",
+            "attributes vid, not 'vdi'; did you mean 'vid'?",
+        ),
+        ("streams: {a: {schema: {p: 'int8[]'}, key: p}}", "an attribute with a single value, as p is int8[], not 'p'"),
+        (T + "partitions: 0", "a number of partitions from 1 to 1024, not 0"),
+        (T + "constraints: {p: 3}", "constraints.p: expected the rest of a filter"),
+        (T + "source: {htp: {}}", "unknown key 'htp'; did you mean 'http'?"),
+        (
+            T + "source: {demo: taxi}",
+            "source.demo: expected one of anpr, gps, not 'taxi'",
+        ),
+        (T + "source: {demo: {rate: 0}}", "events a second, above 0, not 0"),
+        (T + "retention: {size: big}", "a size such as 10MB or 1GB, not 'big'"),
+        (S + "pipeline: merge", "expected a list of operators, such as [merge], not 'merge'"),
+        (P + "sort", "the settings of sort, such as sort: {by: [time]"),
+        (
+            P + "{sort: {by: t, window: {length: 5s, slide: 9s}}}",
+            "at most the window's",
+        ),
+        (
+            P + "{aggregate: {window: {length: 5s}}}",
+            "at least one of count, sum, avg",
+        ),
+        (
+            P + "{aggregate: {count: n, window: {length: 5 events, slide: 9 events}}}",
+            "slide: expected 1 to 5 events, as its length is 5 events, not '9 events'",
+        ),
+        (
+            P + "{aggregate: {count: n, window: {length: 5 events, lateness: 5s}}}",
+            "a window by count has no lateness",
+        ),
+        (
+            P + "{incremental: {count: n, window: {length: 5 events}}}",
+            "window: expected a window by time, such as {length: 60s}",
+        ),
+        (P + "{enrich: {table: x, on: a}}", "a file that ends in .csv or .parquet"),
+        (
+            P + "{custom: {function: f, schema: {a: bool}}}",
+            "a function as module:function",
+        ),
+        (S + "mask: {vid: hide}", "expected one of drop, hmac, truncate, round, not 'hide'"),
+        (S + "mask: {vid: {truncate: x}}", "the letters that are left, 0 or more, not 'x'"),
+        ("services: {s: {from: []}}", "services.s.from: expected at least one stream or service, not []"),
+        ("services: {s: {pipeline: []}}", "services.s.from: expected the name of a stream or service"),
+        ("services: {s: 3}", "services.s: expected a service, such as {from: gps, pipeline: [merge]}, not 3"),
+    ],
+)
+def test_a_problem_shows_the_value_and_what_was_expected(text: str, problem: str) -> None:
+    text += "]" * text.startswith(P) + "}}" * text.startswith((S, T))
+    assert any(problem in line for line in problems(text)), problems(text)
+
+
+def test_aliases_can_not_explode() -> None:
+    lines = ["x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert problems("\n".join(lines)) == ["t.yaml:1: expected YAML: it has more than 100000 values, aliases counted"]
+
+
+def test_a_name_in_two_files_names_both_places(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text("\nstreams: {gps: {schema: {a: bool}}}")
+    other.write_text("services:\n  gps: {from: x}")
+    with pytest.raises(DefinitionError) as caught:
+        load([one, other])
+    assert str(caught.value) == (f"{other}:2: services.gps: the name 'gps' is taken already by streams.gps at {one}:2")
+
+
+def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_bytes(b"\xff")
+    with pytest.raises(DefinitionError) as caught:
+        load([tmp_path / "none.yaml", tmp_path / "bad.yaml"])
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path}/none.yaml: can't read it: No such file or directory",
+        f"{tmp_path}/bad.yaml: can't read it: it is not UTF-8 text",
+    ]
+
+
+def test_a_dict_has_no_lines() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        from_dict({"streams": {"a": {"schema": {}, True: 1}}})
+    assert str(caught.value) == "streams.a: expected keys that are text, not True"
+    assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
+
+
+def test_yaml_that_others_write_reads_back() -> None:
+    document = to_dict(load(CITY))
+    assert loads(yaml.safe_dump(document, sort_keys=False)) == load(CITY)
