@@ -5,7 +5,8 @@ Every log passes one contract.
 """
 
 from tidegate.logs.cursor import Cursor, Mark
+from tidegate.logs.kafka import KafkaLog
 from tidegate.logs.log import EventLog, Gap, Read, Retention, tail
 from tidegate.logs.segments import FSYNC, SegmentLog
 
-__all__ = ["FSYNC", "Cursor", "EventLog", "Gap", "Mark", "Read", "Retention", "SegmentLog", "tail"]
+__all__ = ["FSYNC", "Cursor", "EventLog", "Gap", "KafkaLog", "Mark", "Read", "Retention", "SegmentLog", "tail"]
