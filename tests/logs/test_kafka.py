@@ -198,6 +198,29 @@ def test_waiting_costs_no_requests_for_offsets(log: KafkaLog, monkeypatch: pytes
         assert log.read("gps", cursor).records == (record(2),)
 
 
+def test_waiting_again_and_again_takes_one_reader(log: KafkaLog) -> None:
+    log.create("gps", ["0", "1"])
+    nowhere = Cursor(log.begin("gps").generation, {})
+    for _ in range(30):
+        assert not log.wait("gps", nowhere, 0.001)
+    assert len(log._readers) == 1
+    log.append("gps", "1", [record(1)])
+    assert log.wait("gps", nowhere, 60)
+    assert log.read("gps", nowhere).records == (record(1),)
+    assert len(log._readers) == 1
+
+
+def test_a_failing_append_leaves_the_log_usable(log: KafkaLog, kafka: str) -> None:
+    small = KafkaLog(kafka, prefix=log.topic(""), topic_settings={"max.message.bytes": "2000"})
+    small.create("gps")
+    small.append("gps", "0", [record(1)])
+    with pytest.raises(LogError, match=f"Kafka at {kafka} refuses: Broker: Message size too large"):
+        small.append("gps", "0", [record(2, 5_000)])
+    assert small.append("gps", "0", [record(3)]) == 2
+    assert all_of(small, "gps", small.begin("gps"))[0] == [record(1), record(3)]
+    small.close()
+
+
 def test_a_broker_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"

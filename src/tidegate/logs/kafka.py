@@ -142,7 +142,7 @@ class KafkaLog:
         topic = self.topic(stream)
         known = self._look(stream)
         if known is None:
-            count = wanted if len(numbers) == len(partitions) else max(wanted, self._keyed_partitions)
+            count = max(wanted, 1 if len(numbers) == len(partitions) else self._keyed_partitions)
             new = NewTopic(topic, count, self._replication, config=self._topic_settings)
             self._settle(
                 self._admin().create_topics([new], request_timeout=self._timeout_s)[topic],
@@ -236,7 +236,7 @@ class KafkaLog:
                     "enable.idempotence": True,
                     "acks": "all",
                     "linger.ms": 0,
-                    "message.max.bytes": self._record_bytes + 50_000,
+                    "message.max.bytes": self._record_bytes + 48_000,
                     "message.timeout.ms": int(self._timeout_s * 1_000),
                     "partitioner": "murmur2_random",  # Java's, and so Spark's
                 }
@@ -329,7 +329,7 @@ class KafkaLog:
         wanted = {topic.numbers[name]: offset for name, offset in cursor.offsets.items()}
         reader = self._take(topic, wanted)
         try:
-            if reader.offsets == wanted and len(wanted) == topic.partitions:
+            if reader.is_at(wanted) and len(reader.offsets) == topic.partitions:
                 yield topic, reader, []
             else:
                 yield topic, reader, self._place(stream, topic, reader, wanted)
@@ -351,7 +351,7 @@ class KafkaLog:
             elif offset > ends[number]:
                 raise beyond_end(stream, str(number), offset, ends[number])
             offsets[number] = max(offset, begin)
-        reader.go(offsets)
+        reader.go(offsets, None if gaps else wanted)
         return gaps
 
     def _take(self, topic: _Topic, wanted: Mapping[int, int]) -> Reader:
@@ -360,7 +360,7 @@ class KafkaLog:
 
         with self._lock:
             idle = [reader for reader in self._readers if reader.generation == topic.generation]
-            there = [reader for reader in idle if reader.offsets == wanted]
+            there = [reader for reader in idle if reader.is_at(wanted)]
             full = len(self._readers) >= self._most_readers
             for reader in there or (idle if full else []):
                 self._readers.remove(reader)

@@ -31,14 +31,20 @@ class Reader:
         self._consumer, self._topic, self.generation = consumer, topic, generation
         self.offsets: dict[int, int] = {}
         """Behind the last record of each partition that was taken."""
+        self._placed_for: Mapping[int, int] | None = None
         self._fetched: deque[Fetched] = deque()
         self._records = 0
         """How many of those fetched are records."""
 
-    def go(self, offsets: Mapping[int, int]) -> None:
-        """Stand elsewhere."""
+    def is_at(self, wanted: Mapping[int, int]) -> bool:
+        """Say whether it stands where it is wanted, or was placed for that and has not moved."""
+        return wanted in (self.offsets, self._placed_for)
+
+    def go(self, offsets: Mapping[int, int], wanted: Mapping[int, int] | None = None) -> None:
+        """Stand elsewhere; what was wanted may name fewer partitions."""
         from confluent_kafka import TopicPartition
 
+        self._placed_for = wanted
         self._fetched.clear()
         self._records = 0
         self.offsets = dict(offsets)
@@ -69,6 +75,7 @@ class Reader:
         taken: list[Fetched] = []
         while self._fetched and len(taken) < most:
             each = self._fetched.popleft()
+            self._placed_for = None
             if each.record is None:
                 self.offsets[each.partition] = each.offset
             else:

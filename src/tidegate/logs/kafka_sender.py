@@ -55,7 +55,7 @@ class Sender:
         self._producer, self._timeout_s = producer, timeout_s
         self._lock = Lock()
         self._closed = False
-        self._flushed = Event()
+        self._stopping = Event()
         self._listener = Thread(target=self._listen, name="tidegate-kafka-sender", daemon=True)
         self._listener.start()
 
@@ -93,13 +93,14 @@ class Sender:
         return True
 
     def _listen(self) -> None:
-        while not self._flushed.is_set():
+        while not self._stopping.is_set():
             self._producer.poll(0.1)
 
     def close(self) -> None:
         """Wait for what is on its way."""
         with self._lock:
             self._closed = True
-        self._producer.flush(self._timeout_s)
-        self._flushed.set()
+        # First the thread: what is heard is counted by one at a time.
+        self._stopping.set()
         self._listener.join()
+        self._producer.flush(self._timeout_s)
