@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
@@ -18,3 +20,17 @@ settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 settings.load_profile(LENGTH)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real broker; tests that ask for it are skipped where none can be had."""
+    from tests.kafka_broker import need_kafka, running
+    from tidegate.errors import EnvironmentProblem
+
+    try:
+        need_kafka()
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no Kafka: {exc}")
+    with running(tmp_path_factory.mktemp("kafka")) as address:
+        yield address

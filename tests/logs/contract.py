@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import LARGE_EXAMPLES
 from tidegate.errors import CursorError, LogError
-from tidegate.logs import Cursor, EventLog, Retention
+from tidegate.logs import Cursor, EventLog, Read, Retention, tail
 
 
 def record(n: int, padding: int = 0) -> bytes:
@@ -21,12 +22,36 @@ def record(n: int, padding: int = 0) -> bytes:
 
 def all_of(log: EventLog, stream: str, cursor: Cursor, most: int = 7) -> tuple[list[bytes], Cursor]:
     """Read on to the end, a few records at a time."""
-    found: list[bytes] = []
-    while (read := log.read(stream, cursor, most)).records:
+    read = read_all(log, stream, cursor, most)
+    return list(read.records), read.cursor
+
+
+def read_all(log: EventLog, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
+    """Read on to the end, as if it were one read: a log may give less at once than it was asked for."""
+    whole = Read((), (), cursor)
+    while True:
+        read = log.read(stream, whole.cursor, most)
         assert len(read.records) == len(read.places) <= most
-        found += read.records
-        cursor = read.cursor
-    return found, cursor
+        whole = Read(whole.records + read.records, whole.places + read.places, read.cursor, whole.gaps + read.gaps)
+        if not read.records:
+            return whole
+
+
+@contextmanager
+def waiting(log: EventLog, stream: str, cursor: Cursor) -> Iterator[list[bool]]:
+    """Wait in a thread while the body runs; what was said is given at the end."""
+    found: list[bool] = []
+    started = threading.Event()
+
+    def wait() -> None:
+        started.set()
+        found.append(log.wait(stream, cursor, 60.0))
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    started.wait()
+    yield found
+    waiter.join()
 
 
 class LogContract:
@@ -35,6 +60,14 @@ class LogContract:
     @pytest.fixture
     def log(self) -> Iterator[EventLog]:
         raise NotImplementedError
+
+    def step(self, of: bytes) -> int:
+        """How much an offset moves with a record."""
+        return len(of) + 1
+
+    def let_expire(self, log: EventLog, stream: str, retention: Retention) -> None:
+        """Return when records have expired."""
+        assert log.expire(stream, retention) > 0
 
     def test_what_is_appended_is_read_in_order(self, log: EventLog) -> None:
         log.create("gps")
@@ -62,13 +95,13 @@ class LogContract:
             batch = [record(n * 100 + k, rng.choice([0, 3, 200])) for k in range(rng.randint(0, 6))]
             end = log.append(stream, name, batch)
             for each in reversed(batch):
-                end -= len(each) + 1
+                end -= self.step(each)
                 model[name].append((each, end))
             model[name].sort(key=lambda pair: pair[1])
             if rng.random() < 0.3:
                 cursors.append(log.end(stream))
         for cursor in cursors:
-            read = log.read(stream, cursor, 10_000)
+            read = read_all(log, stream, cursor, rng.choice([3, 10_000]))
             for name in partitions:
                 left = [(r, at) for r, at in model[name] if at >= cursor.offsets[name]]
                 assert [(r, at) for r, (of, at) in zip(read.records, read.places, strict=True) if of == name] == left
@@ -100,14 +133,78 @@ class LogContract:
         writer.join()
         assert found == [record(n, n % 50) for n in range(400)]
 
+    def test_a_busy_partition_does_not_keep_others_waiting(self, log: EventLog) -> None:
+        log.create("gps", ["0", "1"])
+        cursor = log.begin("gps")
+        log.append("gps", "0", [record(n) for n in range(100)])
+        log.append("gps", "1", [record(-1)])
+        for n in range(40):
+            log.append("gps", "0", [record(1_000 + n * 20 + k) for k in range(20)])
+            read = log.read("gps", cursor, 10)
+            if record(-1) in read.records:
+                return
+            cursor = read.cursor
+        pytest.fail("the quiet partition was never read")
+
+    def test_waiting_ends_when_something_is_behind_the_cursor(self, log: EventLog) -> None:
+        log.create("gps")
+        assert not log.wait("gps", log.begin("gps"), 0.01)
+        for n in range(40):
+            cursor = log.end("gps")
+            with waiting(log, "gps", cursor) as found:
+                log.append("gps", "0", [record(n)])
+            assert found == [True]
+            assert log.wait("gps", cursor, 60.0)
+            assert log.read("gps", cursor).records == (record(n),)
+        assert not log.wait("gps", log.end("gps"), 0.01)
+        assert log.wait("gps", Cursor(cursor.generation, {}), 60.0)
+
+    def test_waiting_ends_for_a_partition_that_comes_later(self, log: EventLog) -> None:
+        log.create("gps")
+        with waiting(log, "gps", log.end("gps")) as found:
+            log.create("gps", ["0", "1"])
+            log.append("gps", "1", [record(1)])
+        assert found == [True]
+
+    def test_waiting_refuses_what_reading_refuses(self, log: EventLog) -> None:
+        log.create("gps")
+        with pytest.raises(CursorError, match="deleted and made again"):
+            log.wait("gps", Cursor("x", {}), 0.01)
+        with pytest.raises(LogError, match="no stream 'gsp'; did you mean 'gps'"):
+            log.wait("gsp", log.end("gps"), 0.01)
+
+    def test_a_tail_gives_all_that_comes_until_it_is_stopped(self, log: EventLog) -> None:
+        log.create("gps", ["0", "1"])
+        log.append("gps", "0", [record(n) for n in range(20)])
+        stop = threading.Event()
+
+        def write(partition: str) -> None:
+            for n in range(20, 150):
+                log.append("gps", partition, [record(n, n % 40)])
+
+        writers = [threading.Thread(target=write, args=(name,)) for name in ("0", "1")]
+        found: dict[str, list[bytes]] = {"0": [], "1": []}
+        for read in tail(log, "gps", log.begin("gps"), stop, most=16):
+            if not writers[0].ident:
+                for writer in writers:
+                    writer.start()
+            assert len(read.records) <= 16
+            for each, (partition, _) in zip(read.records, read.places, strict=True):
+                found[partition].append(each)
+            if sum(map(len, found.values())) == 280:
+                stop.set()
+        for writer in writers:
+            writer.join()
+        assert found["0"] == [record(n) for n in range(20)] + [record(n, n % 40) for n in range(20, 150)]
+        assert found["1"] == [record(n, n % 40) for n in range(20, 150)]
+
     def test_what_expires_leaves_a_gap_that_is_told(self, log: EventLog) -> None:
         log.create("gps")
         start = log.begin("gps")
         for n in range(60):
             log.append("gps", "0", [record(n, 100)])
-        freed = log.expire("gps", Retention(size_bytes=2_000))
-        assert freed > 0
-        read = log.read("gps", start, 1_000)
+        self.let_expire(log, "gps", Retention(size_bytes=2_000))
+        read = read_all(log, "gps", start)
         (gap,) = read.gaps
         assert (gap.partition, gap.missed_from, gap.resumed_at) == (
             "0",
@@ -146,9 +243,3 @@ class LogContract:
         log.append("station", "0", [record(1)])
         with pytest.raises(CursorError, match="beyond its end"):
             log.read("station", beyond)
-
-
-@pytest.mark.parametrize("text", ["", "!", "abc", "WzEsMl0", "W10", "WyJhIix7IjAiOi0xfV0"])
-def test_a_text_that_is_no_cursor_is_refused(text: str) -> None:
-    with pytest.raises(CursorError, match="is no cursor; expected"):
-        Cursor.from_text(text)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.logs.contract import LogContract, all_of, record
-from tests.logs.contract import test_a_text_that_is_no_cursor_is_refused as test_a_text_that_is_no_cursor_is_refused
-from tidegate.errors import LogError
-from tidegate.logs import EventLog, Retention, SegmentLog, segments
+from tests.logs.contract import LogContract, all_of, record, waiting
+from tidegate.errors import CursorError, LogError
+from tidegate.logs import Cursor, EventLog, Gap, Retention, SegmentLog, files, writer
 
 
 class TestSegments(LogContract):
@@ -95,7 +94,7 @@ while True:
 
 
 def test_records_are_found_by_when_they_were_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "TIME_EVERY_BYTES", 100)
+    monkeypatch.setattr(writer, "TIME_EVERY_BYTES", 100)
     now = [1_000_000]
     log = SegmentLog(tmp_path, segment_bytes=1_000, clock=lambda: now[0])
     log.create("gps")
@@ -160,6 +159,253 @@ def test_threads_that_append_at_once_share_a_sync_and_lose_nothing(
     assert sorted(found) == sorted(record(t * 1_000 + n) for t in range(6) for n in range(50))
     assert 0 < len(syncs) <= 300
     log.close()
+
+
+@pytest.mark.parametrize("torn", [b"", b"1234567", files.TIME.pack(5, 10**9), files.TIME.pack(0, 0) + b"12"])
+def test_a_torn_time_index_misleads_nobody(tmp_path: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "TIME_EVERY_BYTES", 20)
+    now = [1_000]
+    for turn in range(3):
+        log = SegmentLog(tmp_path, clock=lambda: now[0])
+        log.create("gps")
+        for n in range(10):
+            log.append("gps", "0", [record(turn * 10 + n)])
+            now[0] += 10
+        log.close()
+        (index,) = (tmp_path / "gps" / "0").glob("*.times")
+        with index.open("ab") as half:
+            half.write(torn)
+        reader = SegmentLog(tmp_path)
+        for wanted in range(0, turn * 10 + 10):
+            found, _ = all_of(reader, "gps", reader.since("gps", 1_000 + wanted * 10))
+            left = turn * 10 + 10 - wanted
+            assert left <= len(found) <= left + 4
+
+
+def test_a_reader_follows_rolls_and_expiry_by_others(tmp_path: Path) -> None:
+    log, reader = SegmentLog(tmp_path, segment_bytes=60), SegmentLog(tmp_path)
+    log.create("gps")
+    start = cursor = reader.begin("gps")
+    for n in range(50):
+        log.append("gps", "0", [record(n)])
+        read = reader.read("gps", cursor)
+        assert read.records == (record(n),)
+        cursor = read.cursor
+        if n % 7 == 0:
+            log.expire("gps", Retention(size_bytes=100))
+            # The segments that the reader knows of are gone: it tells so, and does not take that for the end.
+            early = reader.read("gps", start, 1)
+            assert len(early.records) == 1
+            assert [gap.missed_from for gap in early.gaps] == ([0] if log.begin("gps").offsets["0"] else [])
+            assert reader.read("gps", Cursor(start.generation, {})).gaps == ()
+    log.close()
+
+
+def test_reading_at_the_end_lists_no_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SegmentLog(tmp_path, segment_bytes=200)
+    log.create("gps")
+    log.append("gps", "0", [record(n) for n in range(20)])
+    cursor = log.read("gps", log.begin("gps")).cursor
+    listed: list[str] = []
+    monkeypatch.setattr(files, "segments_of", listed.append)
+    for _ in range(5):
+        assert log.read("gps", cursor).records == ()
+        assert not log.wait("gps", cursor, 0.01)
+    assert listed == []
+    log.close()
+
+
+def test_a_lost_segment_is_a_gap(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path, segment_bytes=60)
+    log.create("gps")
+    for n in range(20):
+        log.append("gps", "0", [record(n)])
+    log.close()
+    paths = sorted((tmp_path / "gps" / "0").glob("*.log"))
+    paths[1].unlink()
+    first = log.read("gps", log.begin("gps"))
+    rest = log.read("gps", first.cursor)
+    assert rest.gaps == (Gap("0", int(paths[1].stem), int(paths[2].stem)),)
+    assert rest.records[-1] == record(19)
+
+
+def test_an_offset_inside_a_record_is_refused(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    log.create("gps")
+    log.append("gps", "0", [record(1), record(2)])
+    with pytest.raises(CursorError, match="offset 3 of gps/0 is inside a record"):
+        log.read("gps", log.begin("gps").moved("0", 3))
+    with pytest.raises(CursorError, match="is beyond its end"):
+        log.read("gps", log.begin("gps").moved("0", 3_000))
+    log.close()
+
+
+@pytest.mark.parametrize("stream", ["../gps", "gps/0", "", ".", "gps/../gps"])
+def test_a_name_that_leads_elsewhere_is_no_stream(tmp_path: Path, stream: str) -> None:
+    log = SegmentLog(tmp_path / "data")
+    for name in ("gps", "0"):
+        log.create(name)
+    (tmp_path / "gps").mkdir()
+    (tmp_path / "gps" / "generation").write_text("a")
+    for use in (log.begin, log.delete, lambda name: log.read(name, Cursor("a", {}))):
+        with pytest.raises(LogError, match="no stream"):
+            use(stream)
+
+
+def test_what_another_process_has_deleted_and_made_again_is_written_anew(tmp_path: Path) -> None:
+    log, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
+    log.create("gps")
+    log.append("gps", "0", [record(1)])
+    old = log.end("gps")
+    other.delete("gps")
+    with pytest.raises(LogError, match="no stream 'gps'"):
+        log.append("gps", "0", [record(2)])
+    other.create("gps")
+    log.append("gps", "0", [record(3)])
+    assert other.read("gps", other.begin("gps")).records == (record(3),)
+    with pytest.raises(CursorError, match="deleted and made again"):
+        log.read("gps", old)
+    assert [path.name for path in tmp_path.iterdir()] == ["gps"]
+    log.close()
+
+
+def test_two_writers_of_one_partition_are_noticed(tmp_path: Path) -> None:
+    log, other = SegmentLog(tmp_path), SegmentLog(tmp_path)
+    log.create("gps")
+    log.append("gps", "0", [record(1)])
+    other.append("gps", "0", [record(2)])
+    with pytest.raises(LogError, match="expected one writer a partition"):
+        log.append("gps", "0", [record(3)])
+    log.append("gps", "0", [record(4)])  # from now on it is the one
+    assert all_of(log, "gps", log.begin("gps"))[0] == [record(1), record(2), record(4)]
+    log.close()
+    other.close()
+
+
+def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SegmentLog(tmp_path)
+    log.create("gps")
+    log.append("gps", "0", [record(1)])
+    real, left = os.write, [30]
+
+    def write(file: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        written = real(file, data[: left[0]])
+        left[0] -= written
+        return written
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", write)
+        with pytest.raises(LogError, match=r"can't append to .*gps/0: No space left on device"):
+            log.append("gps", "0", [record(n) for n in range(2, 9)])
+    assert log.read("gps", log.begin("gps")).records == (record(1),)
+    end = log.append("gps", "0", [record(2)])
+    assert log.end("gps").offsets == {"0": end}
+    assert log.read("gps", log.begin("gps")).records == (record(1), record(2))
+    log.close()
+
+
+def test_closing_while_others_append_loses_nothing(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path, segment_bytes=300)
+    log.create("gps")
+
+    def go(thread: int) -> None:
+        for n in range(200):
+            log.append("gps", "0", [record(thread * 1_000 + n)])
+
+    threads = [threading.Thread(target=go, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        log.close()
+    found, _ = all_of(log, "gps", log.begin("gps"), most=1_000)
+    assert sorted(found) == sorted(record(t * 1_000 + n) for t in range(3) for n in range(200))
+    log.close()
+
+
+def test_a_stream_that_many_make_at_once_has_one_generation(tmp_path: Path) -> None:
+    for n in range(20):
+        seen: list[str] = []
+
+        def make(stream: str, seen: list[str]) -> None:
+            log = SegmentLog(tmp_path)
+            log.create(stream)
+            seen.append(log.begin(stream).generation)
+
+        threads = [threading.Thread(target=make, args=(f"s{n}", seen)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(seen) == 4
+        assert len(set(seen)) == 1
+        assert seen[0]
+
+
+def test_making_deleting_and_expiring_at_once_never_fails_but_by_name(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+
+    def go(seed: int) -> None:
+        log = SegmentLog(tmp_path, segment_bytes=50)
+        try:
+            for n in range(60):
+                log.create("gps")
+                try:
+                    if n % 9 == seed:
+                        log.delete("gps")
+                    log.expire("gps", Retention(size_bytes=100))
+                    log.read("gps", log.begin("gps"))
+                    log.wait("gps", log.end("gps"), 0.0)
+                    for k in range(5):
+                        log.append("gps", "0", [record(k)])
+                except LogError:
+                    pass
+            log.close()
+        except BaseException as exc:
+            failed.append(exc)
+
+    threads = [threading.Thread(target=go, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_waiting_for_what_is_deleted_ends(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    log.create("gps")
+    cursor = log.end("gps")
+    said: list[str] = []
+
+    def wait() -> None:
+        try:
+            log.wait("gps", cursor, 60.0)
+        except LogError as exc:
+            said.append(str(exc))
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    log.delete("gps")
+    waiter.join()
+    assert said == ["no stream 'gps'"]
+
+
+def test_half_a_record_does_not_end_waiting(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    log.create("gps")
+    log.append("gps", "0", [record(1)])
+    cursor = log.end("gps")
+    log.close()
+    (path,) = (tmp_path / "gps" / "0").glob("*.log")
+    with path.open("ab", buffering=0) as file:
+        file.write(b'{"n":')
+        assert not log.wait("gps", cursor, 0.02)
+        with waiting(log, "gps", cursor) as found:
+            file.write(b"2}\n")
+    assert found == [True]
+    assert log.read("gps", cursor).records == (b'{"n":2}',)
 
 
 def test_an_unknown_fsync_is_named(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ Knows records as bytes, one JSON object each; nothing of schemas, Spark or HTTP.
 Every log passes one contract.
 """
 
-from tidegate.logs.cursor import Cursor
-from tidegate.logs.log import EventLog, Gap, Read, Retention
+from tidegate.logs.cursor import Cursor, Mark
+from tidegate.logs.kafka import KafkaLog
+from tidegate.logs.log import EventLog, Gap, Read, Retention, tail
 from tidegate.logs.segments import FSYNC, SegmentLog
 
-__all__ = ["FSYNC", "Cursor", "EventLog", "Gap", "Read", "Retention", "SegmentLog"]
+__all__ = ["FSYNC", "Cursor", "EventLog", "Gap", "KafkaLog", "Mark", "Read", "Retention", "SegmentLog", "tail"]

@@ -13,31 +13,43 @@ off when the partition is next written to. A person can `tail -f` it.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
-import struct
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Lock
 
-from tidegate.errors import CursorError, LogError, did_you_mean
+from tidegate.errors import LogError
 from tidegate.logs.cursor import Cursor
-from tidegate.logs.log import Gap, Read, Retention
+from tidegate.logs.files import Partition, segments_of, size_of
+from tidegate.logs.log import (
+    Gap,
+    Read,
+    Retention,
+    another_generation,
+    is_name,
+    need_names,
+    need_records,
+    no_partition,
+    no_stream,
+)
+from tidegate.logs.writer import Writer, WriterClosed
 
 FSYNC = ("never", "append")
 """When what was appended is forced to disk: left to the system, or before `append` returns. Threads that append
 at once share one."""
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-TIME_EVERY_BYTES = 64 * 1024
-"""How much is appended between two entries of the time index."""
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_TIME = struct.Struct("<qq")
+LOOK_S = (0.001, 0.005)
+"""How long a reader that waits sleeps between two looks: at first, and at most."""
+
+LOOK_AT_ALL_S = 0.25
+"""How often it looks for more than the sizes of the files it knows."""
+
+_GONE = ".deleted-"
 
 
 def now_micros() -> int:
@@ -59,26 +71,31 @@ class SegmentLog:
         if fsync not in FSYNC:
             raise LogError(f"unknown fsync {fsync!r}; expected one of {', '.join(FSYNC)}")
         self._root, self._fsync, self._segment_bytes, self._clock = root, fsync, segment_bytes, clock
-        self._writers: dict[tuple[str, str], _Writer] = {}
+        self._writers: dict[tuple[str, str], Writer] = {}
+        self._read: dict[tuple[str, str, str], Partition] = {}
         self._lock = Lock()
 
     # Streams -------------------------------------------------------------------
 
     def create(self, stream: str, partitions: Sequence[str] = ("0",)) -> None:
         """Make a stream, or add partitions to it."""
-        for name in (stream, *partitions):
-            if not _NAME.fullmatch(name):
-                raise LogError(f"bad name {name!r}; expected letters, digits, _ . and -, at most 128")
+        need_names((stream, *partitions))
         folder = self._root / stream
-        folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            _write_new(folder / "generation", secrets.token_hex(4).encode())
-        for partition in partitions:
-            (folder / partition).mkdir(exist_ok=True)
+        while True:
+            try:
+                for partition in partitions:
+                    (folder / partition).mkdir(parents=True, exist_ok=True)
+                _write_new(folder / "generation", secrets.token_hex(4).encode())
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except FileExistsError:
+                pass
+            return
 
     def streams(self) -> list[str]:
         """The names of all streams."""
-        return sorted(found.parent.name for found in self._root.glob("*/generation"))
+        found = (path.parent.name for path in self._root.glob("*/generation"))
+        return sorted(name for name in found if is_name(name))
 
     def delete(self, stream: str) -> None:
         """Forget a stream and all its records."""
@@ -86,8 +103,13 @@ class SegmentLog:
         with self._lock:
             for key in [key for key in self._writers if key[0] == stream]:
                 self._writers.pop(key).close()
-        (folder / "generation").unlink()  # first: half a stream is none
-        shutil.rmtree(folder)
+            for read in [read for read in self._read if read[0] == stream]:
+                del self._read[read]
+        # At once: whoever makes it again meanwhile finds nothing of the old one, and loses nothing of the new.
+        with suppress(FileNotFoundError):
+            folder.rename(self._root / f"{_GONE}{secrets.token_hex(4)}")
+        for left in self._root.glob(f"{_GONE}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def close(self) -> None:
         """Make all that was appended durable, and close the files."""
@@ -100,59 +122,112 @@ class SegmentLog:
 
     def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
         """Add records, all or none, and give the offset behind the last."""
-        for n, record in enumerate(records):
-            if not record.startswith(b"{") or b"\n" in record:
-                raise LogError(f"record {n}: expected one JSON object on one line, not {record[:60]!r}")
-        return self._writer(stream, partition).append(records)
+        need_records(records)
+        while True:
+            writer = self._writer(stream, partition)
+            try:
+                return writer.append(records)
+            except WriterClosed:
+                self._forget(stream, partition, writer)  # deleted, and perhaps made again: look
+            except LogError:
+                self._forget(stream, partition, writer)  # what is on disk counts, not what was thought of it
+                raise
 
-    def _writer(self, stream: str, partition: str) -> _Writer:
+    def _writer(self, stream: str, partition: str) -> Writer:
         found = self._writers.get((stream, partition))
         if found is None:
             folder = self._partition(stream, partition)
             with self._lock:
                 found = self._writers.get((stream, partition))
                 if found is None:
-                    found = _Writer(folder, self._fsync, self._segment_bytes, self._clock)
+                    try:
+                        found = Writer(folder, self._fsync, self._segment_bytes, self._clock)
+                    except FileNotFoundError as exc:
+                        raise no_stream(stream, self.streams()) from exc
                     self._writers[stream, partition] = found
         return found
+
+    def _forget(self, stream: str, partition: str, writer: Writer) -> None:
+        with self._lock:
+            if self._writers.get((stream, partition)) is writer:
+                del self._writers[stream, partition]
+        with suppress(OSError):
+            writer.close()
 
     # Reading -------------------------------------------------------------------
 
     def begin(self, stream: str) -> Cursor:
         """Before the oldest record that is left."""
-        return self._at(stream, lambda segments: segments[0].base if segments else 0)
+        return self._at(stream, Partition.begin)
 
     def end(self, stream: str) -> Cursor:
         """Behind the newest record."""
-        return self._at(stream, lambda segments: segments[-1].end() if segments else 0)
+        return self._at(stream, Partition.end)
 
     def since(self, stream: str, micros: int) -> Cursor:
         """At or shortly before the first record that was appended at a moment or later."""
-        return self._at(stream, lambda segments: _at_time(segments, micros))
+        return self._at(stream, lambda partition: partition.since(micros))
 
     def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
-        """Read on from a cursor, at most so many records, from each partition in turn."""
-        generation = self._generation(stream)
-        if cursor.generation != generation:
-            raise CursorError(f"the cursor is of another {stream!r}: it was deleted and made again; begin anew")
+        """Read on from a cursor, at most so many records, from each partition its share."""
         records: list[bytes] = []
         places: list[tuple[str, int]] = []
         gaps: list[Gap] = []
         offsets = dict(cursor.offsets)
-        for partition in self._partitions(stream):
-            segments = _segments(self._root / stream / partition)
-            at = offsets.get(partition, segments[0].base if segments else 0)
-            if segments and at < segments[0].base:
-                gaps.append(Gap(partition, at, segments[0].base))
-                at = segments[0].base
-            elif segments and at > segments[-1].end():
-                raise CursorError(f"offset {at} of {stream}/{partition} is beyond its end, {segments[-1].end()}")
-            for record in _records(segments, at, most - len(records)):
-                records.append(record)
-                places.append((partition, at))
-                at += len(record) + 1
-            offsets[partition] = at
-        return Read(tuple(records), tuple(places), Cursor(generation, offsets), tuple(gaps))
+        try:
+            partitions = self._reading(stream, cursor)
+            for n, (name, partition) in enumerate(partitions):
+                share = -(-(most - len(records)) // (len(partitions) - n))
+                if not share:
+                    continue
+                asked = offsets.get(name)
+                found = partition.read(asked, share)
+                at = found.start
+                if asked is not None and at != asked:
+                    gaps.append(Gap(name, asked, at))
+                for record in found.records:
+                    places.append((name, at))
+                    at += len(record) + 1
+                records += found.records
+                offsets[name] = at
+        except FileNotFoundError as exc:
+            raise no_stream(stream, self.streams()) from exc
+        if records and self._generation(stream) != cursor.generation:
+            raise another_generation(stream)  # while it was read
+        return Read(tuple(records), tuple(places), Cursor(cursor.generation, offsets, cursor.marks), tuple(gaps))
+
+    def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
+        """Look at the files' sizes, every millisecond at first, every five at last.
+
+        Looks that find no size changed cost two `stat` a partition; now and then one looks for all else:
+        other partitions, another generation.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                partitions = self._reading(stream, cursor)
+                # Sizes first: what comes between the two is seen as a change.
+                sizes = [size for _, partition in partitions for size in partition.sizes()]
+                if any(partition.has_more(cursor.offsets.get(name)) for name, partition in partitions):
+                    return True
+            except FileNotFoundError as exc:
+                raise no_stream(stream, self.streams()) from exc
+            look_again = min(until, time.monotonic() + LOOK_AT_ALL_S)
+            if not _changes(sizes, look_again) and look_again == until:
+                return False
+
+    def _reading(self, stream: str, cursor: Cursor) -> list[tuple[str, Partition]]:
+        """The partitions as readers know them; of a stream that is made again, others."""
+        if cursor.generation != self._generation(stream):
+            raise another_generation(stream)
+        found = []
+        for name in self._partitions(stream):
+            key = (stream, cursor.generation, name)
+            partition = self._read.get(key)
+            if partition is None:
+                partition = self._read[key] = Partition(self._root / stream / name)
+            found.append((name, partition))
+        return found
 
     # Keeping -------------------------------------------------------------------
 
@@ -160,223 +235,73 @@ class SegmentLog:
         """Let go of whole segments, the oldest first; never of the one that is written to."""
         freed = 0
         for partition in self._partitions(stream):
-            segments = _segments(self._root / stream / partition)
-            sizes = [segment.size() for segment in segments]
-            for n, segment in enumerate(segments[:-1]):
-                too_much = retention.size_bytes is not None and sum(sizes[n:]) > retention.size_bytes
-                age_s = (self._clock() - segment.last_written()) / 1e6
-                too_old = retention.age_s is not None and age_s > retention.age_s
-                if not (too_much or too_old):
-                    break
-                segment.unlink()
-                freed += sizes[n]
+            # Others may expire the same stream: what they were faster with is no longer counted.
+            with suppress(FileNotFoundError):
+                segments = segments_of(str(self._root / stream / partition))
+                sizes = [segment.size() for segment in segments]
+                for n, segment in enumerate(segments[:-1]):
+                    too_much = retention.size_bytes is not None and sum(sizes[n:]) > retention.size_bytes
+                    age_s = (self._clock() - segment.last_written()) / 1e6
+                    too_old = retention.age_s is not None and age_s > retention.age_s
+                    if not (too_much or too_old):
+                        break
+                    segment.unlink()
+                    freed += sizes[n]
         return freed
 
     # Folders -------------------------------------------------------------------
 
-    def _at(self, stream: str, place: Callable[[list[_Segment]], int]) -> Cursor:
-        offsets = {name: place(_segments(self._root / stream / name)) for name in self._partitions(stream)}
-        return Cursor(self._generation(stream), offsets)
+    def _at(self, stream: str, place: Callable[[Partition], int]) -> Cursor:
+        generation = self._generation(stream)
+        try:
+            offsets = {name: place(Partition(self._root / stream / name)) for name in self._partitions(stream)}
+        except FileNotFoundError as exc:
+            raise no_stream(stream, self.streams()) from exc
+        return Cursor(generation, offsets)
 
     def _folder(self, stream: str) -> Path:
         folder = self._root / stream
-        if not _NAME.fullmatch(stream) or not (folder / "generation").exists():
-            raise LogError(f"no stream {stream!r}{did_you_mean(stream, self.streams())}")
+        if not is_name(stream) or not (folder / "generation").exists():
+            raise no_stream(stream, self.streams())
         return folder
 
     def _generation(self, stream: str) -> str:
-        return (self._folder(stream) / "generation").read_text()
+        if is_name(stream):
+            with suppress(FileNotFoundError), open(f"{self._root}/{stream}/generation") as file:
+                return file.read()
+        raise no_stream(stream, self.streams())
 
     def _partitions(self, stream: str) -> list[str]:
-        return sorted(found.name for found in self._folder(stream).iterdir() if found.is_dir())
+        try:
+            with os.scandir(self._folder(stream)) as found:
+                return sorted(each.name for each in found if each.is_dir())
+        except FileNotFoundError as exc:
+            raise no_stream(stream, self.streams()) from exc
 
     def _partition(self, stream: str, partition: str) -> Path:
         known = self._partitions(stream)
         if partition not in known:
-            raise LogError(f"{stream!r} has no partition {partition!r}{did_you_mean(partition, known)}")
+            raise no_partition(stream, partition, known)
         return self._root / stream / partition
 
 
-class _Segment:
-    """One file of a partition."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.base = path, int(path.stem)
-
-    @property
-    def times(self) -> Path:
-        """The time index beside it."""
-        return self.path.with_suffix(".times")
-
-    def size(self) -> int:
-        """Bytes on disk; none where it has just expired."""
-        try:
-            return self.path.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def end(self) -> int:
-        """The offset behind its last whole record."""
-        with self.path.open("rb") as file:
-            return self.base + _whole(file.fileno(), os.fstat(file.fileno()).st_size)
-
-    def last_written(self) -> int:
-        """When it was last appended to, in microseconds: as its time index has it, else the file."""
-        found = _times(self.times)
-        return found[-1][0] if found else self.path.stat().st_mtime_ns // 1_000
-
-    def unlink(self) -> None:
-        """Remove it; readers that have it open go on reading."""
-        self.path.unlink(missing_ok=True)
-        self.times.unlink(missing_ok=True)
-
-
-def _segments(folder: Path) -> list[_Segment]:
-    return [_Segment(path) for path in sorted(folder.glob("*.log"))]
-
-
-def _whole(file: int, size: int) -> int:
-    """How many bytes of a file are whole lines: up to its last newline."""
-    end = size
-    while end > 0:
-        begin = max(0, end - 65_536)
-        found = os.pread(file, end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return 0
-
-
-def _records(segments: Sequence[_Segment], offset: int, most: int) -> list[bytes]:
-    """Whole records from an offset on, through as many segments as it takes."""
-    found: list[bytes] = []
-    at = bisect_right([segment.base for segment in segments], offset) - 1
-    while 0 <= at < len(segments) and len(found) < most:
-        segment = segments[at]
-        with suppress(FileNotFoundError), segment.path.open("rb") as file:
-            file.seek(offset - segment.base)
-            while len(found) < most and (line := file.readline()).endswith(b"\n"):
-                found.append(line[:-1])
-                offset += len(line)
-        at += 1
-        if at < len(segments) and segments[at].base != offset:
-            break  # a torn end, or the limit: what follows is for the next read
-    return found
-
-
-def _times(path: Path) -> list[tuple[int, int]]:
-    """The time index of a segment: moments and offsets, ascending; a torn entry is left out."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    return list(_TIME.iter_unpack(data[: len(data) // _TIME.size * _TIME.size]))
-
-
-def _at_time(segments: Sequence[_Segment], micros: int) -> int:
-    """The offset of the last entry of any time index before a moment."""
-    at = segments[0].base if segments else 0
-    for segment in segments:
-        for moment, offset in _times(segment.times):
-            if moment >= micros:
-                return at
-            at = offset
-    return at
+def _changes(sizes: Sequence[tuple[str, int]], until: float) -> bool:
+    """Wait until a file's size is another, or a moment has come."""
+    pause = LOOK_S[0]
+    while all(size_of(path) == size for path, size in sizes):
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.2, LOOK_S[1])
+    return True
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-
-
-class _Writer:
-    """The one that appends to a partition."""
-
-    def __init__(self, folder: Path, fsync: str, segment_bytes: int, clock: Callable[[], int]) -> None:
-        self._folder, self._fsync, self._segment_bytes, self._clock = folder, fsync, segment_bytes, clock
-        self._lock = Lock()
-        self._durable = Condition()
-        self._durable_at = 0
-        self._flushing = False
-        segments = _segments(folder)
-        self._base = segments[-1].base if segments else 0
-        self._file = self._open(self._base)
-        size = os.fstat(self._file).st_size
-        whole = _whole(self._file, size)
-        if whole < size:  # a crash in the middle of a record
-            os.ftruncate(self._file, whole)
-        self._at = self._base + whole
-        self._next_time = self._at
-
-    def append(self, records: Sequence[bytes]) -> int:
-        """Write records with one call, so that a reader sees them in one piece as far as the system allows."""
-        data = b"".join([record + b"\n" for record in records])
-        with self._lock:
-            if self._at - self._base >= self._segment_bytes:
-                self._roll()
-            if self._at >= self._next_time and data:
-                self._note_time()
-            _write_all(self._file, data)
-            self._at += len(data)
-            end = self._at
-        if self._fsync == "append" and data:
-            self._make_durable(end)
-        return end
-
-    def _open(self, base: int) -> int:
-        path = self._folder / f"{base:020d}.log"
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-
-    def _roll(self) -> None:
-        self._note_time()  # when its last record came, at the latest
-        os.fsync(self._file)  # so that only the newest segment can be torn
-        os.close(self._file)
-        self._base = self._at
-        self._file = self._open(self._base)
-        self._next_time = self._at
-
-    def _note_time(self) -> None:
-        """Add an entry to the time index: what is appended from here on is of now or later."""
-        path = self._folder / f"{self._base:020d}.times"
-        with path.open("ab") as file:
-            file.write(_TIME.pack(self._clock(), self._at))
-        self._next_time = self._at + TIME_EVERY_BYTES
-
-    def _make_durable(self, end: int) -> None:
-        """Wait until all up to an offset is on disk; one thread syncs for all that wait."""
-        with self._durable:
-            while self._durable_at < end:
-                if self._flushing:
-                    self._durable.wait()
-                    continue
-                self._flushing = True
-                self._durable.release()
-                try:
-                    reached = self._sync()
-                finally:
-                    self._durable.acquire()
-                    self._flushing = False
-                    self._durable.notify_all()
-                self._durable_at = max(self._durable_at, reached)
-
-    def _sync(self) -> int:
-        """Force to disk all that is written now, and say how far that is."""
-        with self._lock:
-            file, reached = os.dup(self._file), self._at  # a copy: a roll may close the other meanwhile
-        try:
-            os.fdatasync(file)
-        finally:
-            os.close(file)
-        return reached
-
-    def close(self) -> None:
-        """Sync and close."""
-        with self._lock:
-            os.fsync(self._file)
-            os.close(self._file)
-
-
-def _write_all(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
+    """Make a file that is there with all its content or not at all, unless there is one."""
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    draft.write_bytes(data)
+    try:
+        os.link(draft, path)
+    finally:
+        draft.unlink()

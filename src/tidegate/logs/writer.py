@@ -1,0 +1,172 @@
+"""The one that appends to a partition of the embedded log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Condition, Lock
+
+from tidegate.errors import LogError
+from tidegate.logs.files import TIME, Segment, segments_of, whole
+
+TIME_EVERY_BYTES = 64 * 1024
+"""How much is appended between two entries of the time index."""
+
+
+class WriterClosed(Exception):  # noqa: N818 - no error: whoever appends opens the partition again
+    """The files were closed, or removed by another process."""
+
+
+class Writer:
+    """Appends to the newest segment, begins new ones, keeps the time index."""
+
+    def __init__(self, folder: Path, fsync: str, segment_bytes: int, clock: Callable[[], int]) -> None:
+        self._folder, self._fsync, self._segment_bytes, self._clock = str(folder), fsync, segment_bytes, clock
+        self._lock = Lock()
+        self._durable = Condition()
+        self._durable_at = 0
+        self._flushing = False
+        self._closed = False
+        segments = segments_of(self._folder)
+        self._base = segments[-1].base if segments else 0
+        self._file = self._open(self._base)
+        size = os.fstat(self._file).st_size
+        kept = whole(self._file, size)
+        if kept < size:  # a crash in the middle of a record
+            os.ftruncate(self._file, kept)
+        self._at = self._base + kept
+        _mend_times(Segment(self._folder, self._base), self._at)
+        self._next_time = self._at
+
+    def append(self, records: Sequence[bytes]) -> int:
+        """Write records with one call, so that a reader sees them in one piece as far as the system allows.
+
+        Where the disk refuses a part of them, what was written is taken back.
+        """
+        data = b"".join([record + b"\n" for record in records])
+        try:
+            with self._lock:
+                if self._closed:
+                    raise WriterClosed
+                self._write(data)
+                end = self._at
+            if self._fsync == "append" and data:
+                self._make_durable(end)
+        except OSError as exc:
+            raise LogError(f"can't append to {self._folder}: {exc.strerror}") from exc
+        return end
+
+    def _write(self, data: bytes) -> None:
+        if self._at - self._base >= self._segment_bytes:
+            self._roll()
+        self._need_sole_writer()
+        if self._at >= self._next_time and data:
+            self._note_time()
+        try:
+            _write_all(self._file, data)
+        except OSError:
+            os.ftruncate(self._file, self._at - self._base)
+            raise
+        self._at += len(data)
+
+    def _need_sole_writer(self) -> None:
+        """Notice a stream that another process has deleted, and one that writes here too."""
+        seen = os.fstat(self._file)
+        if seen.st_nlink == 0:
+            self._close()
+            raise WriterClosed
+        if seen.st_size != self._at - self._base:
+            self._close()
+            raise LogError(f"another process has written to {self._folder}; expected one writer a partition")
+
+    def _open(self, base: int) -> int:
+        file = os.open(Segment(self._folder, base).path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        if self._fsync == "append":
+            # A file's name is its folder's data: unsynced, a power failure loses the file with all that is in it.
+            for folder in (self._folder, os.path.dirname(self._folder)):
+                _sync_folder(folder)
+        return file
+
+    def _roll(self) -> None:
+        self._note_time()  # when its last record came, at the latest
+        os.fsync(self._file)  # so that only the newest segment can be torn
+        file = self._open(self._at)
+        os.close(self._file)
+        self._file, self._base, self._next_time = file, self._at, self._at
+
+    def _note_time(self) -> None:
+        """Add an entry to the time index: what is appended from here on is of now or later."""
+        with open(Segment(self._folder, self._base).times_path, "ab") as file:
+            file.write(TIME.pack(self._clock(), self._at))
+        self._next_time = self._at + TIME_EVERY_BYTES
+
+    def _make_durable(self, end: int) -> None:
+        """Wait until all up to an offset is on disk; one thread syncs for all that wait."""
+        with self._durable:
+            while self._durable_at < end:
+                if self._flushing:
+                    self._durable.wait()
+                    continue
+                self._flushing = True
+                self._durable.release()
+                reached = 0
+                try:
+                    reached = self._sync()
+                finally:
+                    self._durable.acquire()
+                    self._flushing = False
+                    self._durable_at = max(self._durable_at, reached)
+                    self._durable.notify_all()
+
+    def _sync(self) -> int:
+        """Force to disk all that is written now, and say how far that is."""
+        with self._lock:
+            if self._closed:
+                return self._at  # closing has synced
+            file, reached = os.dup(self._file), self._at  # a copy: a roll may close the other meanwhile
+        try:
+            os.fdatasync(file)
+        finally:
+            os.close(file)
+        return reached
+
+    def close(self) -> None:
+        """Sync and close."""
+        with self._lock:
+            if not self._closed:
+                os.fsync(self._file)
+                self._close()
+
+    def _close(self) -> None:
+        self._closed = True
+        os.close(self._file)
+
+
+def _mend_times(segment: Segment, end: int) -> None:
+    """Cut off what a crash has torn: else every entry behind it would be read out of step."""
+    try:
+        file = os.open(segment.times_path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        kept = os.fstat(file).st_size // TIME.size * TIME.size
+        while kept and TIME.unpack(os.pread(file, TIME.size, kept - TIME.size))[1] > end:
+            kept -= TIME.size
+        os.ftruncate(file, kept)
+    finally:
+        os.close(file)
+
+
+def _sync_folder(folder: str) -> None:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]

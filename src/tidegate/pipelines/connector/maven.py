@@ -1,0 +1,105 @@
+"""Jars that no Python package carries, fetched by Maven into a cache.
+
+A cluster's log is Kafka, and Spark's own connector to it is not in pyspark.
+Maven is asked once; what the cache has is taken from there. Which repository
+it asks is Maven's own setting.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from tidegate.errors import EnvironmentProblem
+
+FETCH_TIMEOUT_S = 300.0
+"""A first fetch brings Maven's own plugins too."""
+
+_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+# Spark's parent names a mirror of its own, which Maven would ask first; where that can't be reached nothing is
+# resolved. A repository of that id that is switched off leaves the ones of Maven's settings.
+_POM = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tidegate</groupId>
+  <artifactId>fetched</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <repositories>
+    <repository>
+      <id>gcs-maven-central-mirror</id>
+      <url>file:.</url>
+      <releases><enabled>false</enabled></releases>
+      <snapshots><enabled>false</enabled></snapshots>
+    </repository>
+  </repositories>
+  <dependencies>
+    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{name}</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def kafka_jars(cache: Path, version: str | None = None) -> list[Path]:
+    """Spark's connector to Kafka, of pyspark's own version, and what it needs that pyspark has not."""
+    import pyspark
+
+    version = version or pyspark.__version__
+    has = {_without_version(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    return [jar for jar in fetch(f"{_KAFKA}:{version}", cache) if _without_version(jar) not in has]
+
+
+def fetch(artifact: str, cache: Path) -> list[Path]:
+    """All jars that an artifact, written `group:name:version`, runs with; its own among them."""
+    group, name, version = artifact.split(":")
+    folder = cache / f"{name}-{version}"
+    if not folder.is_dir():
+        if shutil.which("mvn") is None:
+            raise EnvironmentProblem(
+                f"{artifact} is fetched by Maven, and 'mvn' is not there: install it, or put the jars into {folder}"
+            )
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as draft:
+            pom = Path(draft) / "pom.xml"
+            pom.write_text(_POM.format(group=group, name=name, version=version))
+            _copy_dependencies(artifact, pom, Path(draft) / "jars")
+            # At once: a cache that is half full is taken for a full one. Whoever was faster has the same jars.
+            with suppress(OSError):
+                (Path(draft) / "jars").rename(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _copy_dependencies(artifact: str, pom: Path, into: Path) -> None:
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={into}"]
+    try:
+        subprocess.run(
+            ["mvn", "-q", "-B", "-U", "-f", str(pom), *goal],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=FETCH_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise EnvironmentProblem(f"Maven did not fetch {artifact} within {FETCH_TIMEOUT_S:g} s") from None
+    except subprocess.CalledProcessError as exc:
+        lines = [line for line in f"{exc.stdout}\n{exc.stderr}".splitlines() if "[ERROR]" in line]
+        said = lines[0].partition("[ERROR] ")[2].partition(" -> [Help")[0] if lines else f"exit code {exc.returncode}"
+        raise EnvironmentProblem(f"Maven can't fetch {artifact}: {said}") from None
+
+
+def _without_version(jar: Path) -> str:
+    """An artifact's name.
+
+    >>> _without_version(Path("lz4-java-1.10.1.jar")), _without_version(Path("spark-sql_2.13-4.3.0.jar"))
+    ('lz4-java', 'spark-sql_2.13')
+    """
+    return re.sub(r"-\d[^-]*(-.*)?\.jar$", "", jar.name)

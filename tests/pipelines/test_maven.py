@@ -1,0 +1,87 @@
+"""Jars are fetched once, whole or not at all, and never those that pyspark has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tidegate.errors import EnvironmentProblem
+from tidegate.pipelines.connector import maven
+from tidegate.pipelines.connector.maven import fetch, kafka_jars
+
+BROUGHT = (
+    f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}.jar",
+    f"spark-token-provider-kafka-0-10_2.13-{pyspark.__version__}.jar",
+    "kafka-clients-3.9.2.jar",
+    "commons-pool2-2.13.1.jar",
+    "lz4-java-1.8.0.jar",
+    "snappy-java-1.1.10.5.jar",
+    "scala-library-2.13.15.jar",
+)
+
+
+@pytest.fixture
+def mvn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Maven that does what its script says; it notes every call."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    script = folder / "mvn"
+    say(script, "mkdir -p $into", *(f"touch $into/{jar}" for jar in BROUGHT))
+    return script
+
+
+def say(script: Path, *lines: str) -> None:
+    first = ["#!/bin/sh", 'echo "$@" >> $(dirname $0)/calls', 'for each in "$@"; do case $each in']
+    parse = ["-DoutputDirectory=*) into=${each#*=};;", "esac; done"]
+    script.write_text("\n".join([*first, *parse, *lines]))
+    script.chmod(0o755)
+
+
+def test_what_pyspark_has_is_left_out_and_maven_is_asked_once(mvn: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert {jar.name for jar in kafka_jars(tmp_path / "cache")} == set(BROUGHT[:4])
+    (call,) = (mvn.parent / "calls").read_text().splitlines()
+    assert "dependency:copy-dependencies -DincludeScope=runtime" in call
+    assert [found.name for found in (tmp_path / "cache").iterdir()] == [
+        f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}"
+    ]
+
+
+def test_a_failure_is_told_and_leaves_nothing(mvn: Path, tmp_path: Path) -> None:
+    error = "[ERROR] Could not find artifact a:b:jar:1 -> [Help 1]"
+    say(mvn, "mkdir -p $into; touch $into/half.jar", f"echo '{error}'; echo '[ERROR] more'; exit 1")
+    with pytest.raises(EnvironmentProblem, match=r"^Maven can't fetch a:b:1: Could not find artifact a:b:jar:1$"):
+        fetch("a:b:1", tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_maven_that_hangs_is_ended(mvn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maven, "FETCH_TIMEOUT_S", 0.05)
+    say(mvn, "exec sleep 60")
+    with pytest.raises(EnvironmentProblem, match=r"^Maven did not fetch a:b:1 within 0\.05 s$"):
+        fetch("a:b:1", tmp_path / "cache")
+
+
+def test_without_maven_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=r"a:b:1 is fetched by Maven, and 'mvn' is not there: install it, or"):
+        fetch("a:b:1", tmp_path / "cache")
+    (tmp_path / "cache" / "b-1").mkdir(parents=True)
+    (tmp_path / "cache" / "b-1" / "b-1.jar").touch()
+    assert [jar.name for jar in fetch("a:b:1", tmp_path / "cache")] == ["b-1.jar"]
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+def test_sparks_own_connector_can_be_fetched() -> None:
+    try:
+        jars = kafka_jars(Path(__file__).parents[2] / ".cache" / "spark")
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no connector: {exc}")
+    names = " ".join(jar.name for jar in jars)
+    for part in ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"):
+        assert part in names
