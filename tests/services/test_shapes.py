@@ -229,7 +229,7 @@ def test_a_join_renames_what_both_have() -> None:
 def test_a_join_that_does_not_fit() -> None:
     right = Schema({"vid": "int32", "gps_b_speed": "bool", "speed": "bool"})
     assert [each[:70] for each in problems("join: {on: [vid, level], within: 30s}", GPS, right)] == [
-        "join: expected an event time of gps-b, to tell how far apart two eve",
+        "join: expected an event time of gps-b, to tell how far apart two event",
         "join.on[1]: unknown attribute 'level'; expected one of vid, gps_b_spee",
         "join.on: expected attributes of the same type: vid is string in left a",
         "join: expected names that differ: there are two 'gps_b_speed'; name or",

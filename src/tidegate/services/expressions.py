@@ -211,23 +211,30 @@ class _Parser:
     def chain(self, part: Any, *marks: str) -> Raw:
         found: Raw = part()
         while mark := self.take(*marks):
-            self.operators += 1
-            if self.operators > MAX_OPERATORS:
-                self.fail(f"at most {MAX_OPERATORS} operators")
+            self.count_operator()
             other: Raw = part()
             found = ("call", (mark, [found, other]), (found[2][0], other[2][1]))
         return found
 
     def sign(self) -> Raw:
-        start, negative = self.start, False
-        while self.take("-"):
-            negative = not negative
-        sort, held, span = self.value()
-        if not negative:
-            return sort, held, span
-        if sort == "literal" and isinstance(held, int | float) and not isinstance(held, bool):
-            return sort, -held, (start, span[1])
-        return "call", ("negative", [(sort, held, span)]), (start, span[1])
+        starts = []
+        while self.kind == "mark" and self.piece == "-":
+            starts.append(self.start)
+            self.count_operator()
+            self.next()
+        found = self.value()
+        for start in reversed(starts):
+            sort, held, (_, end) = found
+            if sort == "literal" and isinstance(held, int | float) and not isinstance(held, bool):
+                found = sort, -held, (start, end)
+            else:
+                found = "call", ("negative", [found]), (start, end)
+        return found
+
+    def count_operator(self) -> None:
+        self.operators += 1
+        if self.operators > MAX_OPERATORS:
+            self.fail(f"at most {MAX_OPERATORS} operators")
 
     def value(self) -> Raw:
         kind, piece, start = self.kind, self.piece, self.start
