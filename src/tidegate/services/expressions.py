@@ -389,6 +389,8 @@ def _fit(overload: Overload, arguments: list[Node]) -> Node | None:
     if takes[0] in COMMON:
         kinds = [_type(each) for each in arguments]
         common = common_type(kinds)
+        if takes[0] == "ordered*" and len(arguments) < 2:
+            return None
         if common is None or any(kind is not None and kind.kind not in COMMON[takes[0]] for kind in kinds):
             return None
         return Call(overload, tuple(_convert(each, common) for each in arguments), common)
@@ -418,7 +420,7 @@ def _convert(node: Node, target: Type) -> Node:
 def _words(overload: Overload) -> str:
     first = overload.takes[0]
     if first in COMMON:
-        return "values of one type" if first == "any*" else "numbers, texts or timestamps"
+        return "values of one type" if first == "any*" else "several numbers, texts or timestamps"
     return " and ".join(KINDS[name.rstrip("*")][2] for name in overload.takes)
 
 
