@@ -211,23 +211,30 @@ class _Parser:
     def chain(self, part: Any, *marks: str) -> Raw:
         found: Raw = part()
         while mark := self.take(*marks):
-            self.operators += 1
-            if self.operators > MAX_OPERATORS:
-                self.fail(f"at most {MAX_OPERATORS} operators")
+            self.count_operator()
             other: Raw = part()
             found = ("call", (mark, [found, other]), (found[2][0], other[2][1]))
         return found
 
     def sign(self) -> Raw:
-        start, negative = self.start, False
-        while self.take("-"):
-            negative = not negative
-        sort, held, span = self.value()
-        if not negative:
-            return sort, held, span
-        if sort == "literal" and isinstance(held, int | float) and not isinstance(held, bool):
-            return sort, -held, (start, span[1])
-        return "call", ("negative", [(sort, held, span)]), (start, span[1])
+        starts = []
+        while self.kind == "mark" and self.piece == "-":
+            starts.append(self.start)
+            self.count_operator()
+            self.next()
+        found = self.value()
+        for start in reversed(starts):
+            sort, held, (_, end) = found
+            if sort == "literal" and isinstance(held, int | float) and not isinstance(held, bool):
+                found = sort, -held, (start, end)
+            else:
+                found = "call", ("negative", [found]), (start, end)
+        return found
+
+    def count_operator(self) -> None:
+        self.operators += 1
+        if self.operators > MAX_OPERATORS:
+            self.fail(f"at most {MAX_OPERATORS} operators")
 
     def value(self) -> Raw:
         kind, piece, start = self.kind, self.piece, self.start
@@ -382,6 +389,8 @@ def _fit(overload: Overload, arguments: list[Node]) -> Node | None:
     if takes[0] in COMMON:
         kinds = [_type(each) for each in arguments]
         common = common_type(kinds)
+        if takes[0] == "ordered*" and len(arguments) < 2:
+            return None
         if common is None or any(kind is not None and kind.kind not in COMMON[takes[0]] for kind in kinds):
             return None
         return Call(overload, tuple(_convert(each, common) for each in arguments), common)
@@ -411,7 +420,7 @@ def _convert(node: Node, target: Type) -> Node:
 def _words(overload: Overload) -> str:
     first = overload.takes[0]
     if first in COMMON:
-        return "values of one type" if first == "any*" else "numbers, texts or timestamps"
+        return "values of one type" if first == "any*" else "several numbers, texts or timestamps"
     return " and ".join(KINDS[name.rstrip("*")][2] for name in overload.takes)
 
 

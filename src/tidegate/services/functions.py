@@ -98,10 +98,7 @@ def _round(number: float, digits: int = 0) -> float:
 
 def _whole(cut: Callable[[float], int]) -> Callable[[float], int | None]:
     def whole(number: float) -> int | None:
-        if not math.isfinite(number):
-            return None
-        found = cut(number)
-        return found if LEAST < found < MOST else None
+        return cut(number) if abs(number) < 2.0**63 else None
 
     return whole
 
@@ -110,8 +107,6 @@ def _number(compute: Callable[..., float]) -> Callable[..., float | None]:
     """A function of the floats as Java has it: beyond all numbers is infinite; what is no number is null."""
 
     def number(*given: float) -> float | None:
-        if any(map(math.isnan, given)):
-            return None
         try:
             found = compute(*given)
         except ValueError:
@@ -205,8 +200,8 @@ def _arithmetic(
 
 
 def _floor(name: str, cut: Callable[[float], int]) -> list[Overload]:
-    # Spark makes 0 of NaN, and the nearest int64 of what lies beyond them: no number is there but these.
-    sql = f"nullif(nullif({name}(nanvl({{0}}, NULL)), {MOST}L), CAST('{LEAST}' AS BIGINT))"
+    # Spark refuses what lies beyond the int64s; NaN is above all numbers.
+    sql = f"IF(abs({{0}}) < 9.223372036854775807E18D, {name}({{0}}), NULL)"
     return [Overload(("int",), INT, "{0}", _same, total=True), Overload(("number",), INT, sql, _whole(cut))]
 
 
@@ -238,7 +233,7 @@ FUNCTIONS: dict[str, list[Overload]] = {
         Overload(("int",), INT, "try_cast(abs(CAST({0} AS DECIMAL(19,0))) AS BIGINT)", lambda a: _fits(abs(a))),
         Overload(("number",), FLOAT, "abs({0})", abs, total=True),
     ],
-    "sign": _math("sign", lambda a: float((a > 0) - (a < 0)) if a else a),
+    "sign": _math("sign", lambda a: math.copysign(1.0, a) if a and not math.isnan(a) else a),
     "round": [
         Overload(("int",), INT, "{0}", _same, total=True),
         Overload(("int", "digits"), INT, "{0}", lambda a, _: a, total=True),
@@ -255,7 +250,7 @@ FUNCTIONS: dict[str, list[Overload]] = {
     "sin": _math("sin", math.sin),
     "cos": _math("cos", math.cos),
     "tan": _math("tan", math.tan),
-    "atan2": _math("atan2", math.atan2, 2),
+    "atan2": _math("atan2", lambda a, b: math.atan2(a + 0.0, b + 0.0), 2),
     "radians": _math("radians", math.radians),
     "degrees": _math("degrees", math.degrees),
     "upper": _text("upper({0})", str.upper),

@@ -205,6 +205,7 @@ def _blame_text(error: LanguageError, spot: Spot) -> None:
 
 
 def _project(operator: Project, schema: Schema, spot: Spot) -> Schema | None:
+    before = len(spot.findings.problems)
     if not operator.attributes:
         spot.blame("expected at least one attribute")
     fields = {field.name: field for field in schema.root} if operator.keep else {}
@@ -221,6 +222,8 @@ def _project(operator: Project, schema: Schema, spot: Spot) -> Schema | None:
             same.add(name)
         elif plain is not None:
             renamed.setdefault(plain, name)
+    if len(spot.findings.problems) > before:
+        return None
     time = _followed_time(schema, fields, renamed)
     return _made(spot, fields.values(), time, [(schema, same)], renamed)
 

@@ -34,6 +34,37 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's way
 
+    def scan_plain(self) -> Any:
+        """Read plain text as YAML 1.2 does: `{owner: string?}` needs no quotes. Else PyYAML's own method."""
+        scanner: Any = self
+        chunks: list[str] = []
+        spaces: list[str] = []
+        start = end = scanner.get_mark()
+        indent = scanner.indent + 1
+        while scanner.peek() != "#":
+            length = 0
+            while not _ends_plain(scanner, length):
+                length += 1
+            if length == 0:
+                break
+            scanner.allow_simple_key = False
+            chunks += [*spaces, scanner.prefix(length)]
+            scanner.forward(length)
+            end = scanner.get_mark()
+            spaces = scanner.scan_plain_spaces(indent, start)
+            if not spaces or (not scanner.flow_level and scanner.column < indent):
+                break
+        return yaml.ScalarToken("".join(chunks), True, start, end)
+
+
+_BLANKS = "\0 \t\r\n\x85\u2028\u2029"
+
+
+def _ends_plain(scanner: Any, length: int) -> bool:
+    """Whether plain text ends before the character that lies so far ahead."""
+    letter, marks = scanner.peek(length), ",[]{}" if scanner.flow_level else ""
+    return letter in _BLANKS or letter in marks or (letter == ":" and scanner.peek(length + 1) in _BLANKS + marks)
+
 
 for _name, _pattern, _first in _RESOLVED:
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})\Z"), list(_first))
@@ -52,7 +83,8 @@ def read(text: str, file: str, findings: Findings) -> Any:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         findings.places[()] = Place(file, line)
-        findings.blame((), f"expected YAML: {error.problem or error.context}")
+        hint = "; inside {} and [] quote what has brackets: 'int32[4]'" if "but got '['" in str(error.problem) else ""
+        findings.blame((), f"expected YAML: {error.problem or error.context}{hint}")
     except (yaml.YAMLError, RecursionError, _TooLargeError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
         findings.places[()] = Place(file, 1)

@@ -1,0 +1,107 @@
+"""Definitions as a whole."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate import DefinitionError
+from tidegate.services import check, load, loads
+from tidegate.services.check import examine
+from tidegate.services.definitions import Definitions
+
+CITY = Path(__file__).with_name("city.yaml")
+STREAM = "streams:\n  gps: {schema: {vid: string, time: timestamp, speed: float64}, event_time: time}\n"
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(DefinitionError) as caught:
+        check(loads(text, "t.yaml"))
+    return str(caught.value).splitlines()
+
+
+def test_the_designs_example_holds_together() -> None:
+    found = check(load(CITY))
+    assert found["traffic-flow"].output.to_dict() == {"cid": "string", "flow": "int64", "time": "timestamp"}
+    assert found["traffic-flow"].output.event_time == "time"
+    assert found["gps"].output.to_dict()["vid"] == "string"
+    assert check(Definitions()) == {}
+
+
+def test_services_read_services_in_any_order() -> None:
+    found = check(
+        loads(
+            STREAM
+            + "services:\n"
+            + "  b: {from: a, pipeline: [{filter: kmh > 3}]}\n"
+            + "  a: {from: gps, pipeline: [{project: {kmh: speed * 3.6, time: time}}]}\n"
+        )
+    )
+    assert list(found) == ["b", "a"]
+    assert found["b"].output == found["a"].output
+
+
+def test_problems_of_all_services_come_at_once() -> None:
+    text = """
+streams:
+  gps: {schema: {vid: string, speed: float64}, constraints: {sped: "> 0"}, terms: {vid: {slow: "Z(1, 2)"}}}
+  anpr: {schema: {cid: string, time: timestamp}, event_time: time}
+services:
+  a: {from: gsp}
+  b: {from: gps, pipeline: [{filter: nonsense >}]}
+  c:
+    from: anpr
+    pipeline:
+      - {filter: cdi = 'x'}
+      - deduplicate:
+          by: [vid]
+  d: {from: c, pipeline: [{filter: nothing = 3}]}
+"""
+    assert problems(text) == [
+        "t.yaml:3: streams.gps.terms.vid: expected terms of a number; vid is string",
+        "t.yaml:3: streams.gps.constraints.sped: unknown field 'sped'; did you mean 'speed'?: in 'sped > 0' at 1",
+        "t.yaml:6: services.a.from: unknown stream or service 'gsp'; did you mean 'gps'?",
+        "t.yaml:11: services.c.pipeline[0].filter: unknown field 'cdi'; did you mean 'cid'?: in \"cdi = 'x'\" at 1",
+        "t.yaml:13: services.c.pipeline[1].deduplicate.by: unknown attribute 'vid'; did you mean 'cid'?",
+    ]
+
+
+def test_a_cycle_is_told_once() -> None:
+    text = STREAM + "services:\n  a: {from: c}\n  b: {from: a}\n  c: {from: b}\n  d: {from: c}\n  e: {from: e}"
+    assert problems(text) == [
+        "t.yaml:4: services.a.from: it reads itself: a <- c <- b <- a",
+        "t.yaml:8: services.e.from: it reads itself: e <- e",
+    ]
+
+
+def test_a_name_is_of_a_stream_or_of_a_service() -> None:
+    made = loads(STREAM + "services: {s: {from: gps}}")
+    both = Definitions(made.streams, {"gps": made.services["s"]})
+    with pytest.raises(DefinitionError, match=r"services.gps: the name 'gps' is taken already by streams.gps"):
+        check(both)
+
+
+def test_functions_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tidegate_custom.py").write_text("def halve(batches): ...")
+    (tmp_path / "tidegate_broken.py").write_text("1 / 0")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    text = STREAM + "services: {s: {from: gps, pipeline: [{custom: {function: '%s', schema: {a: bool}}}]}}"
+    assert check(loads(text % "tidegate_custom:halve"))["s"].output.to_dict() == {"a": "bool"}
+    place = "t.yaml:3: services.s.pipeline[0].custom.function: "
+    assert problems(text % "tidegate_custom:halv") == [
+        f"{place}'tidegate_custom' has no function 'halv'; did you mean 'halve'?"
+    ]
+    assert problems(text % "tidegate_broken:f") == [
+        f"{place}can't import 'tidegate_broken': ZeroDivisionError: division by zero"
+    ]
+    assert problems(text % "tidegate_none:f") == [
+        f"{place}can't import 'tidegate_none': ModuleNotFoundError: No module named 'tidegate_none'"
+    ]
+    assert "s" in check(loads(text % "tidegate_none:f"), functions=False)
+
+
+def test_what_reads_something_broken_is_left_aside() -> None:
+    made = loads("services: {s: {from: gps, pipeline: [{filter: x > 3}]}}")
+    assert examine(made, broken={"gps"}) == ({}, [])

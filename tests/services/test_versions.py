@@ -1,0 +1,158 @@
+"""What breaks subscribers, and what does not."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests import generate
+from tidegate import Array, Enum, Filter, FilterError, Schema, UnsatisfiableFilter
+from tidegate.model.types import INTEGER_RANGES, Field, Scalar, Struct, Type
+from tidegate.services.versions import breaking
+
+OLD: dict[str, Any] = {
+    "vid": "string",
+    "level": "int16",
+    "kind": "enum(CAR, BUS)",
+    "pos": {"x": "float32"},
+    "wheels": "int8[4]",
+    "time": "timestamp",
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"more": "string"},
+        {"level": "int64"},
+        {"level": "int32?"},
+        {"vid": "string?"},
+        {"kind": "enum(CAR, BUS, TRAM)"},
+        {"pos": {"y": "bool", "x": "float32?"}},
+        {"wheels": "int16[6]"},
+        {"wheels": "int8[]"},
+    ],
+)
+def test_what_breaks_nothing(change: dict[str, Any]) -> None:
+    assert breaking(Schema(OLD), Schema({**OLD, **change})) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"level": "int8"}, "level was int16 and is int8"),
+        ({"level": "uint32"}, "level was int16 and is uint32"),
+        ({"level": "float64"}, "level was int16 and is float64"),
+        ({"vid": "int64"}, "vid was string and is int64"),
+        ({"vid": {"x": "bool"}}, "vid was string and is {x: bool}"),
+        ({"kind": "enum(CAR, TRAM)"}, "kind has no label BUS any more"),
+        ({"kind": "enum(BUS, CAR)"}, "the labels of kind have other places, and compare by them: BUS, CAR"),
+        ({"pos": {"y": "bool"}}, "the attribute pos.x is gone"),
+        ({"pos": {"x": "float64"}}, "pos.x was float32 and is float64"),
+        ({"wheels": "int8[3]"}, "wheels had at most 4 elements and has at most 3"),
+        ({"wheels": "string[4]"}, "wheels[] was int8 and is string"),
+    ],
+)
+def test_what_breaks(change: dict[str, Any], sentence: str) -> None:
+    assert breaking(Schema(OLD), Schema({**OLD, **change})) == [sentence]
+
+
+def test_an_attribute_that_is_gone() -> None:
+    assert breaking(Schema(OLD), Schema({"vid": "string"}))[:2] == [
+        "the attribute level is gone",
+        "the attribute kind is gone",
+    ]
+
+
+def test_a_moved_event_time_breaks() -> None:
+    attributes = {"a": "timestamp", "b": "timestamp"}
+    found = breaking(Schema(attributes, event_time="a"), Schema(attributes, event_time="b"))
+    assert found == ["the event time was a and is b"]
+    assert breaking(Schema(attributes), Schema(attributes, event_time="b")) == []
+
+
+def test_terms_stay_what_they_were() -> None:
+    old = Schema({"speed": "float64"}, terms={"speed": {"slow": "Z(20, 40)", "fast": "S(60, 90)"}})
+    new = Schema({"speed": "float64"}, terms={"speed": {"Slow": "Z(10, 40)"}})
+    assert breaking(old, new) == [
+        "the term slow of speed was Z(20, 40) and is Z(10, 40)",
+        "the term fast of speed is gone",
+    ]
+
+
+def test_a_tighter_constraint_breaks_and_a_weaker_one_does_not() -> None:
+    def speed(text: str | None) -> Schema:
+        return Schema({"speed": "float64"}, constraints={"speed": text} if text else {})
+
+    assert breaking(speed(">= 0"), speed(">= -1")) == breaking(speed(">= 0"), speed(None)) == []
+    assert breaking(speed(">= 0"), speed(">= 0")) == []
+    assert breaking(speed(">= 0"), speed("> 0")) == ["the constraint on speed was speed >= 0 and is speed > 0"]
+    assert breaking(speed(None), speed("> 0")) == ["speed has a constraint that it had not: speed > 0"]
+    assert breaking(Schema({}), speed("> 0")) == []
+
+
+def changed(random: Random, kind: Type) -> Type:
+    """Draw another version of a type; it may break or not."""
+    match kind:
+        case Struct():
+            return changed_struct(random, kind)
+        case Array():
+            return Array(changed(random, kind.item), random.choice([kind.bound, None, 3, 9]))
+        case Enum():
+            labels = [*kind.labels, "NEW"] if "NEW" not in kind.labels else list(kind.labels)
+            if random.random() < 0.3:
+                random.shuffle(labels)
+            return Enum(*labels)
+    if kind.kind == "int" and random.random() < 0.8:
+        return Scalar(random.choice(list(INTEGER_RANGES)))
+    return Scalar(random.choice(["char", "string", "float32", "float64", "bool", kind.name, kind.name]))
+
+
+def changed_struct(random: Random, struct: Struct) -> Struct:
+    fields = [
+        Field(field.name, field.type if random.random() < 0.5 else changed(random, field.type), random.random() < 0.5)
+        for field in struct
+        if random.random() < 0.95
+    ]
+    return Struct((*fields, Field("another", Scalar("bool"))))
+
+
+@given(st.integers(0, 2**32))
+def test_where_nothing_breaks_every_filter_means_what_it_meant(seed: int) -> None:
+    random = Random(seed)
+    old = generate.schema(random)
+    new = Schema(changed_struct(random, old.root))
+    assume(breaking(old, new) == [])
+    for _ in range(5):
+        text = generate.filter_text(random, old)
+        try:
+            before = Filter(text, old)
+        except FilterError:
+            continue
+        events = [generate.event(random, old) for _ in range(5)]
+        try:
+            after = Filter(text, new)
+        except UnsatisfiableFilter:  # one that could not match is let through, where its type alone excludes it
+            assert not any(map(before.matches, events))
+            continue
+        assert list(map(before.matches, events)) == list(map(after.matches, events)), (text, old, new)
+
+
+def test_enums_that_compared_with_each_other_do_so_still() -> None:
+    kind, longer = "enum(CAR, BUS)", "enum(CAR, BUS, TRAM)"
+    old = Schema({"a": kind, "b": {"c": kind}})
+    assert breaking(old, Schema({"a": longer, "b": {"c": longer}})) == []
+    assert breaking(old, Schema({"a": longer, "b": {"c": kind}})) == [
+        "a and b.c had the same labels, and compare with each other no more"
+    ]
+
+
+def test_a_schema_does_not_break_itself() -> None:
+    for seed in range(200):
+        schema = generate.schema(Random(seed))
+        assert breaking(schema, schema) == []
