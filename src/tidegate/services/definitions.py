@@ -116,13 +116,13 @@ class Service:
     name: str
     inputs: tuple[str, ...]
     pipeline: tuple[Operator, ...] = ()
-    constraints: Mapping[str, str] = NONE
+    constraints: Mapping[str, str] = field(default_factory=lambda: NONE)
     """By attribute: the rest of a filter that starts with its name."""
     on_violation: OnViolation = "quarantine"
-    mask: Mapping[str, Mask] = NONE
+    mask: Mapping[str, Mask] = field(default_factory=lambda: NONE)
     qos: Qos = field(default_factory=Qos)
     retention: Retention = field(default_factory=Retention)
-    terms: Mapping[str, Mapping[str, str]] = NONE
+    terms: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: NONE)
     """Fuzzy words for attributes of the output."""
     themes: tuple[str, ...] = ()
     description: str = ""
@@ -137,5 +137,5 @@ class Service:
 class Definitions:
     """Streams and services that belong together: the content of one file or several."""
 
-    streams: Mapping[str, Stream] = NONE
-    services: Mapping[str, Service] = NONE
+    streams: Mapping[str, Stream] = field(default_factory=lambda: NONE)
+    services: Mapping[str, Service] = field(default_factory=lambda: NONE)
