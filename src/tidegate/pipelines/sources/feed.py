@@ -81,15 +81,15 @@ def make_feed(stream: Stream, intake: Intake, around: Surroundings, report: Repo
             case Files():
                 from tidegate.pipelines.sources.files import FilesFeed
 
-                return FilesFeed(source, intake, around.state, around.clock)
+                return FilesFeed(source, intake, around.state, around.clock, report)
             case Mqtt():
                 from tidegate.pipelines.sources.mqtt import MqttFeed
 
-                return MqttFeed(source, intake, around.env, report=report)
+                return MqttFeed(source, intake, around.env, report)
             case Kafka():
                 from tidegate.pipelines.sources.kafka import KafkaFeed
 
-                return KafkaFeed(source, intake, around.state, around.clock, report=report)
+                return KafkaFeed(source, intake, around.state, around.clock, report)
     except ModuleNotFoundError as exc:
         raise _missing(exc) from exc
     except SourceError as exc:
