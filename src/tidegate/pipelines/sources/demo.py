@@ -150,7 +150,7 @@ class Gps:
         km = speed * gone_s / 3600
         self._place[who, 0] += km * np.sin(angle) / _DEGREE_KM[0]
         self._place[who, 1] += km * np.cos(angle) / _DEGREE_KM[1]
-        return np.mod(heading, 360.0)
+        return np.asarray(heading % 360)
 
     def _inwards(self, who: Numbers, street: Numbers) -> Numbers:
         """Taxis far outside turn back: the city has an edge, and the service a constraint."""
@@ -269,7 +269,7 @@ def _mixed(bits: Numbers) -> Numbers:
     with np.errstate(over="ignore"):
         bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.bitwise_xor(bits, bits >> np.uint64(31))
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
 
 
 def make_generator(source: Demo) -> Generator:

@@ -69,8 +69,10 @@ def _lines(file: IO[bytes], offset: int, final: bool) -> Iterator[tuple[bytes, i
             whole = False
             while (rest := file.readline(RECORD_BYTES)) and not rest.endswith(b"\n"):
                 offset += len(rest)
+            if not rest and not final:
+                return
             offset += len(rest)
-            line = line[:1_000] if rest or final else b""
+            line = line[:1_000]
         elif not line.endswith(b"\n") and not final:
             return
         yield line.removeprefix(_BOM) if begin == 0 else line, offset, whole

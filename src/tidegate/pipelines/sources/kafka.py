@@ -7,6 +7,7 @@ where to go on (`resume.py`), so that no crash lies between the two.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -69,10 +70,10 @@ class KafkaFeed:
         }
 
     def _follow(self, consumer: Consumer, stop: Event) -> None:
-        looked = saved = -LOOK_S
+        looked = saved = -math.inf
         while not stop.is_set():
             now = self._clock.monotonic()
-            if now - looked >= LOOK_S or looked < 0:
+            if now - looked >= LOOK_S:
                 self._assign(consumer)
                 looked = now
             first = consumer.poll(TURN_S)

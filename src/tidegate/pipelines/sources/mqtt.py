@@ -14,7 +14,7 @@ import selectors
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from socket import IPPROTO_TCP, TCP_NODELAY
+from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,7 +119,7 @@ class MqttFeed:
             protocol=self._version,
             manual_ack=True,
             reconnect_on_failure=False,
-            **({"clean_session": False} if old else {}),
+            clean_session=False if old else None,
         )
         client.connect_timeout = CONNECT_S
         if self._username is not None:
@@ -157,10 +157,10 @@ class _Session:
                 self._client.connect(host, port, KEEPALIVE_S)
         except OSError as exc:
             raise SourceError(f"can't reach the MQTT broker {host}:{port}: {exc}") from exc
-        socket = self._client.socket()
-        if socket is not None:
-            socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # acknowledgements are small, and awaited
-            self._selector.register(socket, selectors.EVENT_READ)
+        connection = self._client.socket()
+        if isinstance(connection, socket):
+            connection.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # acknowledgements are small, and awaited
+            self._selector.register(connection, selectors.EVENT_READ)
         deadline = time.monotonic() + CONNECT_S
         try:
             while not self._ready and not stop.is_set():
