@@ -186,6 +186,10 @@ class CursorError(LogError):
     """A text that is no cursor, or a cursor that is not of this stream."""
 
 
+class SourceError(TidegateError):
+    """A source of a raw stream that can't be understood, reached or read; its provider can mend it."""
+
+
 class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it reports
     """A part of Tidegate that is not installed, and how to get it."""
 

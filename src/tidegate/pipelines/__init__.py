@@ -1,4 +1,5 @@
 """The data plane on Spark, and the only home of pyspark.
 
-Today: sessions, types and the filter language as native column expressions.
+Today: sessions, types, the filter language as native column expressions, and the
+sources that feed raw streams, which do without Spark.
 """

@@ -1,0 +1,10 @@
+"""What feeds raw streams: built-in generators, files, MQTT and Kafka.
+
+A feed only appends: it knows nothing of Spark, and checks no schema. What is not
+even a JSON object goes to the stream's quarantine; the rest is Spark's to judge.
+"""
+
+from tidegate.pipelines.sources.feed import Backoff, Feed, Feeds, start_feeds
+from tidegate.pipelines.sources.intake import Input, Intake, quarantine_of
+
+__all__ = ["Backoff", "Feed", "Feeds", "Input", "Intake", "quarantine_of", "start_feeds"]

@@ -1,0 +1,112 @@
+"""The supervisor: one thread a stream, again after a failure, and a word on how it is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tests.pipelines.sources.kit import events, until
+from tidegate.errors import SourceError
+from tidegate.logs import SegmentLog
+from tidegate.pipelines.sources import Backoff, feed, start_feeds
+from tidegate.pipelines.sources.demo import ANPR, GPS
+from tidegate.pipelines.sources.intake import Input, Intake
+from tidegate.services.definitions import Definitions, Demo, Stream
+
+QUICK = Backoff(first_s=0.01, most_s=0.02)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SegmentLog]:
+    made = SegmentLog(tmp_path)
+    yield made
+    made.close()
+
+
+def defined(*streams: Stream) -> Definitions:
+    return Definitions({stream.name: stream for stream in streams})
+
+
+def test_each_stream_that_has_a_source_is_fed(log: SegmentLog) -> None:
+    given = defined(
+        Stream("gps", GPS, key="vid", source=Demo("gps", 5_000)),
+        Stream("anpr", ANPR, key="cid", partitions=2, source=Demo("anpr", 2_000)),
+        Stream("http", GPS),
+    )
+    with start_feeds(given, log) as feeds:
+        assert set(feeds.status()) == {"gps", "anpr"}
+        until(lambda: all(each["events"] > 500 for each in feeds.status().values()))
+        status = feeds.status()["gps"]
+        assert status["state"] == "running"
+        assert status["source"] == "demo"
+        assert status["rate"] > 0
+        assert status["error"] is None
+    status = feeds.status()["gps"]
+    assert status["state"] == "stopped"
+    assert status["events"] == len(events(log, "gps"))
+
+
+class Shaky:
+    """Fails some times, then ends."""
+
+    def __init__(self, intake: Intake, failures: int) -> None:
+        self.intake, self.failures = intake, failures
+
+    def run(self, stop: Event) -> None:  # noqa: ARG002
+        self.intake.take([Input(b"{}")])
+        if self.failures:
+            self.failures -= 1
+            raise SourceError(f"{self.failures} left")
+
+
+def make(failures: int) -> Any:
+    return lambda _stream, intake, _around, _report: Shaky(intake, failures)
+
+
+def test_a_feed_that_fails_runs_again(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "make_feed", make(3))
+    with start_feeds(defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=QUICK) as feeds:
+        assert feeds.join(20)
+        status = feeds.status()["gps"]
+    assert status["state"] == "ended"
+    assert status["restarts"] == 3
+    assert status["error"] == "0 left"
+    assert status["error_time"].endswith("Z")
+    assert status["events"] == 4
+
+
+def test_a_feed_that_waits_stops_at_once(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "make_feed", make(3))
+    with start_feeds(
+        defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=Backoff(first_s=900, most_s=900)
+    ) as feeds:
+        until(lambda: feeds.status()["gps"]["state"] == "waiting")
+        assert feeds.status()["gps"]["error"] == "2 left"
+        assert feeds.stop()
+    assert feeds.status()["gps"]["state"] == "stopped"
+    assert feeds.status()["gps"]["restarts"] == 0
+
+
+def test_delays_double_up_to_a_limit_and_none_is_like_the_other() -> None:
+    backoff, chance = Backoff(first_s=1, most_s=30), random.Random(1)
+    for failures, limit in [(1, 1), (2, 2), (3, 4), (6, 30), (5_000, 30)]:
+        delays = {backoff.delay_s(failures, chance) for _ in range(50)}
+        assert len(delays) == 50
+        assert all(limit / 2 <= delay <= limit for delay in delays)
+
+
+def test_new_definitions_start_and_stop_what_has_changed(log: SegmentLog) -> None:
+    a, b = Stream("a", GPS, source=Demo("gps", 100)), Stream("b", GPS, source=Demo("gps", 100))
+    with start_feeds(defined(a, b), log) as feeds:
+        until(lambda: feeds.status()["a"]["events"] > 5)
+        feeds.apply(defined(a, Stream("c", GPS, source=Demo("gps", 200))))
+        assert set(feeds.status()) == {"a", "c"}
+        assert feeds.status()["a"]["events"] > 5, "it went on"
+        with pytest.raises(SourceError, match="stream 'd': unknown demo 'cars'"):
+            feeds.apply(defined(Stream("d", GPS, source=Demo("cars"))))
+        assert {each["state"] for each in feeds.status().values()} == {"running"}

@@ -1,0 +1,154 @@
+"""What comes through the door of a raw stream."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pipelines.sources.kit import HandClock, events, raw
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema
+from tidegate.pipelines.sources.intake import RAW_BYTES, Input, Intake, Meter, Taken, _dressed
+from tidegate.services.definitions import Stream
+
+TIMED = Schema({"vid": "string", "time": "timestamp"}, event_time="time")
+PLAIN = Schema({"vid": "string"})
+NOW = "2026-01-01T00:00:00.000000Z"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SegmentLog]:
+    made = SegmentLog(tmp_path)
+    yield made
+    made.close()
+
+
+def test_an_object_is_appended_byte_by_byte(log: SegmentLog) -> None:
+    given_ = b'{"vid": "a", "n": 123456789012345678901234567890, "x": 1.10}'
+    assert Intake(log, Stream("s", TIMED)).take([Input(given_)]) == Taken(1, 0)
+    assert raw(log, "s") == [given_]
+
+
+def test_an_id_and_a_time_are_put_in_front(log: SegmentLog) -> None:
+    intake = Intake(log, Stream("s", PLAIN), HandClock())
+    intake.take([Input(b' {"vid":\r\n"a"}\n', "f:1"), Input(b"{ }", "f:2"), Input(b"{}")])
+    assert events(log, "s") == [
+        {"_id": "f:1", "_time": NOW, "vid": "a"},
+        {"_id": "f:2", "_time": NOW},
+        {"_time": NOW},
+    ]
+
+
+def test_what_the_producer_said_stays(log: SegmentLog) -> None:
+    intake = Intake(log, Stream("s", PLAIN), HandClock())
+    intake.take([Input(b'{"_id":"mine","_time":"2020-01-01"}', "f:1"), Input(b'{"_id":null}', "f:2")])
+    assert events(log, "s") == [{"_id": "mine", "_time": "2020-01-01"}, {"_id": "f:2", "_time": NOW}]
+
+
+@pytest.mark.parametrize(
+    ("given_", "reason"),
+    [
+        (b"", "no JSON"),
+        (b'{"a":', "no JSON"),
+        (b'{"a":NaN}', "no JSON"),
+        (b"[1]", "expected a JSON object, not an array"),
+        (b"12", "expected a JSON object, not a number"),
+        (b'"x"', "expected a JSON object, not a string"),
+        (b"null", "expected a JSON object, not null"),
+        (b"true", "expected a JSON object, not a truth value"),
+        (b"[" * 100_000, "no JSON"),
+    ],
+)
+def test_what_is_no_object_is_quarantined_with_a_reason(log: SegmentLog, given_: bytes, reason: str) -> None:
+    intake = Intake(log, Stream("s", TIMED), HandClock())
+    assert intake.take([Input(given_, "f:9"), Input(b'{"vid":"a"}')]) == Taken(1, 1)
+    (refused,) = events(log, "s.quarantine")
+    assert refused.pop("_reason").startswith(reason)
+    assert refused == {"_id": "f:9", "_time": NOW, "_raw": given_.decode()}
+    assert intake.meter.refused == intake.meter.events == 1
+
+
+def test_bytes_that_are_no_text_are_kept_as_base64(log: SegmentLog) -> None:
+    Intake(log, Stream("s", TIMED)).take([Input(b"\xff\x00{")])
+    (refused,) = events(log, "s.quarantine")
+    assert base64.b64decode(refused["_raw64"]) == b"\xff\x00{"
+    assert "_id" not in refused
+
+
+def test_a_huge_refusal_is_cut(log: SegmentLog) -> None:
+    Intake(log, Stream("s", TIMED)).take([Input(b"x" * (RAW_BYTES + 5))])
+    (refused,) = events(log, "s.quarantine")
+    assert len(refused["_raw"]) == RAW_BYTES
+    assert f"of {RAW_BYTES + 5} bytes" in refused["_reason"]
+
+
+def test_a_key_has_one_partition_for_ever(log: SegmentLog) -> None:
+    intake = Intake(log, Stream("s", TIMED, key="vid", partitions=4))
+    keys = [f"BJ{n}" for n in range(100)]
+    intake.take(Input(json.dumps({"vid": key, "n": n}).encode()) for n in range(3) for key in keys)
+    read = log.read("s", log.begin("s"))
+    found: dict[str, list[tuple[str, int]]] = {}
+    for (partition, _), record in zip(read.places, read.records, strict=True):
+        event = json.loads(record)
+        found.setdefault(event["vid"], []).append((partition, event["n"]))
+    for key, where in found.items():
+        assert where == [(intake.partition_of(key), n) for n in range(3)]
+    assert {partition for partition, _ in read.places} == {"0", "1", "2", "3"}
+    for key_, text in [("BJ0", b'"BJ0"'), (7, b"7"), (None, b"null"), ("京K", '"京K"'.encode())]:
+        assert intake.partition_of(key_) == str(zlib.crc32(text) % 4)
+
+
+def test_without_a_key_partitions_take_turns(log: SegmentLog) -> None:
+    Intake(log, Stream("s", TIMED, partitions=3)).take(Input(b"{}") for _ in range(9))
+    places = [partition for partition, _ in log.read("s", log.begin("s")).places]
+    assert sorted(places) == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
+
+
+def test_records_of_a_known_partition_are_stamped_too(log: SegmentLog) -> None:
+    Intake(log, Stream("s", PLAIN, partitions=2), HandClock()).append("1", [b'{"vid":"a"}'])
+    assert events(log, "s") == [{"_time": NOW, "vid": "a"}]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=5) | st.sampled_from(["_id", "_time"]), values, max_size=4),
+    st.none() | st.text(st.characters(codec="utf-8")),
+    st.booleans(),
+    st.sampled_from([None, 0, 2]),
+)
+def test_a_record_says_all_that_its_input_says(
+    event: dict[str, object], id_: str | None, stamped: bool, indent: int | None
+) -> None:
+    given_ = json.dumps(event, indent=indent).encode()
+    record = _dressed(given_, json.loads(given_), id_, b'"_time":"now",' if stamped else b"")
+    assert b"\n" not in record
+    expected = dict(event)
+    if id_ is not None and event.get("_id") is None:
+        expected["_id"] = id_
+    if stamped:
+        expected.setdefault("_time", "now")
+    assert json.loads(record) == expected
+
+
+def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
+    clock = HandClock()
+    meter = Meter(clock)
+    for _ in range(100):
+        clock.passed_s += 0.2
+        meter.add(50)
+    assert meter.events == 5_000
+    assert meter.rate == pytest.approx(250, rel=0.05)
+    clock.passed_s += 11
+    assert meter.rate == 0
