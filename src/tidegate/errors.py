@@ -158,6 +158,10 @@ class EventError(TidegateError):
         return type(self), (self.violations,)
 
 
+class ServiceError(TidegateError):
+    """A service that can't run as it is defined."""
+
+
 class MatcherError(TidegateError):
     """A subscription that a matcher has already, has not, or can't take."""
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from tidegate.pipelines.session import local_session
+    from tidegate.pipelines.session import service_session
 
-    session = local_session("tidegate-tests", settings={"spark.sql.shuffle.partitions": "1"})
+    session = service_session("tidegate-tests")
     yield session
     session.stop()

@@ -97,6 +97,10 @@ class SegmentLog:
         found = (path.parent.name for path in self._root.glob("*/generation"))
         return sorted(name for name in found if is_name(name))
 
+    def partitions(self, stream: str) -> list[str]:
+        """The names of a stream's partitions."""
+        return self._partitions(stream)
+
     def delete(self, stream: str) -> None:
         """Forget a stream and all its records."""
         folder = self._folder(stream)

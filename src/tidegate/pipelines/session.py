@@ -11,12 +11,17 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidegate.errors import EnvironmentProblem
+from tidegate.pipelines.connector import build
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
+SLOTS = 128
+"""Tasks that can run at once. A real-time task holds its slot as long as its service runs; threads, not cores."""
+
 _SETTINGS = {
     # Streaming plans recurse deeply: the default stack overflows.
-    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOGGING}",
+    # And the code that Spark makes for a wide schema is longer than what the JVM compiles by default.
+    "spark.driver.extraJavaOptions": f"-Xss8m -XX:-DontCompileHugeMethods -Dlog4j2.configurationFile={_LOGGING}",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
@@ -39,6 +44,19 @@ def local_session(app: str, threads: int = 2, settings: Mapping[str, str] | None
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def service_session(app: str, settings: Mapping[str, str] | None = None, threads: int = SLOTS) -> SparkSession:
+    """Start Spark as services need it: the connector, and a slot for every task of every service."""
+    ours = {
+        "spark.jars": str(build.jar()),
+        "spark.sql.shuffle.partitions": "1",
+        # A filter that is pushed below the parsing of records parses them once for each attribute it names.
+        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates",
+        "spark.sql.streaming.stopTimeout": "20s",
+        "spark.sql.streaming.pollingDelay": "20ms",
+    }
+    return local_session(app, threads, {**ours, **(settings or {})})
 
 
 def need_java() -> None:

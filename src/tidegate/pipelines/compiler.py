@@ -1,0 +1,103 @@
+"""A service as a frame that a writer takes: its inputs, operators, constraints and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.model import Schema
+from tidegate.pipelines import output, records
+from tidegate.pipelines.operators import aggregate, custom, deduplicate, enrich, incremental, join, project, sort
+from tidegate.pipelines.operators import filter as filtering
+from tidegate.pipelines.planner import Plan, plan
+from tidegate.services import operators, shapes
+from tidegate.services.definitions import Service
+
+Scan = Callable[[str, str | None], DataFrame]
+"""Gives a stream's records as `partition`, `position`, `arrived`, `value`, its progress noted in another stream."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A service that is ready to be written."""
+
+    plan: Plan
+    schema: Schema
+    """Of its output."""
+    frame: DataFrame
+    """With the writer's columns."""
+    refused: DataFrame | None
+    """Beside it, the records that can't be read: operators with a state have no room for them."""
+
+
+def plan_service(service: Service, inputs: Mapping[str, Schema], connector: bool = True) -> Plan:
+    """Choose how a service runs; `inputs` are the schemas of its inputs."""
+    shape = shapes.shape(service, inputs)
+    return plan(service, _before(service, inputs, shape), shape.unmasked, connector)
+
+
+def compile_service(
+    service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes, connector: bool = True
+) -> Compiled:
+    """Compile a service; `key` is the secret of its masks."""
+    shape = shapes.shape(service, inputs)
+    chosen = plan_service(service, inputs, connector)
+    noted = service.name if not chosen.keyed and chosen.mode == "real-time" else None
+    frames = {name: records.parse(scan(name, noted), name, inputs[name]) for name in service.inputs}
+    if chosen.keyed:
+        frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
+    frame = _pipeline(service, frames, inputs, shape)
+    out = output.finish(frame, service, shape.unmasked, shape.output, keyed=chosen.keyed, key=key)
+    return Compiled(chosen, shape.output, out, _refused(service, inputs, scan) if chosen.keyed else None)
+
+
+def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape) -> list[Schema]:
+    """The schema before each operator; of several inputs the first's."""
+    return [inputs[service.inputs[0]], *shape.steps][: len(service.pipeline)]
+
+
+def _refused(service: Service, inputs: Mapping[str, Schema], scan: Scan) -> DataFrame:
+    """The records of all inputs that can't be read."""
+    parsed = [records.parse(scan(name, service.quarantine), name, inputs[name]) for name in service.inputs]
+    return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service) for each in parsed])
+
+
+def _pipeline(
+    service: Service, parsed: Mapping[str, DataFrame], inputs: Mapping[str, Schema], shape: shapes.Shape
+) -> DataFrame:
+    frames = [parsed[name] for name in service.inputs]
+    frame = frames[0]
+    for operator, before, after in zip(service.pipeline, _before(service, inputs, shape), shape.steps, strict=True):
+        match operator:
+            case operators.Merge():
+                frame = _union(frames)
+            case operators.Join():
+                left, right = service.inputs
+                frame = join.apply(frames[0], frames[1], operator, (inputs[left], inputs[right]), right)
+            case operators.Filter():
+                frame = filtering.apply(frame, operator, before)
+            case operators.Project():
+                frame = project.apply(frame, operator, before, after)
+            case operators.Sort():
+                frame = sort.apply(frame, operator, before)
+            case operators.Aggregate():
+                frame = aggregate.apply(frame, operator, before, after)
+            case operators.Incremental():
+                frame = incremental.apply(frame, operator, before, after)
+            case operators.Deduplicate():
+                frame = deduplicate.apply(frame, operator, before)
+            case operators.Enrich():
+                frame = enrich.apply(frame, operator, before, after)
+            case operators.Custom():
+                frame = custom.apply(frame, operator, before)
+    return frame
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    return whole

@@ -1,0 +1,119 @@
+package tidegate;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** The one writer of a partition: appends lines, begins new segments, keeps the time index. */
+final class Appender {
+  private static final long TIME_EVERY_BYTES = 64 * 1024;
+  private static final int ENTRY = 2 * Long.BYTES;
+  private static final Map<Path, Appender> OPEN = new ConcurrentHashMap<>();
+
+  private final Path folder;
+  private final long segmentBytes;
+  private FileChannel file;
+  private long base;
+  private long end;
+  private long timeDue;
+
+  /** The appender of a partition in this JVM; the first time, half a record at its end is cut off. */
+  static Appender of(Path folder, long segmentBytes) throws IOException {
+    Appender found = OPEN.get(folder);
+    if (found == null) {
+      synchronized (OPEN) {
+        found = OPEN.get(folder);
+        if (found == null) {
+          found = new Appender(folder, segmentBytes);
+          OPEN.put(folder, found);
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Closes all appenders of a stream, whose folder is given. */
+  static void closeAll(Path stream) throws IOException {
+    synchronized (OPEN) {
+      for (Path folder : List.copyOf(OPEN.keySet())) {
+        if (folder.startsWith(stream)) {
+          OPEN.remove(folder).close();
+        }
+      }
+    }
+  }
+
+  private Appender(Path folder, long segmentBytes) throws IOException {
+    this.folder = folder;
+    this.segmentBytes = segmentBytes;
+    Files.createDirectories(folder);
+    List<Long> bases = Partition.segments(folder);
+    open(bases.isEmpty() ? 0 : bases.get(bases.size() - 1));
+    long size = file.size();
+    long whole = Partition.wholeLines(file, size);
+    if (whole < size) {
+      file.truncate(whole);
+    }
+    end = base + whole;
+    timeDue = end;
+  }
+
+  /** Appends one line, its newline included. */
+  synchronized void append(byte[] line) throws IOException {
+    if (end - base >= segmentBytes) {
+      roll();
+    }
+    if (end >= timeDue) {
+      noteTime();
+    }
+    ByteBuffer left = ByteBuffer.wrap(line);
+    while (left.hasRemaining()) {
+      file.write(left, end - base + left.position());
+    }
+    end += line.length;
+  }
+
+  private void open(long at) throws IOException {
+    base = at;
+    file =
+        FileChannel.open(
+            Partition.segment(folder, at),
+            StandardOpenOption.READ,
+            StandardOpenOption.WRITE,
+            StandardOpenOption.CREATE);
+  }
+
+  private void roll() throws IOException {
+    noteTime();
+    close();
+    open(end);
+    timeDue = end;
+  }
+
+  private void noteTime() throws IOException {
+    ByteBuffer entry = ByteBuffer.allocate(ENTRY).order(ByteOrder.LITTLE_ENDIAN);
+    entry.putLong(Metrics.nowMicros()).putLong(end).flip();
+    try (FileChannel times =
+        FileChannel.open(
+            Partition.times(folder, base), StandardOpenOption.WRITE, StandardOpenOption.CREATE)) {
+      times.write(entry, times.size() / ENTRY * ENTRY); // over a torn entry, where a crash left one
+    }
+    timeDue = end + TIME_EVERY_BYTES;
+  }
+
+  synchronized void force() throws IOException {
+    file.force(false);
+  }
+
+  private synchronized void close() throws IOException {
+    file.force(true);
+    file.close();
+  }
+}

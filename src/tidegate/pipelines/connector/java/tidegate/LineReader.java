@@ -1,0 +1,120 @@
+package tidegate;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Arrays;
+import java.util.List;
+
+/** Reads the whole lines of a partition from an offset on, through its segments, while others write and expire. */
+final class LineReader implements Closeable {
+  private final Path folder;
+  private FileChannel file;
+  private long base;
+  private byte[] buffer = new byte[64 * 1024];
+  private int begin;
+  private int end;
+  private int searched;
+  /** The offset of what comes next. */
+  private long position;
+  /** Bytes that had expired before they were read. */
+  private long missed;
+
+  LineReader(Path folder, long position) {
+    this.folder = folder;
+    this.position = position;
+  }
+
+  long position() {
+    return position;
+  }
+
+  long missed() {
+    return missed;
+  }
+
+  /** The next whole line without its newline, or null where there is none yet. */
+  byte[] next() throws IOException {
+    while (true) {
+      for (int i = searched; i < end; i++) {
+        if (buffer[i] == '\n') {
+          byte[] line = Arrays.copyOfRange(buffer, begin, i);
+          position += i + 1 - begin;
+          begin = searched = i + 1;
+          return line;
+        }
+      }
+      searched = end;
+      if (!fill() && !moveOn()) {
+        return null;
+      }
+    }
+  }
+
+  private boolean fill() throws IOException {
+    if (file == null && !open()) {
+      return false;
+    }
+    if (begin > 0) {
+      System.arraycopy(buffer, begin, buffer, 0, end - begin);
+      end -= begin;
+      searched -= begin;
+      begin = 0;
+    }
+    if (end == buffer.length) {
+      buffer = Arrays.copyOf(buffer, 2 * buffer.length);
+    }
+    int got = file.read(ByteBuffer.wrap(buffer, end, buffer.length - end), position - base + end);
+    if (got > 0) {
+      end += got;
+      return true;
+    }
+    // Half a line may be cut off by a writer that recovers: it is read again, from its first byte.
+    begin = end = searched = 0;
+    return false;
+  }
+
+  private boolean open() throws IOException {
+    List<Long> bases = Partition.segments(folder);
+    if (bases.isEmpty()) {
+      return false;
+    }
+    if (position < bases.get(0)) {
+      missed += bases.get(0) - position;
+      position = bases.get(0);
+    }
+    int n = bases.size() - 1;
+    while (bases.get(n) > position) {
+      n--;
+    }
+    try {
+      file = FileChannel.open(Partition.segment(folder, bases.get(n)), StandardOpenOption.READ);
+      base = bases.get(n);
+    } catch (NoSuchFileException expired) {
+      return false;
+    }
+    return true;
+  }
+
+  /** At the end of a segment: whether the next one is there. */
+  private boolean moveOn() throws IOException {
+    if (file == null || position == base || !Files.exists(Partition.segment(folder, position))) {
+      return false;
+    }
+    close();
+    return true;
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (file != null) {
+      file.close();
+      file = null;
+    }
+  }
+}

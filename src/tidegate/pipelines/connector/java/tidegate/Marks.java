@@ -1,0 +1,68 @@
+package tidegate;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.Arrays;
+
+/** How far a service has come in a partition of a source, as its output tells it. */
+public final class Marks {
+  private static final byte[] SOURCE = "\"_src\":\"".getBytes(StandardCharsets.UTF_8);
+
+  private Marks() {}
+
+  static void write(Path partition, long position) throws IOException {
+    Path written = partition.resolve("mark.new");
+    Files.writeString(written, Long.toString(position));
+    Files.move(written, partition.resolve("mark"), StandardCopyOption.ATOMIC_MOVE);
+  }
+
+  /** Where to go on reading the source that an output partition belongs to: at or before what it lacks; -1: unknown. */
+  public static long resume(String partition) throws IOException {
+    long noted = -1;
+    try {
+      noted = Long.parseLong(Files.readString(Path.of(partition, "mark")).trim());
+    } catch (NoSuchFileException none) {
+      // nothing was noted yet
+    }
+    long[] last = last(Path.of(partition));
+    return Math.max(noted, last == null ? -1 : last[0]);
+  }
+
+  /** Position and child of the last record of an output partition; null where there is none. */
+  static long[] last(Path partition) throws IOException {
+    byte[] line = Partition.lastLine(partition);
+    return line == null ? null : source(line);
+  }
+
+  /** Reads {@code "_src":"stream/partition:position"}, with {@code .child} where there are several. */
+  private static long[] source(byte[] line) {
+    int at = find(line, SOURCE, 0);
+    if (at < 0) {
+      return null;
+    }
+    int end = at + SOURCE.length;
+    while (line[end] != '"') {
+      end++;
+    }
+    String source = new String(Arrays.copyOfRange(line, at + SOURCE.length, end), StandardCharsets.UTF_8);
+    String[] place = source.substring(source.lastIndexOf(':') + 1).split("\\.");
+    return new long[] {Long.parseLong(place[0]), place.length > 1 ? Long.parseLong(place[1]) : 0};
+  }
+
+  static int find(byte[] text, byte[] word, int from) {
+    for (int i = from; i <= text.length - word.length; i++) {
+      int n = 0;
+      while (n < word.length && text[i + n] == word[n]) {
+        n++;
+      }
+      if (n == word.length) {
+        return i;
+      }
+    }
+    return -1;
+  }
+}

@@ -1,0 +1,117 @@
+package tidegate;
+
+import java.time.Instant;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicLongArray;
+
+/** What the tasks of a service have done in this JVM. */
+public final class Metrics {
+  /** Buckets of latencies in microseconds: sixteen for every doubling. */
+  private static final int STEPS = 16;
+  private static final int BUCKETS = 40 * STEPS;
+  private static final Map<String, Metrics> ALL = new ConcurrentHashMap<>();
+
+  private final AtomicLong records = new AtomicLong();
+  private final AtomicLong bytes = new AtomicLong();
+  private final AtomicLong missed = new AtomicLong();
+  private final AtomicLong written = new AtomicLong();
+  private final AtomicLong quarantined = new AtomicLong();
+  private final AtomicLong flagged = new AtomicLong();
+  private final AtomicLong dropped = new AtomicLong();
+  private final AtomicLong skipped = new AtomicLong();
+  private final Map<String, AtomicLong> reached = new ConcurrentHashMap<>();
+  private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
+
+  static Metrics of(String service) {
+    return ALL.computeIfAbsent(service, name -> new Metrics());
+  }
+
+  static long nowMicros() {
+    Instant now = Instant.now();
+    return now.getEpochSecond() * 1_000_000 + now.getNano() / 1_000;
+  }
+
+  void read(long length, long missedBytes) {
+    records.incrementAndGet();
+    bytes.addAndGet(length);
+    if (missedBytes > missed.get()) {
+      missed.set(missedBytes);
+    }
+  }
+
+  void written(long arrivedMicros) {
+    written.incrementAndGet();
+    if (arrivedMicros > 0) {
+      latencies.incrementAndGet(bucket(nowMicros() - arrivedMicros));
+    }
+  }
+
+  /** How far a partition of an input was read. */
+  AtomicLong reached(String source) {
+    return reached.computeIfAbsent(source, name -> new AtomicLong());
+  }
+
+  void quarantined() {
+    quarantined.incrementAndGet();
+  }
+
+  void flagged() {
+    flagged.incrementAndGet();
+  }
+
+  void dropped() {
+    dropped.incrementAndGet();
+  }
+
+  void skipped() {
+    skipped.incrementAndGet();
+  }
+
+  private static int bucket(long micros) {
+    double place = Math.log(Math.max(1, micros)) / Math.log(2) * STEPS;
+    return Math.min(BUCKETS - 1, (int) place);
+  }
+
+  /** The counts since the start as JSON, and the latencies since the last call, in milliseconds. */
+  public static String snapshot(String service) {
+    Metrics of = of(service);
+    long[] counts = new long[BUCKETS];
+    long total = 0;
+    for (int n = 0; n < BUCKETS; n++) {
+      counts[n] = of.latencies.getAndSet(n, 0);
+      total += counts[n];
+    }
+    return String.format(
+        "{\"read\":%d,\"bytes\":%d,\"missed_bytes\":%d,\"written\":%d,\"quarantined\":%d,\"flagged\":%d,"
+            + "\"dropped\":%d,\"skipped\":%d,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s}}",
+        of.records.get(), of.bytes.get(), of.missed.get(), of.written.get(), of.quarantined.get(), of.flagged.get(),
+        of.dropped.get(), of.skipped.get(), new LogOffset(of.positions()).json(),
+        quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0));
+  }
+
+  private Map<String, Long> positions() {
+    Map<String, Long> found = new HashMap<>();
+    reached.forEach((source, position) -> found.put(source, position.get()));
+    return found;
+  }
+
+  /** Forgets a service that was removed. */
+  public static void forget(String service) {
+    ALL.remove(service);
+  }
+
+  private static String quantile(long[] counts, long total, double share) {
+    if (total == 0) {
+      return "null";
+    }
+    long wanted = Math.max(1, (long) Math.ceil(share * total));
+    int n = -1;
+    for (long seen = 0; seen < wanted; ) {
+      seen += counts[++n];
+    }
+    return String.format(java.util.Locale.ROOT, "%.3f", Math.pow(2, (n + 0.5) / STEPS) / 1_000);
+  }
+}

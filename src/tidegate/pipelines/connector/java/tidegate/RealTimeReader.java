@@ -1,0 +1,121 @@
+package tidegate;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Reads one partition: up to an offset for a micro-batch, on and on in real-time mode.
+ *
+ * <p>Where {@code marks} names the output stream's folder, the reader notes once a second how far the service has
+ * come, in the file {@code mark} of the output's partition. The one thread of a stateless task hands each row through
+ * to the writer before it asks for the next, so all before the position has been dealt with, also what was filtered
+ * out and left no record: a restart goes on from there.
+ */
+final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
+  private static final long MARK_EVERY = TimeUnit.SECONDS.toNanos(1);
+  private static final int BUSY_LOOKS = 50;
+
+  private final LineReader lines;
+  private final LogStream.Piece piece;
+  private final UTF8String partition;
+  private final GenericInternalRow row = new GenericInternalRow(4);
+  private final Metrics metrics;
+  private final AtomicLong reached;
+  private final Path marks;
+  private long marked = -1;
+  private long markDue = System.nanoTime() + MARK_EVERY;
+
+  RealTimeReader(LogStream.Piece piece) {
+    this.piece = piece;
+    this.partition = UTF8String.fromString(piece.partition);
+    this.lines = new LineReader(Path.of(piece.folder, piece.partition), piece.begin);
+    this.metrics = Metrics.of(piece.service);
+    this.reached = metrics.reached(piece.stream + "/" + piece.partition);
+    this.reached.set(piece.begin);
+    this.marks = piece.marks.isEmpty() ? null : Path.of(piece.marks, piece.stream + "." + piece.partition);
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    return lines.position() < piece.end && step();
+  }
+
+  @Override
+  public InternalRow get() {
+    return row;
+  }
+
+  @Override
+  public PartitionOffset getOffset() {
+    return new LogStream.Reached(piece.partition, lines.position());
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long startMillis, Long timeoutMillis) throws IOException {
+    return nextWithTimeout(timeoutMillis);
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+    long pause = 1;
+    for (int looks = 1; ; looks++) {
+      if (step()) {
+        return RecordStatus.newStatusWithArrivalTimeMs(System.currentTimeMillis());
+      }
+      long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+      if (left <= 0) {
+        return RecordStatus.newStatusWithoutArrivalTime(false);
+      }
+      if (looks % BUSY_LOOKS == 0) {
+        pause = Math.min(piece.idleMillis, pause * 2);
+      }
+      try {
+        Thread.sleep(Math.max(1, Math.min(pause, left)));
+      } catch (InterruptedException stopped) {
+        throw new InterruptedIOException();
+      }
+    }
+  }
+
+  private boolean step() throws IOException {
+    long now = System.nanoTime();
+    if (marks != null && now >= markDue) {
+      mark();
+      markDue = now + MARK_EVERY;
+    }
+    byte[] line = lines.next();
+    if (line == null) {
+      return false;
+    }
+    row.update(0, partition);
+    row.update(1, lines.position() - line.length - 1);
+    row.update(2, Metrics.nowMicros());
+    row.update(3, UTF8String.fromBytes(line));
+    metrics.read(line.length + 1, lines.missed());
+    reached.set(lines.position());
+    return true;
+  }
+
+  private void mark() throws IOException {
+    if (lines.position() != marked) {
+      Files.createDirectories(marks);
+      marked = lines.position();
+      Marks.write(marks, marked);
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    lines.close();
+  }
+}

@@ -1,0 +1,82 @@
+"""The embedded log in Spark: segment files through the connector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.logs.segments import SEGMENT_BYTES
+from tidegate.pipelines.connector import attach
+from tidegate.pipelines.planner import Plan
+from tidegate.services.definitions import Service
+
+FORMAT = "tidegate.LogSource"
+
+
+class EmbeddedLog:
+    """Reads and writes the streams below a folder."""
+
+    def __init__(
+        self, spark: SparkSession, root: Path, *, idle_ms: int = 5, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        self._spark, self._root = spark, root.resolve()
+        self._idle_ms, self._segment_bytes = idle_ms, segment_bytes
+
+    def scan(
+        self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
+    ) -> DataFrame:
+        """A stream as a streaming frame, from an offset for each partition on.
+
+        `marks` names the stream in which the reader notes how far it has come.
+        """
+        reader = (
+            self._spark.readStream.format(FORMAT)
+            .option("path", str(self._root / stream))
+            .option("service", service)
+            .option("idle_ms", self._idle_ms)
+            .option("start", json.dumps(dict(start or {})))
+        )
+        if marks is not None:
+            reader = reader.option("marks", str(self._root / marks))
+        return reader.load()
+
+    def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
+        """The Java object that appends a service's events, each once."""
+        identity = "position" if not plan.keyed else "revision" if plan.revised else "key"
+        return self._jvm.ServiceWriter(
+            service.name,
+            str(self._root / service.name),
+            str(self._root / service.quarantine),
+            self._segment_bytes,
+            identity,
+            since_micros,
+        )
+
+    def refusing_writer(self, service: Service) -> Any:
+        """The Java object that appends what can't be read to the quarantine."""
+        quarantine = str(self._root / service.quarantine)
+        return self._jvm.ServiceWriter(
+            service.name, str(self._root / service.name), quarantine, self._segment_bytes, "position", 0
+        )
+
+    def resume(self, stream: str, partition: str) -> int | None:
+        """Where to go on reading the source of an output partition, as the output tells; None: it tells nothing."""
+        position = self._jvm.Marks.resume(str(self._root / stream / partition))
+        return None if position < 0 else int(position)
+
+    def metrics(self, service: str) -> dict[str, Any]:
+        """What the tasks of a service have done: counts since the start, latencies since the last call."""
+        return json.loads(self._jvm.Metrics.snapshot(service))  # type: ignore[no-any-return]
+
+    def release(self, service: Service) -> None:
+        """Close the files of a service that was stopped."""
+        for stream in (service.name, service.quarantine):
+            self._jvm.ServiceWriter.closeStream(str(self._root / stream))
+
+    @property
+    def _jvm(self) -> Any:
+        return attach.java(self._spark)

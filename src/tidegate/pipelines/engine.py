@@ -1,0 +1,224 @@
+"""Runs single services on Spark: where they begin, go on after a failure, and end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema
+from tidegate.pipelines.compiler import Compiled, compile_service, plan_service
+from tidegate.pipelines.connector import attach
+from tidegate.pipelines.embedded import EmbeddedLog
+from tidegate.services.definitions import Service
+
+Positions = dict[str, dict[str, int]]
+"""By stream, by partition: an offset."""
+
+STATELESS_EPOCH = "1 hour"
+"""Between two checkpoints of a service without state, which needs none: each would pause it for 0.2 s."""
+STATEFUL_EPOCH = "1 minute"
+"""Between two checkpoints of a real-time service with state: what comes again after a failure, at most."""
+SLACK_US = 2_000_000
+"""How far a checkpoint's file and the log's own times may be apart."""
+
+
+@dataclass
+class Job:
+    """A service that runs."""
+
+    service: Service
+    version: int
+    compiled: Compiled
+    partitions: Mapping[str, list[str]]
+    """Of its inputs, as they were when it started."""
+    queries: list[StreamingQuery] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
+
+    def failure(self) -> str | None:
+        """Why it does not run any longer; None while it does."""
+        for query in self.queries:
+            if not query.isActive:
+                return attach.cause(query) or "the query ended without a reason"
+        return None
+
+    def is_ready(self) -> bool:
+        """Whether it has begun to read."""
+        return all(_has_begun(query) for query in self.queries)
+
+    def state_rows(self) -> int | None:
+        """How many keys its state held at the last checkpoint; None before the first."""
+        progress = self.queries[0].lastProgress if self.queries else None
+        operators = progress.stateOperators if progress is not None else []
+        return sum(each.numRowsTotal for each in operators) if operators else None
+
+    def stop(self) -> None:
+        """End its queries, and wait until they have."""
+        for query in self.queries:
+            query.stop()
+        for query in self.queries:
+            with suppress(StreamingQueryException):  # told by `failure` already
+                query.awaitTermination(30)
+
+
+def _has_begun(query: StreamingQuery) -> bool:
+    said = query.status["message"]
+    return query.isActive and not said.startswith(("Initializing", "Starting", "Getting offsets"))
+
+
+class Engine:
+    """Starts services on one Spark session, over the embedded log."""
+
+    def __init__(
+        self, spark: SparkSession, log: SegmentLog, streams: EmbeddedLog, checkpoints: Path, *, key: bytes
+    ) -> None:
+        self._spark, self._log, self._streams, self._checkpoints, self._key = spark, log, streams, checkpoints, key
+
+    def start(self, service: Service, version: int, inputs: Mapping[str, Schema], *, backfill: bool = False) -> Job:
+        """Start a service where it left off.
+
+        A new one begins at the end of its inputs, with `backfill` at their
+        beginning; then its output begins anew too.
+        """
+        folder = self._checkpoints / service.name / f"v{version}"
+        partitions = {name: self._log.partitions(name) for name in service.inputs}
+        begins = self._begin(service, folder, partitions, backfill=backfill)
+        keyed = plan_service(service, inputs).keyed
+        own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
+        self._log.create(service.name, ["0"] if keyed else own)
+        self._log.create(service.quarantine, ["0", *own] if keyed else own)
+        compiled = self._compile(service, inputs, self._resume(service, begins, keyed))
+        job = Job(service, version, compiled, partitions)
+        try:
+            self._start_queries(job, folder)
+        except BaseException:
+            job.stop()
+            raise
+        return job
+
+    def stop(self, job: Job) -> None:
+        """Stop a service and let go of its files."""
+        self.note_reached(job)
+        job.stop()
+        self._streams.release(job.service)
+
+    def metrics(self, service: str) -> dict[str, Any]:
+        """What the tasks of a service have done."""
+        return self._streams.metrics(service)
+
+    def note_reached(self, job: Job) -> None:
+        """Write down how far a service with state has read, for its next version to begin there."""
+        if not job.compiled.plan.keyed:
+            return
+        reached: Positions = {}
+        for source, position in self.metrics(job.service.name)["reached"].items():
+            stream, _, partition = source.rpartition("/")
+            reached.setdefault(stream, {})[partition] = position
+        if reached:
+            _write_json(self._checkpoints / job.service.name / "reached.json", reached)
+
+    def forget(self, service: str) -> None:
+        """Remove what is kept of a service that was removed; its output stays until it expires."""
+        shutil.rmtree(self._checkpoints / service, ignore_errors=True)
+
+    def plan(self, service: Service, inputs: Mapping[str, Schema]) -> Compiled:
+        """Compile a service without starting it."""
+        return self._compile(service, inputs, {})
+
+    # Where to begin --------------------------------------------------------------
+
+    def _begin(
+        self, service: Service, folder: Path, partitions: Mapping[str, list[str]], *, backfill: bool
+    ) -> Positions:
+        """Where this version of a service began; found out, and written down, at its first start."""
+        noted = folder / "begin.json"
+        if noted.exists():
+            return json.loads(noted.read_text())  # type: ignore[no-any-return]
+        begins: Positions = {}
+        if backfill:
+            for stream in (service.name, service.quarantine):
+                if stream in self._log.streams():
+                    self._log.delete(stream)
+        else:
+            earlier = self._checkpoints / service.name / "reached.json"
+            reached: Positions = json.loads(earlier.read_text()) if earlier.exists() else {}
+            for stream in partitions:
+                begins[stream] = {**self._log.end(stream).offsets, **reached.get(stream, {})}
+        _write_json(noted, begins)
+        return begins
+
+    def _resume(self, service: Service, begins: Positions, keyed: bool) -> Positions:
+        """Where to read on: behind what the output has already. With keys Spark's checkpoint knows better."""
+        side = service.quarantine if keyed else service.name
+        found: Positions = {}
+        for stream in service.inputs:
+            found[stream] = dict(begins.get(stream, {}))
+            for partition in self._log.partitions(stream):
+                reached = self._streams.resume(side, f"{stream}.{partition}")
+                if reached is not None:
+                    found[stream][partition] = max(reached, found[stream].get(partition, 0))
+        return found
+
+    # Queries -----------------------------------------------------------------------
+
+    def _compile(self, service: Service, inputs: Mapping[str, Schema], begins: Positions) -> Compiled:
+        def scan(stream: str, marks: str | None) -> DataFrame:
+            counted = service.quarantine if marks == service.quarantine else service.name
+            return self._streams.scan(stream, counted, start=begins.get(stream), marks=marks)
+
+        return compile_service(service, inputs, scan, key=self._key)
+
+    def _start_queries(self, job: Job, folder: Path) -> None:
+        plan, service = job.compiled.plan, job.service
+        checkpoint = folder / "main"
+        if not plan.keyed:
+            shutil.rmtree(checkpoint, ignore_errors=True)  # its own output says where to go on
+        since = _last_commit_us(checkpoint) - SLACK_US if plan.keyed else 0
+        writer = self._streams.writer(service, plan, since_micros=since)
+        write = (
+            job.compiled.frame.writeStream.queryName(service.name)
+            .outputMode(plan.output)
+            .option("checkpointLocation", str(checkpoint))
+        )
+        if plan.mode == "real-time":
+            write = attach.real_time(write, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
+        else:
+            write = write.trigger(processingTime="0 seconds")
+        job.queries.append(attach.start(write, writer))
+        if job.compiled.refused is not None:
+            job.queries.append(self._start_refusing(job, job.compiled.refused, folder / "refused"))
+
+    def _start_refusing(self, job: Job, refused: DataFrame, checkpoint: Path) -> StreamingQuery:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        write = (
+            refused.writeStream.queryName(job.service.quarantine)
+            .outputMode("update")
+            .option("checkpointLocation", str(checkpoint))
+        )
+        return attach.start(attach.real_time(write, STATELESS_EPOCH), self._streams.refusing_writer(job.service))
+
+
+def _last_commit_us(checkpoint: Path) -> int:
+    """When a checkpoint was last committed, in microseconds; when it was begun, or now, where it never was."""
+    commits = [each.stat().st_mtime_ns for each in (checkpoint / "commits").glob("[0-9]*")]
+    if commits:
+        return max(commits) // 1_000
+    begun = checkpoint / "metadata"
+    return (begun.stat().st_mtime_ns if begun.exists() else time.time_ns()) // 1_000
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value))
+    new.replace(path)

@@ -1,0 +1,1 @@
+"""Each operator as a function from frame to frame, one module each."""

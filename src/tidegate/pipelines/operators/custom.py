@@ -1,0 +1,141 @@
+"""`custom`: a Python function over Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as spark
+
+from tidegate.errors import ServiceError
+from tidegate.model import Schema
+from tidegate.pipelines.operators import windows
+from tidegate.pipelines.records import OWN, PROBLEM, col
+from tidegate.pipelines.types import spark_type
+from tidegate.services import operators
+
+Function = Callable[..., Iterable[pa.RecordBatch]]
+
+
+def apply(frame: DataFrame, operator: operators.Custom, before: Schema) -> DataFrame:
+    """Hand the events to the function, batch by batch or window by window."""
+    if operator.window is None:
+        return _by_batch(frame, operator, before)
+    return _by_window(frame, operator, operator.window, before)
+
+
+def function_of(operator: operators.Custom) -> Function:
+    """Import the function."""
+    module, _, name = operator.function.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as exc:
+        raise ServiceError(f"custom function {operator.function!r} can't be imported: {exc}") from exc
+    return found  # type: ignore[no-any-return]
+
+
+def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema) -> DataFrame:
+    own = [name for name in frame.columns if name in {*OWN, *PROBLEM}]
+    given = [field.name for field in before.root]
+    source = frame.select(*(col(name) for name in given), *own)
+    kind = spark.StructType(
+        [
+            *(spark.StructField(field.name, spark_type(field.type)) for field in operator.schema.root),
+            *(source.schema[name] for name in own),
+            spark.StructField("_key", spark.StringType()),
+            spark.StructField("_revision", spark.LongType()),
+        ]
+    )
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        function = function_of(operator)
+        for batch in batches:
+            if batch.num_rows:
+                yield _children(function, operator, batch, given, own)
+
+    return source.mapInArrow(run, kind)
+
+
+def _children(
+    function: Function,
+    operator: operators.Custom,
+    batch: pa.RecordBatch,
+    given: list[str],
+    own: list[str],
+) -> pa.RecordBatch:
+    """Call the function with one batch, and tell of each row it gives which event it comes from."""
+    results = list(function(iter([batch.select([*given, "_id", "_time"])]), **operator.options))
+    ids = batch.column("_id").to_pylist()
+    parents: list[int] = []
+    children: list[int] = []
+    place = {name: n for n, name in enumerate(ids)}
+    count: dict[int, int] = {}
+    for result in results:
+        named = result.column("_id").to_pylist() if "_id" in result.schema.names else None
+        if named is None and result.num_rows == batch.num_rows and len(results) == 1:
+            named = ids
+        for n in range(result.num_rows):
+            parent = place.get(named[n], 0) if named is not None else 0
+            child = count.get(parent, 0)
+            count[parent] = child + 1
+            parents.append(parent)
+            children.append(child)
+    columns: dict[str, Any] = {field.name: _column(results, field.name, operator) for field in operator.schema.root}
+    taken = batch.take(pa.array(parents, pa.int64()))
+    columns |= {name: taken.column(name) for name in own}
+    columns["_child"] = pa.array(children, pa.int32())
+    keys = [ids[p] if c == 0 else f"{ids[p]}/{c}" for p, c in zip(parents, children, strict=True)]
+    columns["_id"] = columns["_key"] = pa.array(keys, pa.string())
+    columns["_revision"] = pa.array([0] * len(keys), pa.int64())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _column(results: list[pa.RecordBatch], name: str, operator: operators.Custom) -> pa.Array:
+    kind = operator.schema.to_arrow().field(name).type
+    pieces = []
+    for result in results:
+        if name not in result.schema.names:
+            raise ServiceError(
+                f"custom function {operator.function!r} gave a batch without {name!r}; it has "
+                f"{', '.join(result.schema.names)}"
+            )
+        pieces.append(result.column(name).cast(kind))
+    return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
+
+
+def _by_window(frame: DataFrame, operator: operators.Custom, window: operators.Window, before: Schema) -> DataFrame:
+    arrays = windows.as_arrays(frame, window, operator.by, before)
+    given = [field.name for field in before.root]
+    made = [field.name for field in operator.schema.root]
+    source = arrays.select("_key", "window_end", "_clock", "_events")
+    kind = spark.StructType(
+        [
+            *(spark.StructField(field.name, spark_type(field.type)) for field in operator.schema.root),
+            spark.StructField("_ordinal", spark.IntegerType()),
+            spark.StructField("_arrived", spark.LongType()),
+            *(source.schema[name] for name in ("_key", "window_end", "_clock")),
+        ]
+    )
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        function = function_of(operator)
+        for batch in batches:
+            for n in range(batch.num_rows):
+                rows = pa.RecordBatch.from_struct_array(batch.column("_events")[n].values)
+                results = list(function(iter([rows.select([*given, "_id", "_time"])]), **operator.options))
+                size = sum(result.num_rows for result in results)
+                columns: dict[str, Any] = {name: _column(results, name, operator) for name in made}
+                columns["_ordinal"] = pa.array(range(size), pa.int32())
+                columns["_arrived"] = pa.array([max(rows.column("_arrived").to_pylist())] * size, pa.int64())
+                same = batch.take(pa.array([n] * size, pa.int64()))
+                columns |= {name: same.column(name) for name in ("_key", "window_end", "_clock")}
+                yield pa.RecordBatch.from_pydict(columns)
+
+    found = source.mapInArrow(run, kind)
+    place = F.concat("_key", F.lit("/"), F.col("_ordinal").cast("string"))
+    own = {"_id": place, "_key": place, "_child": F.col("_ordinal"), "_arrived": F.col("_arrived")}
+    return windows.results(found, {name: col(name).alias(name) for name in made}, own)

@@ -1,0 +1,153 @@
+"""`incremental`: aggregates that go on across windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as spark
+
+from tidegate.model import Schema
+from tidegate.pipelines.operators import aggregate, windows
+from tidegate.pipelines.records import TIME_FORMAT, col
+from tidegate.pipelines.types import to_spark
+from tidegate.services.operators import Aggregation, Incremental, TimeWindow
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+_WRITING = {"ignoreNullFields": "false", "timestampFormat": TIME_FORMAT}
+
+
+@dataclass
+class Running:
+    """Aggregates over the events so far, as JSON values."""
+
+    count: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    least: dict[str, list[Any]] = field(default_factory=dict)
+    greatest: dict[str, list[Any]] = field(default_factory=dict)
+    arrived: int = 0
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any], aggregations: Sequence[Aggregation]) -> Running:
+        """The aggregates of one event."""
+        values = {name: event[name] for each in aggregations if (name := each.attribute) is not None}
+        values = {name: value for name, value in values.items() if value is not None}
+        entries = {name: [value, event["_id"], event] for name, value in values.items()}
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        return cls(1, dict.fromkeys(values, 1), numbers, entries, dict(entries), event["_arrived"])
+
+    def join(self, later: Running) -> None:
+        """Take in what another has seen."""
+        self.count += later.count
+        self.arrived = max(self.arrived, later.arrived)
+        for name, n in later.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + n
+        for name, total in later.sums.items():
+            self.sums[name] = self.sums.get(name, 0) + total
+        for name, entry in later.least.items():
+            self.least[name] = min(entry, self.least.get(name, entry), key=_order)
+        for name, entry in later.greatest.items():
+            self.greatest[name] = max(entry, self.greatest.get(name, entry), key=_order)
+
+    def result(self, aggregations: Sequence[Aggregation]) -> dict[str, Any]:
+        """The attributes that an output event has of it."""
+        found: dict[str, Any] = {}
+        for each in aggregations:
+            if each.attribute is None:
+                found[str(each.name)] = self.count
+                continue
+            extreme = (self.least if each.function == "min" else self.greatest).get(each.attribute)
+            match each.function:
+                case "count":
+                    found[str(each.name)] = self.counts.get(each.attribute, 0)
+                case "sum":
+                    found[str(each.name)] = self.sums.get(each.attribute)
+                case "avg":
+                    n = self.counts.get(each.attribute, 0)
+                    found[str(each.name)] = self.sums[each.attribute] / n if n else None
+                case _ if each.name is not None:
+                    found[each.name] = extreme[0] if extreme else None
+                case _ if extreme:
+                    found |= {name: value for name, value in extreme[2].items() if not name.startswith("_")}
+        return found
+
+
+def _order(entry: list[Any]) -> list[Any]:
+    """By value, then by id, so that the outcome does not depend on the order of events."""
+    return entry[:2]
+
+
+def apply(frame: DataFrame, operator: Incremental, before: Schema, after: Schema) -> DataFrame:
+    """At every change, or at the end of each window: the aggregates over all events so far."""
+    if operator.window is None:
+        return aggregate.apply_running(frame, operator, before, after)
+    return _at_windows(frame, operator, operator.window, before, after)
+
+
+def _at_windows(
+    frame: DataFrame, operator: Incremental, window: TimeWindow, before: Schema, after: Schema
+) -> DataFrame:
+    """Native aggregates end with their window, so what goes on is kept in a state of our own, as JSON."""
+    micros = round(window.slide_s * 1e6)
+    own = ["_id", "_arrived"]
+    event = F.struct(*(F.col(name) for name in own), *(col(each.name) for each in before.root))
+    rows = windows.watermark(frame, window.lateness_s).select(
+        windows.key_text(operator.by).alias("key"),
+        F.to_json(F.struct(*(col(name) for name in operator.by)), _WRITING).alias("keys"),
+        (F.floor(F.unix_micros("_clock") / micros) * micros + micros).cast("long").alias("end"),
+        F.col("_source").alias("source"),
+        F.col("_position").alias("position"),
+        F.to_json(event, _WRITING).alias("row"),
+        "_clock",
+    )
+    aggregations = operator.aggregations
+
+    def fold(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        kept = json.loads(state.get[0]) if state.exists else {"keys": None, "total": {}, "open": {}}
+        total = Running(**kept["total"])
+        opened = {int(end): Running(**each) for end, each in kept["open"].items()}
+        found: list[tuple[str, int, str, int]] = []
+        if not state.hasTimedOut:
+            arrived = pd.concat(list(frames)).sort_values(["source", "position"])
+            for keys, end, row in zip(arrived["keys"], arrived["end"], arrived["row"], strict=True):
+                kept["keys"] = kept["keys"] or json.loads(keys)
+                opened.setdefault(int(end), Running()).join(Running.of(json.loads(row), aggregations))
+        closed_ms = state.getCurrentWatermarkMs()
+        for end in sorted(opened):
+            if end > closed_ms * 1_000:
+                break
+            total.join(opened.pop(end))
+            written = json.dumps({**(kept["keys"] or {}), **total.result(aggregations)})
+            found.append((key[0], end, written, total.arrived))
+        kept["total"], kept["open"] = vars(total), {end: vars(each) for end, each in opened.items()}
+        state.update((json.dumps(kept),))
+        if opened:
+            state.setTimeoutTimestamp(max(min(opened) // 1_000, closed_ms + 1))
+        yield pd.DataFrame(found, columns=["key", "end", "row", "arrived"])
+
+    output = "key string, end long, row string, arrived long"
+    closed = rows.groupBy("key").applyInPandasWithState(fold, output, "state string", "append", "EventTimeTimeout")
+    kind = spark.StructType([spark.StructField(f.name, f.dataType) for f in to_spark(after)])
+    opened = closed.select(
+        F.from_json("row", kind, {"timestampFormat": TIME_FORMAT}).alias("e"),
+        F.timestamp_micros(F.col("end") - micros).alias("window_start"),
+        F.timestamp_micros("end").alias("window_end"),
+        F.timestamp_micros("end").alias("_clock"),
+        F.concat("key", F.lit("@"), windows.time_text(F.timestamp_micros("end"))).alias("_key"),
+        F.col("arrived"),
+    )
+    attributes = {
+        f.name: F.col(f.name) if f.name in ("window_start", "window_end") else F.col("e").getField(f.name)
+        for f in after.root
+    }
+    return windows.results(opened, attributes, {"_arrived": F.col("arrived")})

@@ -1,0 +1,46 @@
+"""`sort`: the events of each window, in order."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.model import Schema
+from tidegate.pipelines.operators import windows
+from tidegate.services import operators
+
+
+def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFrame:
+    """Give the events of a window one after the other when it closes; missing values come last."""
+    arrays = windows.as_arrays(frame, operator.window, (), schema)
+    ordered = F.array_sort("_events", lambda a, b: _compare(operator.by, a, b))
+    each = arrays.select("*", F.posexplode(ordered).alias("_ordinal", "_event"))
+    event = F.col("_event")
+    attributes = {field.name: event.getField(field.name) for field in schema.root}
+    place = F.concat(F.col("_event._id"), F.lit("@"), windows.time_text(F.col("window_end")))
+    own = {
+        "_id": place,
+        "_key": F.concat(F.col("_key"), F.lit("/"), F.col("_ordinal").cast("string")),
+        "_time": F.col("_event._time"),
+        "_themes": F.col("_event._themes"),
+        "_child": F.col("_ordinal"),
+        "_arrived": F.col("_event._arrived"),
+    }
+    return windows.results(each, {name: value.alias(name) for name, value in attributes.items()}, own)
+
+
+def _compare(by: tuple[operators.SortKey, ...], a: Column, b: Column) -> Column:
+    """Negative, zero or positive: by each attribute in turn, then as the events came."""
+    outcome = F.lit(0)
+    for key in reversed(by):
+        x, y = a[key.attribute], b[key.attribute]
+        less, more = (1, -1) if key.descending else (-1, 1)
+        outcome = (
+            F.when(x.isNull() & y.isNull(), outcome)
+            .when(x.isNull(), F.lit(1))
+            .when(y.isNull(), F.lit(-1))
+            .when(x < y, F.lit(less))
+            .when(x > y, F.lit(more))
+            .otherwise(outcome)
+        )
+    return outcome

@@ -1,0 +1,111 @@
+"""The end of every pipeline: constraints, masks, and the columns that a writer takes."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.model import Schema
+from tidegate.pipelines import records
+from tidegate.pipelines.records import col
+from tidegate.services.definitions import Mask, Service
+
+COLUMNS = ("verdict", "partition", "key", "revision", "child", "id", "source", "arrived", "body")
+"""What the writer takes, in its order."""
+
+_VERDICTS = {"quarantine": "quarantine", "drop": "drop", "flag": "flag", "fail": "fail"}
+
+
+def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *, keyed: bool, key: bytes) -> DataFrame:
+    """Judge each event, hide what is to be hidden, and write it as JSON.
+
+    `schema` is that of the frame, with the service's constraints; `output` that
+    of what leaves; `key` is the secret of `hmac`.
+    """
+    hidden = {name for name in service.mask if schema.root.get(name) is not None}
+    violated = records.violations(schema, hidden)
+    reason = F.col("_problem") if violated is None else F.coalesce(F.col("_problem"), violated)
+    judged = frame.withColumn("_reason", reason)
+    for name in hidden:
+        judged = judged.withColumn(name, _masked(col(name), service.mask[name], key))
+    # A key may hold a masked value: an id made of it is hashed too.
+    place = _hmac(F.col("_key"), key) if hidden and keyed else F.col("_key")
+    return judged.select(
+        _verdict(service).alias("verdict"),
+        F.col("_partition").alias("partition"),
+        (place if keyed else F.lit(None).cast("string")).alias("key"),
+        (F.col("_revision") if keyed else F.col("_position")).cast("long").alias("revision"),
+        F.col("_child").cast("int").alias("child"),
+        (_hidden_id(place) if hidden and keyed else F.col("_id")).alias("id"),
+        _source().alias("source"),
+        F.col("_arrived").alias("arrived"),
+        _body(service, output, bool(hidden)).alias("body"),
+    )
+
+
+def _verdict(service: Service) -> Column:
+    return (
+        F.when(F.col("_reason").isNull(), F.lit("pass"))
+        .when(F.col("_problem").isNotNull(), F.lit("drop" if service.on_violation == "drop" else "quarantine"))
+        .otherwise(F.lit(_VERDICTS[service.on_violation]))
+    )
+
+
+def _source() -> Column:
+    child = F.when(F.col("_child") > 0, F.concat(F.lit("."), F.col("_child").cast("string"))).otherwise(F.lit(""))
+    return F.concat(F.col("_source"), F.lit(":"), F.col("_position").cast("string"), child)
+
+
+def _hidden_id(place: Column) -> Column:
+    revised = F.col("_id") == F.concat(F.col("_key"), F.lit("#"), F.col("_revision").cast("string"))
+    return F.when(revised, F.concat(place, F.lit("#"), F.col("_revision").cast("string"))).otherwise(place)
+
+
+def _body(service: Service, output: Schema, hides: bool) -> Column:
+    """The event; with `_violations` where it is let through flagged, with `_reason` where it is refused.
+
+    A record that can't be read can't be masked: its text stays where it is, in
+    the source, and `_src` says where.
+    """
+    plain = records.body(output)
+    refused = records.body(output, {"_reason": F.col("_reason")})
+    raw = [] if hides else [F.col("_raw")]
+    malformed = F.to_json(F.struct(F.col("_time"), F.col("_reason"), *raw), records.WRITING)
+    judged = F.when(F.col("_reason").isNull(), plain).when(F.col("_problem").isNotNull(), malformed)
+    match service.on_violation:
+        case "flag":
+            return judged.otherwise(records.body(output, {"_violations": F.col("_reason")}))
+        case "fail":
+            return judged.otherwise(F.concat(F.col("_reason"), F.lit(" in event "), F.col("_id")))
+    return judged.otherwise(refused)
+
+
+def _masked(value: Column, mask: Mask, key: bytes) -> Column:
+    match mask.how:
+        case "hmac":
+            return _hmac(value.cast("string"), key)
+        case "truncate":
+            return F.substring(value, 1, mask.digits)
+        case "round":
+            return F.round(value, mask.digits)
+    return F.lit(None)
+
+
+def _hmac(value: Column, key: bytes) -> Column:
+    return F.lower(F.hex(F.hmac(F.lit(key), F.encode(value, "UTF-8"))))
+
+
+def unreadable(frame: DataFrame, service: Service) -> DataFrame:
+    """The records with a problem alone, for the quarantine."""
+    raw = [] if service.mask else [F.col("_raw")]
+    return frame.select(
+        F.lit("drop" if service.on_violation == "drop" else "quarantine").alias("verdict"),
+        F.col("_partition").alias("partition"),
+        F.lit(None).cast("string").alias("key"),
+        F.col("_position").alias("revision"),
+        F.col("_child").cast("int").alias("child"),
+        F.col("_id").alias("id"),
+        _source().alias("source"),
+        F.col("_arrived").alias("arrived"),
+        F.to_json(F.struct(F.col("_time"), F.col("_problem").alias("_reason"), *raw), records.WRITING).alias("body"),
+    )

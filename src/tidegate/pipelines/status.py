@@ -1,0 +1,81 @@
+"""What is seen of running services, as events of the stream `_status`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tidegate.model import Schema, timestamps
+
+STREAM = "_status"
+
+State = Literal["starting", "running", "restarting", "stopped"]
+
+SCHEMA = Schema(
+    {
+        "service": "string",
+        "version": "int64",
+        "state": "string",
+        "mode": "string",
+        "reason": "string",
+        "read_per_s": "float64",
+        "written_per_s": "float64",
+        "latency_p50_ms": "float64?",
+        "latency_p99_ms": "float64?",
+        "read": "int64",
+        "written": "int64",
+        "quarantined": "int64",
+        "dropped": "int64",
+        "flagged": "int64",
+        "behind_bytes": "int64",
+        "missed_bytes": "int64",
+        "state_rows": "int64?",
+        "restarts": "int64",
+        "error": "string?",
+        "time": "timestamp",
+    },
+    event_time="time",
+)
+"""Of the events of `_status`: counts are since the process began, rates and latencies since the event before."""
+
+
+@dataclass
+class Status:
+    """One service at one moment."""
+
+    service: str
+    version: int
+    state: State
+    mode: str = ""
+    reason: str = ""
+    read_per_s: float = 0.0
+    written_per_s: float = 0.0
+    latency_p50_ms: float | None = None
+    latency_p99_ms: float | None = None
+    read: int = 0
+    written: int = 0
+    quarantined: int = 0
+    dropped: int = 0
+    flagged: int = 0
+    behind_bytes: int = 0
+    missed_bytes: int = 0
+    state_rows: int | None = None
+    restarts: int = 0
+    error: str | None = None
+
+    def measure(self, metrics: Mapping[str, Any], elapsed_s: float) -> None:
+        """Take in the counts of its tasks; `self` holds those of `elapsed_s` ago."""
+        self.read_per_s = max(0, metrics["read"] - self.read) / elapsed_s
+        self.written_per_s = max(0, metrics["written"] - self.written) / elapsed_s
+        for name in ("read", "written", "quarantined", "dropped", "flagged", "missed_bytes"):
+            setattr(self, name, metrics[name])
+        self.latency_p50_ms = metrics["latency_ms"]["p50"]
+        self.latency_p99_ms = metrics["latency_ms"]["p99"]
+
+    def record(self, micros: int) -> bytes:
+        """As a record of the log."""
+        moment = timestamps.to_text(micros)
+        event = {"_id": f"{self.service}@{moment}", "_time": moment, **asdict(self), "time": moment}
+        return json.dumps(event, separators=(",", ":")).encode()

@@ -1,0 +1,92 @@
+"""Services that run on real Spark in a test: started, fed, awaited."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema
+from tidegate.services import check, loads
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipelines.engine import Engine, Job
+
+PATIENCE_S = 120.0
+KEY = b"a secret of the tests"
+
+
+def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait for something that happens elsewhere; fail where it does not."""
+    deadline = time.monotonic() + patience_s
+    while not true():
+        assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
+        time.sleep(0.02)
+
+
+class World:
+    """A log, an engine, and the services of a file."""
+
+    def __init__(self, spark: SparkSession, folder: Path, text: str) -> None:
+        from tidegate.pipelines.embedded import EmbeddedLog
+        from tidegate.pipelines.engine import Engine
+
+        self.definitions = loads(text)
+        streams = {stream.name: stream.schema for stream in self.definitions.streams.values()}
+        services = {name: shape.output for name, shape in check(self.definitions).items()}
+        self.schemas: Mapping[str, Schema] = {**streams, **services}
+        self.log = SegmentLog(folder / "log")
+        for stream in self.definitions.streams.values():
+            self.log.create(stream.name, [str(n) for n in range(stream.partitions)])
+        self.engine: Engine = Engine(
+            spark, self.log, EmbeddedLog(spark, folder / "log"), folder / "checkpoints", key=KEY
+        )
+        self.jobs: dict[str, Job] = {}
+
+    def start(self, name: str, version: int = 1, *, backfill: bool = False) -> Job:
+        """Start a service and wait until it reads."""
+        service = self.definitions.services[name]
+        inputs = {each: self.schemas[each] for each in service.inputs}
+        job = self.engine.start(service, version, inputs, backfill=backfill)
+        self.jobs[name] = job
+        until(lambda: self._ready(job), f"{name} to start")
+        return job
+
+    @staticmethod
+    def _ready(job: Job) -> bool:
+        assert job.failure() is None
+        return job.is_ready()
+
+    def stop(self, name: str) -> None:
+        self.engine.stop(self.jobs.pop(name))
+
+    def close(self) -> None:
+        for name in list(self.jobs):
+            self.stop(name)
+        self.log.close()
+
+    def append(self, stream: str, events: Iterable[Mapping[str, Any] | bytes], partition: str = "0") -> None:
+        self.log.append(stream, partition, [e if isinstance(e, bytes) else json.dumps(e).encode() for e in events])
+
+    def events(self, stream: str) -> list[dict[str, Any]]:
+        """All that a stream holds now."""
+        found, cursor = [], self.log.begin(stream)
+        while (read := self.log.read(stream, cursor, 10_000)).records:
+            found += [json.loads(record) for record in read.records]
+            cursor = read.cursor
+        return found
+
+    def await_events(self, stream: str, count: int) -> list[dict[str, Any]]:
+        """Wait for at least so many events of a service."""
+        until(lambda: self._count(stream) >= count, f"{count} events of {stream}")
+        return self.events(stream)
+
+    def _count(self, stream: str) -> int:
+        for name, job in self.jobs.items():
+            assert job.failure() is None, f"{name}: {job.failure()}"
+        return len(self.events(stream))

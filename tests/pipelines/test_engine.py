@@ -1,0 +1,228 @@
+"""Services on real Spark, over the real log: what comes out, and that it goes on where it ended."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pipelines.running import KEY, World, until
+from tidegate.model import timestamps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+STREAMS = """
+streams:
+  a: {schema: &gps {vid: string, speed: float64, time: timestamp}, event_time: time, key: vid}
+  b: {schema: *gps, event_time: time, key: vid}
+"""
+
+MADE = Callable[[str], World]
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> Iterator[MADE]:
+    made: list[World] = []
+
+    def make(services: str) -> World:
+        made.append(World(spark, tmp_path, STREAMS + services))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def moment(second: float) -> str:
+    return timestamps.to_text(round((1_767_225_600 + second) * 1e6))
+
+
+def gps(n: int, second: float | None = None, **changes: Any) -> dict[str, Any]:
+    return {"vid": f"V{n % 3}", "speed": float(n), "time": moment(n if second is None else second), **changes}
+
+
+MERGED = """
+services:
+  gps:
+    from: [a, b]
+    pipeline: [merge, {filter: "speed <> 13"}]
+    constraints: {speed: ">= 0"}
+    mask: {vid: hmac}
+"""
+
+
+def test_merged_filtered_judged_masked(world: MADE) -> None:
+    here = world(MERGED)
+    job = here.start("gps")
+    assert job.compiled.plan.mode == "real-time"
+    here.append("a", [gps(n) for n in range(20)])
+    here.append(
+        "b", [gps(20), gps(21, speed=-1.0), b'{"vid": "V9", "speed": "fast"}', b"{nonsense", gps(22, _id="mine")]
+    )
+    events = here.await_events("gps", 21)
+    assert [e["speed"] for e in events if e["_src"].startswith("a/")] == [float(n) for n in range(20) if n != 13]
+    assert [e["speed"] for e in events if e["_src"].startswith("b/")] == [20.0, 22.0]
+    assert {e["vid"] for e in events} == {hmac.new(KEY, f"V{n}".encode(), hashlib.sha256).hexdigest() for n in range(3)}
+    assert events[0] == {
+        "_id": "a:0:0", "_src": "a/0:0", "_time": moment(0), "vid": events[0]["vid"], "speed": 0.0, "time": moment(0)
+    }  # fmt: skip
+    assert events[-1]["_id"] == "mine"
+    refused = here.await_events("gps.quarantine", 3)
+    assert [each["_reason"] for each in refused] == [
+        "speed: -1.0 violates speed >= 0",
+        "speed: expected float64, not fast",
+        "expected a JSON object, not {nonsense",
+    ]
+    assert "_raw" not in refused[1], "a text that could not be masked has left Spark"
+    assert refused[0]["vid"] == events[0]["vid"]
+
+
+def test_a_stateless_service_goes_on_where_its_output_ends(world: MADE) -> None:
+    here = world(MERGED)
+    here.start("gps")
+    here.append("a", [gps(n) for n in range(1, 6)])
+    here.await_events("gps", 5)
+    here.stop("gps")
+    here.append("a", [gps(n) for n in range(6, 10)])
+    here.append("b", [gps(30)])
+    here.start("gps")
+    here.append("a", [gps(10)])
+    events = here.await_events("gps", 11)
+    assert [e["speed"] for e in events if e["_src"].startswith("a/")] == [float(n) for n in range(1, 11)]
+    assert len(events) == 11
+
+
+def test_what_was_filtered_out_is_not_read_again(world: MADE, tmp_path: Path) -> None:
+    here = world(MERGED)
+    here.start("gps")
+    here.append("a", [gps(n, speed=13.0) for n in range(50)])
+    end = here.log.end("a").offsets["0"]
+    mark = tmp_path / "log" / "gps" / "a.0" / "mark"
+    until(lambda: mark.exists() and int(mark.read_text()) == end, "the mark to follow")
+    here.stop("gps")
+    job = here.start("gps")
+    here.append("a", [gps(1)])
+    here.await_events("gps", 1)
+    assert here.engine.metrics("gps")["reached"]["a/0"] > end
+    assert job.failure() is None
+
+
+def test_a_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE) -> None:
+    here = world("services: {slow: {from: a, pipeline: [{filter: speed < 50}]}}")
+    here.append("a", [gps(n) for n in range(10)])
+    here.start("slow")
+    here.append("a", [gps(10)])
+    assert [e["speed"] for e in here.await_events("slow", 1)] == [10.0]
+    here.stop("slow")
+    generation = here.log.end("slow").generation
+    here.start("slow", version=2, backfill=True)
+    assert [e["speed"] for e in here.await_events("slow", 11)] == [float(n) for n in range(11)]
+    assert here.log.end("slow").generation != generation, "old cursors would point into another output"
+
+
+def test_a_service_on_a_service(world: MADE) -> None:
+    here = world(
+        """
+services:
+  slow: {from: a, pipeline: [{filter: speed < 50}]}
+  kmh: {from: slow, pipeline: [{project: {vid: vid, kmh: speed * 3.6, time: time}}]}
+"""
+    )
+    here.start("slow")
+    here.start("kmh")
+    here.append("a", [gps(10), gps(60), gps(20)])
+    events = here.await_events("kmh", 2)
+    assert [round(e["kmh"], 6) for e in events] == [36.0, 72.0]
+    assert [e["_id"] for e in events] == [e["_id"] for e in here.events("slow")]
+
+
+def test_updates_of_a_window_after_a_restart(world: MADE) -> None:
+    here = world(
+        """
+services:
+  flow:
+    from: a
+    pipeline: [{aggregate: {count: n, by: [vid], window: {length: 60s, slide: 30s}, emit: updates}}]
+"""
+    )
+    job = here.start("flow")
+    assert job.compiled.plan.mode == "real-time"
+    here.append("a", [gps(n, second=10) for n in range(30)])
+    here.await_events("flow", 60)
+    here.stop("flow")
+    here.append("a", [gps(n, second=11) for n in range(30)])
+    here.start("flow")
+    events = here.await_events("flow", 120)
+    ids = [e["_id"] for e in events]
+    assert len(ids) == len(set(ids)) == 120
+    last = {(e["vid"], e["window_end"]): e["n"] for e in events}
+    assert last == {(f"V{k}", moment(end)): 20 for k in range(3) for end in (30, 60)}
+
+
+def test_final_values_once_each_after_a_restart(world: MADE) -> None:
+    here = world(
+        """
+services:
+  flow:
+    from: a
+    pipeline: [{aggregate: {count: n, max: speed, by: [vid], window: {length: 10s}}}]
+"""
+    )
+    job = here.start("flow")
+    assert job.compiled.plan.mode == "micro-batch"
+    here.append("a", [gps(n, second=n % 10) for n in range(30)])
+    here.append("a", [gps(0, second=25)])
+    here.await_events("flow", 3)
+    here.stop("flow")
+    here.append("a", [gps(n, second=26) for n in range(3)])
+    here.start("flow")
+    here.append("a", [gps(0, second=45)])
+    events = here.await_events("flow", 6)
+    assert {(e["vid"], e["window_end"], e["n"], e["speed"]) for e in events} == {
+        *((f"V{k}", moment(10), 10, 27.0 + k) for k in range(3)),
+        ("V0", moment(30), 2, 0.0),
+        *((f"V{k}", moment(30), 1, float(k)) for k in (1, 2)),
+    }
+    assert len(events) == 6
+
+
+def test_a_service_that_is_told_to_fail_says_why(world: MADE) -> None:
+    here = world('services: {gps: {from: a, constraints: {speed: "< 100"}, on_violation: fail}}')
+    job = here.start("gps")
+    here.append("a", [gps(1), gps(200)])
+    until(lambda: job.failure() is not None, "the service to fail")
+    assert job.failure() == (
+        "ConstraintViolated: a constraint is violated, and the service is told to fail: "
+        "speed: 200.0 violates speed < 100 in event a:0:67"
+    )
+
+
+def test_flagged_and_dropped(world: MADE) -> None:
+    here = world(
+        """
+services:
+  flagged: {from: a, constraints: {speed: "< 100"}, on_violation: flag}
+  dropped: {from: a, constraints: {speed: "< 100"}, on_violation: drop}
+"""
+    )
+    here.start("flagged")
+    here.start("dropped")
+    here.append("a", [gps(200), gps(1)])
+    assert [e.get("_violations") for e in here.await_events("flagged", 2)] == [
+        "speed: 200.0 violates speed < 100",
+        None,
+    ]
+    assert [e["speed"] for e in here.await_events("dropped", 1)] == [1.0]
+    assert here.engine.metrics("dropped")["dropped"] == 1
+    assert here.events("dropped.quarantine") == []
