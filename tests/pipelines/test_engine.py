@@ -226,3 +226,15 @@ services:
     assert [e["speed"] for e in here.await_events("dropped", 1)] == [1.0]
     assert here.engine.metrics("dropped")["dropped"] == 1
     assert here.events("dropped.quarantine") == []
+
+
+def test_a_filter_that_python_evaluates_goes_on_where_its_output_ends(world: MADE) -> None:
+    here = world("""services: {near: {from: a, pipeline: [{filter: "vid STRLIKE 'V2' WITHIN 1 EDITS AND speed > 0"}]}}""")
+    job = here.start("near")
+    assert (job.compiled.plan.mode, job.compiled.plan.keyed) == ("micro-batch", False)
+    here.append("a", [gps(n) for n in range(1, 4)])
+    here.await_events("near", 3)
+    here.stop("near")
+    here.append("a", [gps(n) for n in range(4, 7)])
+    here.start("near")
+    assert [e["speed"] for e in here.await_events("near", 6)] == [float(n) for n in range(1, 7)]

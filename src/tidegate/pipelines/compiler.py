@@ -16,8 +16,19 @@ from tidegate.pipelines.planner import Plan, plan
 from tidegate.services import operators, shapes
 from tidegate.services.definitions import Service
 
-Scan = Callable[[str, str | None], DataFrame]
-"""Gives a stream's records as `partition`, `position`, `arrived`, `value`, its progress noted in another stream."""
+
+@dataclass(frozen=True)
+class Following:
+    """How a scan knows where to begin: behind what an output has already."""
+
+    output: str
+    notes: bool
+    """Whether the reader notes how far it has come, beside that output: only where every record is dealt with
+    before the next is read."""
+
+
+Scan = Callable[[str, Following | None], DataFrame]
+"""Gives a stream's records as `partition`, `position`, `arrived`, `value`. None: Spark's checkpoint knows the place."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,8 @@ def compile_service(
     """Compile a service; `key` is the secret of its masks."""
     shape = shapes.shape(service, inputs)
     chosen = plan_service(service, inputs, connector)
-    noted = service.name if not chosen.keyed and chosen.mode == "real-time" else None
-    frames = {name: records.parse(scan(name, noted), name, inputs[name]) for name in service.inputs}
+    following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
+    frames = {name: records.parse(scan(name, following), name, inputs[name]) for name in service.inputs}
     if chosen.keyed:
         frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
     frame = _pipeline(service, frames, inputs, shape)
@@ -61,7 +72,8 @@ def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape)
 
 def _refused(service: Service, inputs: Mapping[str, Schema], scan: Scan) -> DataFrame:
     """The records of all inputs that can't be read."""
-    parsed = [records.parse(scan(name, service.quarantine), name, inputs[name]) for name in service.inputs]
+    following = Following(service.quarantine, notes=True)
+    parsed = [records.parse(scan(name, following), name, inputs[name]) for name in service.inputs]
     return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service) for each in parsed])
 
 

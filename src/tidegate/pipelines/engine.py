@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
-from tidegate.pipelines.compiler import Compiled, compile_service, plan_service
+from tidegate.pipelines.compiler import Compiled, Following, compile_service, plan_service
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.embedded import EmbeddedLog
 from tidegate.services.definitions import Service
@@ -97,7 +97,7 @@ class Engine:
         own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
         self._log.create(service.name, ["0"] if keyed else own)
         self._log.create(service.quarantine, ["0", *own] if keyed else own)
-        compiled = self._compile(service, inputs, self._resume(service, begins, keyed))
+        compiled = self._compile(service, inputs, begins)
         job = Job(service, version, compiled, partitions)
         try:
             self._start_queries(job, folder)
@@ -157,24 +157,24 @@ class Engine:
         _write_json(noted, begins)
         return begins
 
-    def _resume(self, service: Service, begins: Positions, keyed: bool) -> Positions:
-        """Where to read on: behind what the output has already. With keys Spark's checkpoint knows better."""
-        side = service.quarantine if keyed else service.name
-        found: Positions = {}
-        for stream in service.inputs:
-            found[stream] = dict(begins.get(stream, {}))
-            for partition in self._log.partitions(stream):
-                reached = self._streams.resume(side, f"{stream}.{partition}")
-                if reached is not None:
-                    found[stream][partition] = max(reached, found[stream].get(partition, 0))
+    def _resume(self, stream: str, begins: Positions, output: str) -> dict[str, int]:
+        """Where to read on in a stream: behind what an output has of it already."""
+        found = dict(begins.get(stream, {}))
+        for partition in self._log.partitions(stream):
+            reached = self._streams.resume(output, f"{stream}.{partition}")
+            if reached is not None:
+                found[partition] = max(reached, found.get(partition, 0))
         return found
 
     # Queries -----------------------------------------------------------------------
 
     def _compile(self, service: Service, inputs: Mapping[str, Schema], begins: Positions) -> Compiled:
-        def scan(stream: str, marks: str | None) -> DataFrame:
-            counted = service.quarantine if marks == service.quarantine else service.name
-            return self._streams.scan(stream, counted, start=begins.get(stream), marks=marks)
+        def scan(stream: str, following: Following | None) -> DataFrame:
+            if following is None:
+                return self._streams.scan(stream, service.name, start=begins.get(stream))
+            start = self._resume(stream, begins, following.output)
+            noted = following.output if following.notes else None
+            return self._streams.scan(stream, following.output, start=start, marks=noted)
 
         return compile_service(service, inputs, scan, key=self._key)
 
