@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate import BreakingChange, DefinitionError, RegistryError
+from tidegate import BreakingChange, DefinitionError, RegistryError, Schema
 from tidegate.registry import Registry
-from tidegate.services import Definitions, loads
+from tidegate.services import Definitions, Service, Stream, loads
+from tidegate.services.operators import Custom
 
 STREAMS = """
 streams:
@@ -140,6 +141,15 @@ class RegistryContract:
             (2, True),
             (3, False),
         ]
+
+    def test_what_no_file_could_say_is_refused(self, registry: Registry) -> None:
+        schema = Schema({"a": "bool"})
+        with pytest.raises(DefinitionError, match=r"streams\._a: names that start with _ are reserved"):
+            registry.apply(Definitions({"_a": Stream("_a", schema)}))
+        custom = Custom("math:sqrt", schema, {"at": datetime(2026, 1, 1, tzinfo=UTC)})
+        with pytest.raises(RegistryError, match="expected definitions of JSON values"):
+            registry.apply(Definitions({"a": Stream("a", schema)}, {"s": Service("s", ("a",), (custom,))}))
+        assert (registry.definitions(), registry.revision()) == (Definitions(), 0)
 
     def test_a_stream_may_become_a_service(self, registry: Registry) -> None:
         registry.apply(CITY)

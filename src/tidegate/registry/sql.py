@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -105,6 +105,7 @@ class SqlRegistry:
 
     def apply(self, definitions: Definitions, *, force: bool = False, prune: bool = False) -> Changes:
         """Add and change streams and services; `prune`: remove all others. All or nothing."""
+        definitions = _canonical(definitions)
         with self._engine.connect() as connection, connection.begin() as transaction:
             self._lock(connection)
             rows = self._rows(connection)
@@ -245,6 +246,15 @@ class SqlRegistry:
         """A number that grows with every change; cheap to ask."""
         with self._engine.connect() as connection:
             return int(connection.execute(sa.select(_REVISIONS.c.revision)).scalar_one())
+
+
+def _canonical(given: Definitions) -> Definitions:
+    """What would be read back: made in Python, definitions may be what no file could say."""
+    try:
+        document = json.loads(json.dumps(to_dict(given)))
+    except (TypeError, ValueError) as error:
+        raise RegistryError(f"expected definitions of JSON values: {error}") from error
+    return replace(from_dict(document), places=given.places)
 
 
 def _definitions(rows: Mapping[str, _Row]) -> Definitions:
