@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import bench, demo, doctor, explain
+from tidegate.cli import bench, demo, doctor, explain, validate
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command("explain")(explain.explain)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("validate")(validate.validate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -95,7 +95,9 @@ class Aggregate:
     """Aggregate each window, by keys.
 
     The output has the keys, the aggregates, `window_start` and `window_end`
-    (timestamps; for windows by count the times of their first and last event).
+    (timestamps; for windows by count the times of their first and last event);
+    its event time is `window_end`. With a whole event it has all of that
+    event's attributes first.
     """
 
     aggregations: tuple[Aggregation, ...]
@@ -108,7 +110,8 @@ class Aggregate:
 class Incremental:
     """Aggregate across windows: at the end of each, the value over all events so far.
 
-    Without a window, one event per change (`emit: updates`).
+    Without a window, one event per change (`emit: updates`); `window_start` and `window_end` are then the times of
+    the first and the last event so far.
     """
 
     aggregations: tuple[Aggregation, ...]
@@ -126,7 +129,8 @@ class Merge:
 class Join:
     """Pair the events of two inputs that agree on attributes (none: all), at most so far apart in time.
 
-    Attributes that both have are those of the left input, under `<right>_<attribute>` those of the right.
+    Attributes that both have are those of the left input, under `<right>_<attribute>` those of the right; those
+    that they agree on come once. The event time is the left one's.
     """
 
     on: tuple[str, ...]

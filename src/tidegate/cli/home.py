@@ -1,0 +1,73 @@
+"""The folder that an embedded Tidegate lives in: its log, registry, checkpoints and secret."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.errors import EnvironmentProblem
+from tidegate.logs import SegmentLog
+from tidegate.registry import SqliteRegistry
+
+MASK_KEY = "TIDEGATE_MASK_KEY"
+"""The environment variable that holds the secret of `mask: hmac`, where it is not the folder's own."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where everything is."""
+
+    folder: Path
+
+    @property
+    def log_folder(self) -> Path:
+        """Streams, as files."""
+        return self.folder / "log"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where services go on after a restart."""
+        return self.folder / "checkpoints"
+
+    @property
+    def positions(self) -> Path:
+        """Where sources go on after a restart."""
+        return self.folder / "sources"
+
+    def log(self) -> SegmentLog:
+        """Open the log."""
+        return SegmentLog(self.log_folder)
+
+    def registry(self) -> SqliteRegistry:
+        """Open the registry, which is made where there is none."""
+        return SqliteRegistry(self.folder / "registry.sqlite")
+
+    def existing_registry(self) -> SqliteRegistry:
+        """Open a registry that must be there."""
+        if not (self.folder / "registry.sqlite").exists():
+            raise EnvironmentProblem(
+                f"there is no Tidegate in {str(self.folder)!r}: start one with `tidegate up FILE... --data "
+                f"{self.folder}`, or name its folder with --data"
+            )
+        return self.registry()
+
+    def mask_key(self) -> bytes:
+        """The secret of masks: the environment's, else the folder's, made once."""
+        given = os.environ.get(MASK_KEY)
+        if given:
+            return given.encode()
+        path = self.folder / "mask.key"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            new = path.with_suffix(f".{os.getpid()}")
+            new.touch(mode=0o600)
+            new.write_text(secrets.token_hex(32))
+            try:
+                os.link(new, path)  # whoever is first has made it
+            except FileExistsError:
+                pass
+            finally:
+                new.unlink()
+        return path.read_bytes()

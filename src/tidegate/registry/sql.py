@@ -1,0 +1,323 @@
+"""A registry in a relational database.
+
+    definitions   what should run: one row a stream or service
+    history       every version there was, removals included
+    revisions     one row: the counter that grows with every change
+
+A change begins by counting up, which takes that row's lock: changes come one
+after the other, in whatever process, and one that fails leaves no trace. SQL
+that every database has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateTable
+
+from tidegate.errors import BreakingChange, RegistryError, did_you_mean
+from tidegate.model import timestamps
+from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
+from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
+from tidegate.services.check import examine
+from tidegate.services.versions import breaking
+
+FORMAT = 1
+"""Of the tables; a registry of a newer one is refused."""
+
+_METADATA = sa.MetaData()
+_DEFINITIONS = sa.Table(
+    "definitions",
+    _METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("kind", sa.String(8), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("forced", sa.Boolean, nullable=False),
+    sa.Column("backfill", sa.Boolean, nullable=False),
+)
+_HISTORY = sa.Table(
+    "history",
+    _METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(8), nullable=False),
+    sa.Column("document", sa.Text),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("forced", sa.Boolean, nullable=False),
+    sa.Column("backfill", sa.Boolean, nullable=False),
+)
+_REVISIONS = sa.Table(
+    "revisions",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One stream or service in the database."""
+
+    name: str
+    kind: str
+    version: int
+    document: str
+    changed_at: int
+    forced: bool
+    backfill: bool
+
+    @property
+    def moment(self) -> datetime:
+        return timestamps.to_datetime(self.changed_at)
+
+
+class SqlRegistry:
+    """Streams and services in a database that SQLAlchemy knows."""
+
+    def __init__(self, engine: sa.Engine, clock: Callable[[], int], check_functions: bool = True) -> None:
+        self._engine, self._clock, self._check_functions = engine, clock, check_functions
+        self._create()
+
+    def _create(self) -> None:
+        for table in _METADATA.sorted_tables:
+            with self._engine.begin() as connection:
+                connection.execute(CreateTable(table, if_not_exists=True))
+        with suppress(sa.exc.IntegrityError), self._engine.begin() as connection:  # another process was first
+            if connection.execute(sa.select(_REVISIONS.c.id)).first() is None:
+                connection.execute(_REVISIONS.insert().values(id=1, revision=0, format=FORMAT))
+        with self._engine.connect() as connection:
+            found = connection.execute(sa.select(_REVISIONS.c.format)).scalar_one()
+        if found > FORMAT:
+            raise RegistryError(f"the registry has format {found}, and this version of Tidegate knows {FORMAT}")
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._engine.dispose()
+
+    # Changing ------------------------------------------------------------------
+
+    def apply(
+        self, definitions: Definitions, *, force: bool = False, prune: bool = False, backfill: bool = False
+    ) -> Changes:
+        """Add and change streams and services; `prune`: remove all others. All or nothing."""
+        definitions = _canonical(definitions)
+        with self._engine.connect() as connection, connection.begin() as transaction:
+            self._lock(connection)
+            rows = self._rows(connection)
+            wanted = {
+                each.name: (kind, json.dumps(to_dict(each), ensure_ascii=False))
+                for kind, given in (("stream", definitions.streams), ("service", definitions.services))
+                for each in given.values()
+            }
+            gone = {name for name in rows if prune and name not in wanted}
+            forced = self._check(_definitions(rows), definitions, gone, force)
+            changes = _changes(rows, wanted, gone, self._past_versions(connection))
+            if not changes:
+                transaction.rollback()
+                return changes
+            for name in (*changes.added, *changes.changed):
+                version = changes.added.get(name) or changes.changed[name]
+                kind, document = wanted[name]
+                marks = {"forced": name in forced, "backfill": backfill and kind == "service"}
+                self._put(connection, name, kind, document, version, marks)
+            for name in gone:
+                self._drop(connection, rows[name])
+            return changes
+
+    def _check(self, before: Definitions, given: Definitions, gone: set[str], force: bool) -> set[str]:
+        """Raise where the whole would not hold together, or break subscribers; with `force` name what breaks some."""
+        after = Definitions(
+            _without({**before.streams, **given.streams}, gone | {*given.services}),
+            _without({**before.services, **given.services}, gone | {*given.streams}),
+            given.places,
+        )
+        for name in sorted(gone):
+            _refuse_if_read(name, after)
+        shapes = check(after, functions=self._check_functions)
+        old, _ = examine(before, functions=False)
+        broken = {
+            name: sentences
+            for name, shape in shapes.items()
+            if name in old and (sentences := breaking(old[name].output, shape.output))
+        }
+        if broken and not force:
+            raise BreakingChange(broken)
+        return _upstream(broken, after)
+
+    def remove(self, name: str) -> int:
+        """Remove a stream or service that nothing reads; give the version that it had."""
+        with self._engine.begin() as connection:
+            self._lock(connection)
+            rows = self._rows(connection)
+            row = _find(name, rows, "stream or service")
+            _refuse_if_read(name, _definitions({key: each for key, each in rows.items() if key != name}))
+            self._drop(connection, row)
+            return row.version
+
+    def _lock(self, connection: sa.Connection) -> None:
+        """Count up first: whoever else changes the registry waits here."""
+        connection.execute(_REVISIONS.update().values(revision=_REVISIONS.c.revision + 1))
+
+    def _put(
+        self, connection: sa.Connection, name: str, kind: str, document: str, version: int, marks: Mapping[str, bool]
+    ) -> None:
+        row = {
+            "name": name,
+            "kind": kind,
+            "version": version,
+            "document": document,
+            "changed_at": self._clock(),
+            **marks,
+        }
+        connection.execute(_DEFINITIONS.delete().where(_DEFINITIONS.c.name == name))
+        connection.execute(_DEFINITIONS.insert().values(row))
+        connection.execute(_HISTORY.insert().values(row))
+
+    def _drop(self, connection: sa.Connection, row: _Row) -> None:
+        connection.execute(_DEFINITIONS.delete().where(_DEFINITIONS.c.name == row.name))
+        connection.execute(
+            _HISTORY.insert().values(
+                name=row.name,
+                kind=row.kind,
+                version=row.version + 1,
+                document=None,
+                changed_at=self._clock(),
+                forced=False,
+                backfill=False,
+            )
+        )
+
+    def _past_versions(self, connection: sa.Connection) -> dict[str, int]:
+        """The last version of every name that there ever was."""
+        query = sa.select(_HISTORY.c.name, sa.func.max(_HISTORY.c.version)).group_by(_HISTORY.c.name)
+        return {row[0]: row[1] for row in connection.execute(query)}
+
+    # Reading -------------------------------------------------------------------
+
+    def _rows(self, connection: sa.Connection) -> dict[str, _Row]:
+        query = sa.select(*(_DEFINITIONS.c[name] for name in _Row.__slots__)).order_by(_DEFINITIONS.c.name)
+        return {row.name: _Row(*row) for row in connection.execute(query)}
+
+    def _read(self) -> dict[str, _Row]:
+        with self._engine.connect() as connection:
+            return self._rows(connection)
+
+    def definitions(self) -> Definitions:
+        """All that should run."""
+        return _definitions(self._read())
+
+    def streams(self) -> dict[str, RegisteredStream]:
+        """All streams, by name."""
+        rows = self._read()
+        found = _definitions(rows).streams
+        return {name: _registered_stream(rows[name], stream) for name, stream in found.items()}
+
+    def services(self) -> dict[str, RegisteredService]:
+        """All services, by name."""
+        rows = self._read()
+        found = _definitions(rows).services
+        return {name: _registered_service(rows[name], service) for name, service in found.items()}
+
+    def stream(self, name: str) -> RegisteredStream:
+        """One stream; an error with a hint where it is not there."""
+        row = _find(name, self._read(), "stream")
+        return _registered_stream(row, _definitions({name: row}).streams[name])
+
+    def service(self, name: str) -> RegisteredService:
+        """One service; an error with a hint where it is not there."""
+        row = _find(name, self._read(), "service")
+        return _registered_service(row, _definitions({name: row}).services[name])
+
+    def history(self, name: str) -> list[Past]:
+        """All versions of a name, the oldest first."""
+        query = sa.select(_HISTORY).where(_HISTORY.c.name == name).order_by(_HISTORY.c.version)
+        with self._engine.connect() as connection:
+            return [
+                Past(
+                    row.version,
+                    None if row.document is None else json.loads(row.document),
+                    timestamps.to_datetime(row.changed_at),
+                    row.forced,
+                )
+                for row in connection.execute(query)
+            ]
+
+    def revision(self) -> int:
+        """A number that grows with every change; cheap to ask."""
+        with self._engine.connect() as connection:
+            return int(connection.execute(sa.select(_REVISIONS.c.revision)).scalar_one())
+
+
+def _canonical(given: Definitions) -> Definitions:
+    """What would be read back: made in Python, definitions may be what no file could say."""
+    try:
+        document = json.loads(json.dumps(to_dict(given)))
+    except (TypeError, ValueError) as error:
+        raise RegistryError(f"expected definitions of JSON values: {error}") from error
+    return replace(from_dict(document), places=given.places)
+
+
+def _definitions(rows: Mapping[str, _Row]) -> Definitions:
+    documents: dict[str, dict[str, Any]] = {"streams": {}, "services": {}}
+    for row in rows.values():
+        documents[f"{row.kind}s"][row.name] = json.loads(row.document)
+    return from_dict(documents)
+
+
+def _changes(
+    rows: Mapping[str, _Row], wanted: Mapping[str, tuple[str, str]], gone: set[str], past: Mapping[str, int]
+) -> Changes:
+    same = {name for name, each in wanted.items() if name in rows and (rows[name].kind, rows[name].document) == each}
+    return Changes(
+        MappingProxyType({name: past.get(name, 0) + 1 for name in wanted if name not in rows}),
+        MappingProxyType({name: past[name] + 1 for name in wanted if name in rows and name not in same}),
+        MappingProxyType({name: rows[name].version for name in wanted if name in same}),
+        MappingProxyType({name: rows[name].version for name in sorted(gone)}),
+    )
+
+
+def _upstream(names: Iterable[str], definitions: Definitions) -> set[str]:
+    """Some services, and all that they read, directly or not."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += definitions.services[name].inputs if name in definitions.services else ()
+    return found
+
+
+def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: each for name, each in given.items() if name not in names}
+
+
+def _find(name: str, rows: Mapping[str, _Row], kind: str) -> _Row:
+    known = [row.name for row in rows.values() if row.kind in kind]
+    if name not in known:
+        raise RegistryError(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
+    return rows[name]
+
+
+def _refuse_if_read(name: str, others: Definitions) -> None:
+    readers = [each.name for each in others.services.values() if name in each.inputs]
+    if readers:
+        raise RegistryError(f"{name!r} can't be removed: {', '.join(readers)} read{'s' * (len(readers) == 1)} it")
+
+
+def _registered_stream(row: _Row, stream: Stream) -> RegisteredStream:
+    return RegisteredStream(stream, row.version, row.moment, row.forced)
+
+
+def _registered_service(row: _Row, service: Service) -> RegisteredService:
+    return RegisteredService(service, row.version, row.moment, row.forced, row.backfill)
