@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import bench, demo, doctor, explain, validate
+from tidegate.cli import apply, backtest, bench, demo, doctor, explain, plan, publish, services, up, validate
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -23,6 +23,12 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.command("validate")(validate.validate)
+app.command("plan")(plan.plan)
+app.command("up")(up.up)
+app.command("apply")(apply.apply)
+app.command("services")(services.services)
+app.command("publish")(publish.publish)
+app.command("backtest")(backtest.backtest)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -40,3 +40,8 @@ def cause(query: StreamingQuery) -> str | None:
     lines = str(problem.getMessage() or "").strip().splitlines()
     said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "=== ", "  File "))]
     return f"{name}: {' '.join(said[:1] + said[-1:] if len(said) > 1 else said)}"[:600]
+
+
+def spark_plan(frame: DataFrame) -> str:
+    """What Spark makes of a frame that is no stream."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())

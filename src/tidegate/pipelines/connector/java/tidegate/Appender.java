@@ -1,6 +1,8 @@
 package tidegate;
 
+import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
@@ -11,7 +13,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** The one writer of a partition: appends lines, begins new segments, keeps the time index. */
+/**
+ * The one writer of a partition: appends lines, begins new segments, keeps the time index.
+ *
+ * <p>By plain streams, not by channels: Spark stops a task by interrupting it, and that closes a channel under whoever
+ * writes to it.
+ */
 final class Appender {
   private static final long TIME_EVERY_BYTES = 64 * 1024;
   private static final int ENTRY = 2 * Long.BYTES;
@@ -19,7 +26,7 @@ final class Appender {
 
   private final Path folder;
   private final long segmentBytes;
-  private FileChannel file;
+  private FileOutputStream file;
   private long base;
   private long end;
   private long timeDue;
@@ -55,13 +62,9 @@ final class Appender {
     this.segmentBytes = segmentBytes;
     Files.createDirectories(folder);
     List<Long> bases = Partition.segments(folder);
-    open(bases.isEmpty() ? 0 : bases.get(bases.size() - 1));
-    long size = file.size();
-    long whole = Partition.wholeLines(file, size);
-    if (whole < size) {
-      file.truncate(whole);
-    }
-    end = base + whole;
+    long last = bases.isEmpty() ? 0 : bases.get(bases.size() - 1);
+    end = last + cutTornEnd(Partition.segment(folder, last));
+    open(last);
     timeDue = end;
   }
 
@@ -73,21 +76,24 @@ final class Appender {
     if (end >= timeDue) {
       noteTime();
     }
-    ByteBuffer left = ByteBuffer.wrap(line);
-    while (left.hasRemaining()) {
-      file.write(left, end - base + left.position());
-    }
+    file.write(line);
     end += line.length;
   }
 
   private void open(long at) throws IOException {
     base = at;
-    file =
+    file = new FileOutputStream(Partition.segment(folder, at).toFile(), true);
+  }
+
+  /** Cuts off half a record that a crash left behind, and gives the length that is left. */
+  private static long cutTornEnd(Path segment) throws IOException {
+    try (FileChannel found =
         FileChannel.open(
-            Partition.segment(folder, at),
-            StandardOpenOption.READ,
-            StandardOpenOption.WRITE,
-            StandardOpenOption.CREATE);
+            segment, StandardOpenOption.READ, StandardOpenOption.WRITE, StandardOpenOption.CREATE)) {
+      long whole = Partition.wholeLines(found, found.size());
+      found.truncate(whole);
+      return whole;
+    }
   }
 
   private void roll() throws IOException {
@@ -99,21 +105,16 @@ final class Appender {
 
   private void noteTime() throws IOException {
     ByteBuffer entry = ByteBuffer.allocate(ENTRY).order(ByteOrder.LITTLE_ENDIAN);
-    entry.putLong(Metrics.nowMicros()).putLong(end).flip();
-    try (FileChannel times =
-        FileChannel.open(
-            Partition.times(folder, base), StandardOpenOption.WRITE, StandardOpenOption.CREATE)) {
-      times.write(entry, times.size() / ENTRY * ENTRY); // over a torn entry, where a crash left one
+    entry.putLong(Metrics.nowMicros()).putLong(end);
+    try (RandomAccessFile times = new RandomAccessFile(Partition.times(folder, base).toFile(), "rw")) {
+      times.seek(times.length() / ENTRY * ENTRY); // over a torn entry, where a crash left one
+      times.write(entry.array());
     }
     timeDue = end + TIME_EVERY_BYTES;
   }
 
-  synchronized void force() throws IOException {
-    file.force(false);
-  }
-
   private synchronized void close() throws IOException {
-    file.force(true);
+    file.getFD().sync();
     file.close();
   }
 }

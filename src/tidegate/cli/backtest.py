@@ -1,0 +1,59 @@
+"""`tidegate backtest`: what a filter would have matched, before anyone subscribes."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tidegate.cli import durations, options
+from tidegate.errors import EnvironmentProblem
+from tidegate.filters import Filter
+from tidegate.services import check
+
+
+def backtest(
+    service: Annotated[str, typer.Argument(help="The service, or a raw stream.")],
+    filter_: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, as a subscriber would write it.")],
+    since: Annotated[str | None, typer.Option(help="How far back: 10m, 24h. Else all that is retained.")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="A parameter; may be given again.")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="How many of the newest matches to show.")] = 5,
+    data: options.Data = options.DATA,
+    as_json: options.AsJson = False,
+) -> None:
+    """Count the past events of a service that a filter would have matched, on Spark, and show some."""
+    home = options.home(data)
+    registry = home.existing_registry()
+    try:
+        definitions = registry.definitions()
+    finally:
+        registry.close()
+    schemas = {name: stream.schema for name, stream in definitions.streams.items()}
+    schemas |= {name: shape.output for name, shape in check(definitions, functions=False).items()}
+    if service not in schemas:
+        raise EnvironmentProblem(f"no service or stream {service!r}; expected one of {', '.join(sorted(schemas))}")
+    wanted = Filter(filter_, schemas[service], param or None)
+    moment = None if since is None else time.time_ns() // 1_000 - round(durations.seconds(since) * 1e6)
+
+    from tidegate.pipelines import backtest as on_spark
+    from tidegate.pipelines.session import service_session
+
+    spark = service_session("tidegate-backtest", threads=2)
+    log = home.log()
+    try:
+        found = on_spark.backtest(spark, log, home.log_folder, service, wanted, moment, sample)
+    finally:
+        spark.stop()
+        log.close()
+    if as_json:
+        typer.echo(json.dumps({"service": service, "filter": str(wanted), **asdict(found)}, indent=2))
+        return
+    share = f" ({found.matched / found.events:.2%})" if found.events else ""
+    typer.echo(f"{found.matched:,} of {found.events:,} events of {service} match{share}")
+    if found.first is not None:
+        typer.echo(f"from {found.first} to {found.last}")
+    for event in found.sample:
+        typer.echo(json.dumps(event))

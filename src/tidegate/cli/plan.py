@@ -1,0 +1,57 @@
+"""`tidegate plan`: how services would run, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tidegate.cli import options
+from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.services import Definitions, check, load
+
+
+def plan(
+    files: options.Files,
+    service: Annotated[list[str] | None, typer.Option(help="Only this service; may be given again.")] = None,
+    spark: Annotated[bool, typer.Option(help="Print what Spark makes of it, too.")] = True,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say for each service whether it runs in real-time or micro-batches, why, its operators and Spark's plan."""
+    options.home(options.DATA)
+    definitions = load(files)
+    wanted = _wanted(definitions, service)
+    plans = _plans(definitions, wanted)
+    if as_json:
+        typer.echo(json.dumps(plans, indent=2))
+        return
+    for each in plans:
+        typer.echo(f"{each['service']}: {each['mode']}, because of {each['reason']}")
+        typer.echo(f"  {' > '.join([', '.join(each['from']), *each['operators'], 'output'])}")
+        typer.echo(f"  recovers from {each['recovers_from']}")
+        if spark:
+            typer.echo("".join(f"    {line}\n" for line in each["spark"].splitlines()))
+
+
+def _wanted(definitions: Definitions, names: list[str] | None) -> list[str]:
+    for name in names or ():
+        if name not in definitions.services:
+            raise EnvironmentProblem(f"no service {name!r}{did_you_mean(name, definitions.services)}")
+    return names or list(definitions.services)
+
+
+def _plans(definitions: Definitions, wanted: list[str]) -> list[dict[str, Any]]:
+    from tidegate.pipelines.explain import explain
+    from tidegate.pipelines.session import service_session
+
+    schemas = {name: stream.schema for name, stream in definitions.streams.items()}
+    schemas |= {name: shape.output for name, shape in check(definitions).items()}
+    session = service_session("tidegate-plan", threads=2)
+    try:
+        return [
+            explain(session, each, {name: schemas[name] for name in each.inputs})
+            for each in (definitions.services[name] for name in wanted)
+        ]
+    finally:
+        session.stop()

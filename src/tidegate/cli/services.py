@@ -1,0 +1,65 @@
+"""`tidegate services`: what should run, and how it does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.cli import options
+from tidegate.cli.home import Home
+
+
+def services(data: options.Data = options.DATA, as_json: options.AsJson = False) -> None:
+    """List the services of a folder with their last known state, rates and latencies."""
+    home = options.home(data)
+    registry = home.existing_registry()
+    try:
+        registered = registry.services()
+    finally:
+        registry.close()
+    seen = last_statuses(home)
+    rows: list[dict[str, Any]] = [
+        {"service": name, "version": each.version, "from": list(each.service.inputs), "status": seen.get(name)}
+        for name, each in registered.items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2))
+    for title in ("service", "version", "state", "mode", "in/s", "out/s", "p99 ms", "quarantined", "error"):
+        table.add_column(title, no_wrap=title != "error")
+    for row in rows:
+        status: dict[str, Any] = row["status"] or {}
+        p99 = status.get("latency_p99_ms")
+        table.add_row(
+            row["service"],
+            str(row["version"]),
+            status.get("state", "never ran"),
+            status.get("mode", ""),
+            f"{status.get('read_per_s', 0):,.0f}",
+            f"{status.get('written_per_s', 0):,.0f}",
+            "" if p99 is None else f"{p99:,.1f}",
+            f"{status.get('quarantined', 0):,}",
+            status.get("error") or "",
+        )
+    Console(soft_wrap=True).print(table)
+
+
+def last_statuses(home: Home) -> dict[str, dict[str, Any]]:
+    """The newest event of `_status` for each service."""
+    log = home.log()
+    try:
+        if "_status" not in log.streams():
+            return {}
+        found: dict[str, dict[str, Any]] = {}
+        cursor = log.begin("_status")
+        while (read := log.read("_status", cursor, 10_000)).records:
+            found |= {event["service"]: event for event in map(json.loads, read.records)}
+            cursor = read.cursor
+        return found
+    finally:
+        log.close()

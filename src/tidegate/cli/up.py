@@ -1,0 +1,102 @@
+"""`tidegate up`: run services in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from tidegate.cli import durations, options
+from tidegate.cli.home import Home
+from tidegate.services import load
+
+
+def up(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE...]", help="Service files to apply first, YAML.")
+    ] = None,
+    data: options.Data = options.DATA,
+    for_: Annotated[str | None, typer.Option("--for", help="Stop after this long: 30s, 2m.")] = None,
+    force: Annotated[bool, typer.Option(help="Apply also what breaks subscribers.")] = False,
+    backfill: Annotated[bool, typer.Option(help="Run what is new or changed over the retained history first.")] = False,
+) -> None:
+    """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
+
+    Prints one line when all of them read their inputs.
+    """
+    home = options.home(data)
+    limit = durations.seconds(for_) if for_ is not None else None
+    log_to_stderr()
+    registry = home.registry()
+    try:
+        if files:
+            registry.apply(load(files), force=force, backfill=backfill)
+        with until_told() as stop:
+            run(home, registry, stop, limit)
+    finally:
+        registry.close()
+
+
+def run(
+    home: Home, registry: Any, stop: Event, limit_s: float | None = None, look: Callable[[Any], None] | None = None
+) -> None:
+    """Run everything until told to stop, or for so long after all services are ready."""
+    from tidegate.pipelines.runtime import Runtime
+
+    begun = time.monotonic()
+    log = home.log()
+    runtime = Runtime(registry, log, home.log_folder, home.checkpoints, home.positions, key=home.mask_key())
+    ready_at: float | None = None
+
+    def watch() -> None:
+        nonlocal ready_at
+        if ready_at is None and runtime.runner.is_ready:
+            ready_at = time.monotonic()
+            count = len(runtime.runner.statuses())
+            typer.echo(
+                f"ready: {count} service{'s' * (count != 1)} after {ready_at - begun:.1f} s, in {home.folder}", err=True
+            )
+        if limit_s is not None and time.monotonic() - (ready_at or begun + 120) >= limit_s:
+            stop.set()
+        if look is not None:
+            look(runtime.runner)
+
+    try:
+        runtime.run(stop, watch)
+    finally:
+        log.close()
+
+
+@contextmanager
+def until_told() -> Iterator[Event]:
+    """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C ends at once."""
+    stop = Event()
+
+    def tell(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {each: signal.signal(each, tell) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def log_to_stderr() -> None:
+    """Write what happens as lines to standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=typer.get_text_stream("stderr")),
+    )

@@ -1,0 +1,86 @@
+"""A filter over the past of a stream: what it would have matched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.errors import FilterNotNative
+from tidegate.filters import Filter
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema, timestamps
+from tidegate.pipelines import records
+from tidegate.pipelines.filters import truth, truth_by_arrow
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What a filter would have matched."""
+
+    events: int
+    """That the stream still holds of the time asked for."""
+    matched: int
+    first: str | None
+    """The event time of the first match."""
+    last: str | None
+    sample: list[dict[str, Any]]
+    """The newest of the matches."""
+
+
+def backtest(
+    spark: SparkSession,
+    log: SegmentLog,
+    log_folder: Path,
+    stream: str,
+    filter_: Filter,
+    since_micros: int | None = None,
+    sample: int = 5,
+) -> Backtest:
+    """Count the events of a stream that a filter matches, of all that is retained or since a moment of event time."""
+    schema = filter_.schema
+    assert schema is not None, "a filter of a service has its schema"
+    events = history(spark, log, log_folder, stream, schema)
+    if since_micros is not None:
+        events = events.where(F.col("_time") >= F.timestamp_micros(F.lit(since_micros)))
+    try:
+        matches = truth(filter_)
+    except FilterNotNative:
+        matches = truth_by_arrow(events, filter_)
+    judged = events.withColumn("_matches", F.coalesce(matches, F.lit(False))).cache()
+    try:
+        counts = judged.agg(
+            F.count(F.lit(1)).alias("events"),
+            F.count_if("_matches").alias("matched"),
+            F.unix_micros(F.min(F.when(F.col("_matches"), F.col("_time")))).alias("first"),
+            F.unix_micros(F.max(F.when(F.col("_matches"), F.col("_time")))).alias("last"),
+        ).collect()[0]
+        newest = judged.where("_matches").orderBy(F.col("_time").desc(), "_id").limit(sample).select("_raw").collect()
+    finally:
+        judged.unpersist()
+    return Backtest(
+        counts["events"],
+        counts["matched"],
+        None if counts["first"] is None else timestamps.to_text(counts["first"]),
+        None if counts["last"] is None else timestamps.to_text(counts["last"]),
+        [json.loads(row["_raw"]) for row in newest],
+    )
+
+
+def history(spark: SparkSession, log: SegmentLog, log_folder: Path, stream: str, schema: Schema) -> DataFrame:
+    """All that a stream holds, as a batch; what does not fit the schema, such as half a record, is left out."""
+    files = [
+        str(path) for name in log.partitions(stream) for path in sorted((log_folder / stream / name).glob("*.log"))
+    ]
+    lines = spark.read.text(files) if files else spark.createDataFrame([], "value string")
+    scanned = lines.select(
+        F.lit("0").alias("partition"),
+        F.lit(0).cast("long").alias("position"),
+        F.lit(0).cast("long").alias("arrived"),
+        "value",
+    )
+    return records.parse(scanned, stream, schema).where(F.col("_problem").isNull())
