@@ -16,6 +16,9 @@ LARGE_EXAMPLES = {"quick": 15, "full": 60, "soak": 500}[LENGTH]
 TEXTS = {"quick": 3_000, "full": 20_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 
+KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
+"""How often a running Tidegate is killed."""
+
 settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

@@ -1,9 +1,8 @@
-"""`tidegate demo`, real Spark included."""
+"""`tidegate demo`: the city's services on real Spark, as a user starts and ends them."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,57 +10,46 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.cli import demo, fleet
-from tidegate.filters import Filter
-from tidegate.model import arrow, events
+from tidegate.cli.demo import CITY
+from tidegate.services import check, load
 
-pytestmark = pytest.mark.xdist_group("spark")
-COMMAND = [str(Path(sys.executable).with_name("tidegate")), "demo"]
-
-
-def test_the_fleet_is_seeded_and_fits_its_schema() -> None:
-    first, again = next(fleet.batches(500)), next(fleet.batches(500))
-    assert first.equals(again)
-    for event in arrow.to_events(first):
-        events.validate(event, fleet.SCHEMA)
+COMMAND = [sys.executable, "-m", "tidegate", "demo"]
+SERVICES = ["gps", "speeding", "traffic-flow", "busiest-minute"]
 
 
-def test_every_filter_of_the_demo_finds_something_and_not_everything() -> None:
-    batch = next(fleet.batches(20_000))
-    for text in demo.FILTERS.values():
-        share = Filter(text, fleet.SCHEMA).mask(batch).mean()
-        assert 0 < share < 0.5, text
+def test_the_city_holds_together() -> None:
+    assert list(check(load([str(CITY)]))) == SERVICES
 
 
 @pytest.mark.spark
-def test_the_three_evaluators_agree_in_the_demo() -> None:
-    done = subprocess.run([*COMMAND, "--for", "1s", "--json"], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert all(told["equal"].values())
-    assert {each["name"] for each in told["filters"]} == set(demo.FILTERS)
-    assert all(each["events"] > 0 for each in told["filters"])
-
-
-def test_a_missing_java_is_said_before_spark_starts(tmp_path: Path) -> None:
-    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [*COMMAND, "--for", "0s"], capture_output=True, text=True, check=False, env=environment, timeout=60
+@pytest.mark.xdist_group("demo")
+def test_every_service_of_the_demo_puts_something_out(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [*COMMAND, "--for", "25s", "--json", "--data", str(tmp_path)], capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 2
-    assert "error: Spark needs a JDK 17 or newer" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)["services"]
+    assert list(told) == SERVICES
+    assert all(each["events"] > 0 and each["error"] is None for each in told.values())
+    assert told["gps"]["mode"] == told["speeding"]["mode"] == told["traffic-flow"]["mode"] == "real-time"
+    assert told["busiest-minute"]["mode"] == "micro-batch"
+    assert told["gps"]["quarantined"] > 0, "the generator sends impossible positions too"
+    assert len(told["gps"]["last"]["vid"]) == 64, "plates are hidden"
+    assert told["gps"]["events"] >= told["gps"]["written"] > 0
 
 
 @pytest.mark.spark
-def test_ctrl_c_ends_it_early_with_what_it_counted() -> None:
-    running = subprocess.Popen([*COMMAND, "--for", "10m"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert running.stdout is not None
-    assert "Tidegate demo" in running.stdout.readline()
-    for _ in demo.FILTERS:  # the list of filters is printed right before the stream starts
-        running.stdout.readline()
+@pytest.mark.xdist_group("demo")
+def test_ctrl_c_ends_the_demo_with_what_it_has_seen() -> None:
+    running = subprocess.Popen(
+        [*COMMAND, "--for", "10m"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stderr is not None
+    for line in running.stderr:  # ends with the process, if it never gets ready
+        if line.startswith("ready:"):
+            break
     running.send_signal(signal.SIGINT)
-    rest, _ = running.communicate(timeout=300)
-    assert running.returncode == 0, rest
-    assert "stopped" in rest
-    assert "all three agree" in rest
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert "one event of each" in out
+    assert "Traceback" not in err

@@ -21,12 +21,12 @@ PATIENCE_S = 120.0
 KEY = b"a secret of the tests"
 
 
-def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, every_s: float = 0.02) -> None:
     """Wait for something that happens elsewhere; fail where it does not."""
     deadline = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 class World:

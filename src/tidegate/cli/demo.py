@@ -1,12 +1,15 @@
-"""`tidegate demo`: the filter language on a moving fleet, by all three evaluators."""
+"""`tidegate demo`: the case of the SDaaS paper, live: a city's cameras and vehicles as services on Spark."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,135 +17,134 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tidegate.cli import durations
+from tidegate.cli import durations, options
+from tidegate.cli.home import Home
+from tidegate.cli.up import log_to_stderr, run, until_told
 from tidegate.errors import MissingDependency, TidegateError
-from tidegate.filters import Filter
+from tidegate.logs import SegmentLog
+from tidegate.services import Definitions, load
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from tidegate.pipelines.runner import Runner
+    from tidegate.pipelines.status import Status
 
-_BATCH = 10_000
-_CHECKED = 2_000
-
-FILTERS = {
-    "fast and from Beijing": "speed > 80 AND vid LIKE 'BJ%'",
-    "buses near Tiananmen": "kind = 'BUS' AND (longitude, latitude) INSIDE CIRCLE(116.3975, 39.9087, 3000)",
-    "plates nearly BJ0O017": "vid STRLIKE 'BJ0O017'",
-    "rather slow, good fix": "FUZZY(speed IS slow WEIGHT 2, satellites IS TRIANGLE(4, 13, 14)) >= 0.6",
-    "no speed reported": "speed IS NULL",
-}
-"""What five subscribers ask for: exact, by area, by edit distance, fuzzy, by absence."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What one filter has done so far."""
-
-    name: str
-    filter: str
-    events: int = 0
-    matches: int = 0
-    seconds: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Events a second that its mask took."""
-        return self.events / self.seconds if self.seconds else 0.0
+_WIDE = 120
+CITY = Path(__file__).with_name("city.yaml")
+_NEEDED = {"pyspark": "spark", "pyarrow": "spark", "numpy": "arrow", "sqlalchemy": "server", "structlog": "server"}
 
 
 def demo(
-    for_: Annotated[str, typer.Option("--for", help="How long to run: 10s, 2m.")] = "10s",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    for_: Annotated[str, typer.Option("--for", help="How long to run once all services do: 10s, 2m.")] = "30s",
+    data: Annotated[str | None, typer.Option("--data", help="Keep the log and the registry in this folder.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Filter the positions of a simulated fleet, then check the result on Spark.
+    """Run a city's services for a while: positions merged, checked and masked, number plates counted.
 
-    Ctrl-C ends it early, with what it has counted.
+    Shows live rates and latencies; Ctrl-C ends it early, with what it has seen.
     """
-    for package in ("pyarrow", "pyspark"):
+    for package, extra in _NEEDED.items():
         if find_spec(package) is None:
-            raise MissingDependency(package, "spark")
+            raise MissingDependency(package, extra)
     limit = durations.seconds(for_)
     console = Console(stderr=as_json)
-    tallies, sample = _stream(limit, console)
-    agreed = _compare(sample, console)
-    if as_json:
-        typer.echo(json.dumps({"filters": [{**asdict(t), "rate": t.rate} for t in tallies], **agreed}, indent=2))
-    if not all(agreed["equal"].values()):
-        raise TidegateError(f"the evaluators disagree: {agreed}")
-
-
-def _stream(limit: float, console: Console) -> tuple[list[Tally], pa.RecordBatch]:
-    from tidegate.cli import fleet
-
-    filters = {name: Filter(text, fleet.SCHEMA) for name, text in FILTERS.items()}
-    tallies = {name: Tally(name, text) for name, text in FILTERS.items()}
-    batches = fleet.batches(_BATCH)
-    sample = next(batches)
-    try:
-        console.print(f"[bold]Tidegate demo[/]: 2,000 vehicles around Beijing, {len(FILTERS)} filters, {limit:g} s")
-        for name, text in FILTERS.items():
-            console.print(f"  {name:<22} {text}", highlight=False, soft_wrap=True)
-        end = time.monotonic() + limit
-        with Live(_table(tallies), console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
-            for batch in batches:
-                for name, filter_ in filters.items():
-                    _count(tallies[name], filter_, batch)
-                live.update(_table(tallies))
-                if time.monotonic() >= end:
-                    break
-    except KeyboardInterrupt:
-        console.print("stopped")
     if not console.is_terminal:
-        console.print(_table(tallies))
-    return list(tallies.values()), sample.slice(0, _CHECKED)
+        console.width = _WIDE
+    log_to_stderr("warning")
+    definitions = load([str(CITY)])
+    console.print(f"[bold]Tidegate demo[/]: {len(definitions.streams)} streams, {len(definitions.services)} services")
+    for service in definitions.services.values():
+        console.print(f"  {service.name:<15} {service.description}", highlight=False)
+    console.print("starting Spark ...")
+    with _folder(data) as home:
+        seen = _run(home, definitions, limit, console)
+        _tell(home, definitions, seen, console, as_json)
 
 
-def _count(tally: Tally, filter_: Filter, batch: pa.RecordBatch) -> None:
-    begin = time.perf_counter()
-    mask = filter_.mask(batch)
-    tally.seconds += time.perf_counter() - begin
-    tally.events += batch.num_rows
-    tally.matches += int(mask.sum())
+@contextmanager
+def _folder(data: str | None) -> Iterator[Home]:
+    if data is not None:
+        yield Home(Path(data))
+        return
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-demo-"))
+    try:
+        yield Home(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _table(tallies: dict[str, Tally]) -> Table:
+def _run(home: Home, definitions: Definitions, limit: float, console: Console) -> dict[str, Status]:
+    """Run the services; give the last that was seen of each while it ran."""
+    seen: dict[str, Status] = {}
+    registry = home.registry()
+    try:
+        registry.apply(definitions)
+        with (
+            until_told() as stop,
+            Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live,
+        ):
+
+            def look(runner: Runner) -> None:
+                seen.update({status.service: replace(status) for status in runner.statuses()})
+                live.update(_table(seen) if runner.is_ready else "")
+
+            run(home, registry, stop, limit, look)
+    finally:
+        registry.close()
+    return seen
+
+
+def _table(seen: dict[str, Status]) -> Table:
     table = Table(box=None, padding=(0, 2))
-    table.add_column("subscriber", no_wrap=True)
-    for title in ("events", "matches", "share", "events/s"):
+    table.add_column("service", no_wrap=True)
+    table.add_column("mode", no_wrap=True)
+    for title in ("in/s", "out/s", "p50 ms", "p99 ms", "in", "out", "refused"):
         table.add_column(title, justify="right")
-    for each in tallies.values():
-        share = f"{each.matches / each.events:.2%}" if each.events else ""
-        table.add_row(each.name, f"{each.events:,}", f"{each.matches:,}", share, f"{each.rate / 1e6:,.1f} M")
+    for each in seen.values():
+        table.add_row(
+            each.service,
+            each.mode,
+            f"{each.read_per_s:,.0f}",
+            f"{each.written_per_s:,.0f}",
+            _milliseconds(each.latency_p50_ms),
+            _milliseconds(each.latency_p99_ms),
+            f"{each.read:,}",
+            f"{each.written:,}",
+            f"{each.quarantined:,}",
+        )
     return table
 
 
-def _compare(sample: pa.RecordBatch, console: Console) -> dict[str, Any]:
-    """Evaluate the same events one by one, over Arrow and on Spark; they must agree."""
-    from tidegate.cli import fleet
-    from tidegate.model import arrow
-    from tidegate.pipelines import filters as on_spark
-    from tidegate.pipelines import session, types
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
 
-    console.print(f"checking {sample.num_rows:,} events one by one, over Arrow and on Spark ...")
-    events = arrow.to_events(sample)
-    spark = session.local_session("tidegate-demo")
+
+def _tell(home: Home, definitions: Definitions, seen: dict[str, Status], console: Console, as_json: bool) -> None:
+    """Say what came out, from the log itself."""
+    log = home.log()
     try:
-        frame = spark.createDataFrame(
-            [tuple(row.get(field.name) for field in fleet.SCHEMA.root) for row in sample.to_pylist()],
-            types.to_spark(fleet.SCHEMA),
-        ).cache()
-        counts: dict[str, dict[str, int]] = {}
-        for name, text in FILTERS.items():
-            filter_ = Filter(text, fleet.SCHEMA)
-            ways: dict[str, Callable[[], int]] = {
-                "one by one": lambda f=filter_: sum(map(f.matches, events)),  # type: ignore[misc]
-                "arrow": lambda f=filter_: int(f.mask(sample).sum()),  # type: ignore[misc]
-                "spark": lambda f=filter_: on_spark.where(frame, f).count(),  # type: ignore[misc]
-            }
-            counts[name] = {way: run() for way, run in ways.items()}
-            console.print(f"  {name:<22} " + "  ".join(f"{way} {n:,}" for way, n in counts[name].items()))
+        found = {name: _output(log, name) for name in definitions.services}
     finally:
-        spark.stop()
-    equal = {name: len(set(found.values())) == 1 for name, found in counts.items()}
-    console.print("[green]all three agree[/]" if all(equal.values()) else "[red]they disagree[/]")
-    return {"counts": counts, "equal": equal}
+        log.close()
+    errors = {name: status.error for name, status in seen.items() if status.error}
+    if as_json:
+        told = {name: {**vars(seen[name]), **found[name]} for name in found if name in seen}
+        typer.echo(json.dumps({"services": told}, indent=2))
+    else:
+        console.print(_table(seen))
+        console.print("one event of each:")
+        for name, each in found.items():
+            console.print(f"  {name:<15} {json.dumps(each['last'])}", highlight=False, soft_wrap=True)
+    if errors:
+        raise TidegateError("; ".join(f"{name} failed: {error}" for name, error in errors.items()))
+
+
+def _output(log: SegmentLog, stream: str) -> dict[str, Any]:
+    """How many events a stream holds, and the last of them."""
+    count, last = 0, None
+    if stream in log.streams():
+        cursor = log.begin(stream)
+        while (read := log.read(stream, cursor, 50_000)).records:
+            count += len(read.records)
+            last = json.loads(read.records[-1])
+            cursor = read.cursor
+    return {"events": count, "last": last}

@@ -90,9 +90,10 @@ def until_told() -> Iterator[Event]:
             signal.signal(number, handler)
 
 
-def log_to_stderr() -> None:
+def log_to_stderr(least: str = "info") -> None:
     """Write what happens as lines to standard error."""
     structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),

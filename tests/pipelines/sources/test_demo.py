@@ -135,7 +135,7 @@ def test_partitions_are_those_of_the_intake(log: SegmentLog, key: str | None) ->
     stream = Stream("s", ANPR, key=key, partitions=3, source=(source := Demo("anpr")))
     intake = Intake(log, stream)
     DemoFeed(source, intake).give(900)
-    read = log.read("s", log.begin("s"))
+    read = log.read("s", log.begin("s"), 3 * 900)
     assert len(read.records) == 900
     if key is not None:
         for (partition, _), record in zip(read.places, read.records, strict=True):
