@@ -1,0 +1,152 @@
+"""A Tidegate in a process of its own, its load in another, and what is seen of its output."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from tidegate.logs import Cursor, SegmentLog
+
+PATIENCE_S = 180.0
+
+STREAM = (
+    "{schema: {n: int64, t: float64, vid: string, cid: string, time: timestamp, longitude: float64, latitude: float64, "
+    "speed: float64, direction: float64, satellites: int32}, event_time: time, key: vid}"
+)
+"""What `load` sends."""
+
+
+@dataclass
+class Tidegate:
+    """A running one."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    started: float
+    ready_s: float
+
+    @property
+    def log(self) -> SegmentLog:
+        """Its log, opened anew."""
+        return SegmentLog(self.folder / "log")
+
+    def cpu_s(self) -> float:
+        """The CPU time that its processes have taken."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == self.process.pid:  # its group
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def kill(self) -> float:
+        """Kill -9, Spark's JVM included; give the moment."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        moment = time.time()
+        self.process.wait()
+        return moment
+
+
+@contextmanager
+def running(folder: Path, services: str) -> Iterator[Tidegate]:
+    """Start `tidegate up` and wait until it is ready; end it, however."""
+    file = folder / "services.yaml"
+    file.write_text(services)
+    errors = folder / "err.txt"
+    started = time.time()
+    errors.write_bytes(b"")
+    with errors.open("ab") as written:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder)],
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: b"ready:" in errors.read_bytes() or process.poll() is not None, "it to be ready")
+        if process.poll() is not None:
+            raise RuntimeError(f"it ended: {errors.read_text()[-2_000:]}")
+        yield Tidegate(folder, process, started, time.time() - started)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@contextmanager
+def loaded(folder: Path, streams: list[str], rate: int, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    """Send events from another process."""
+    command = [sys.executable, "-m", "benchmarks.pipelines.load", str(folder / "log"), ",".join(streams)]
+    process = subprocess.Popen([*command, str(rate), str(seconds)], stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()
+
+
+@dataclass
+class Seen:
+    """What came out of one stream: latencies, in milliseconds, by the second in which they were seen."""
+
+    count: int = 0
+    latencies: list[float] = field(default_factory=list)
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+
+
+def follow(
+    log: SegmentLog,
+    stream: str,
+    cursor: Cursor,
+    stop: Event,
+    warm_until: float,
+    moment: Callable[[bytes], float] | None = None,
+) -> Seen:
+    """Read a stream until told to stop: how old each record is when it can be read, those of the warm-up left out."""
+    seen = Seen()
+    found = moment or appended_at
+    while not stop.is_set():
+        if not log.wait(stream, cursor, 0.1):
+            continue
+        read = log.read(stream, cursor, 10_000)
+        now = time.time()
+        cursor = read.cursor
+        seen.count += len(read.records)
+        if now < warm_until:
+            continue
+        late = [1_000 * (now - found(record)) for record in read.records]
+        seen.latencies += late
+        seen.seconds.setdefault(int(now - warm_until), []).extend(late)
+    return seen
+
+
+def appended_at(record: bytes) -> float:
+    """The moment that a record holds as `t`."""
+    at = record.index(b'"t":') + 4
+    end = record.find(b",", at)
+    return float(record[at : end if end > 0 else record.index(b"}", at)])
+
+
+def wait_for(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait for what happens in another process."""
+    deadline = time.monotonic() + patience_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience_s:g} s for {what}")
+        time.sleep(0.005)

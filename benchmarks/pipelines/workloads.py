@@ -1,0 +1,252 @@
+"""The named workloads: each starts its own Tidegate and gives rows."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from benchmarks.measure import percentile
+from benchmarks.pipelines.harness import STREAM, Seen, Tidegate, follow, loaded, running, wait_for
+
+Row = dict[str, Any]
+
+MERGED = "merge, constraints, mask"
+GPS = f"""
+streams: {{a: {STREAM}, b: {STREAM}, c: {STREAM}}}
+services:
+  gps:
+    from: [a, b, c]
+    pipeline: [merge]
+    constraints: {{longitude: "BETWEEN 115.25 AND 117.30", latitude: "BETWEEN 39.26 AND 41.03", speed: ">= 0"}}
+    mask: {{vid: hmac}}
+"""
+UPDATES = f"""
+streams: {{a: {STREAM}}}
+services:
+  flow:
+    from: a
+    pipeline: [{{aggregate: {{count: flow, max: {{t: t}}, by: [cid], window: {{length: 60s}}, emit: updates}}}}]
+"""
+FINAL = f"""
+streams: {{a: {STREAM}}}
+services:
+  flow:
+    from: a
+    pipeline: [{{aggregate: {{count: flow, by: [cid], window: {{length: 5s}}, emit: final}}}}]
+"""
+COUNTED = f"""
+streams: {{a: {STREAM}}}
+services:
+  flow:
+    from: a
+    pipeline:
+      - aggregate: {{count: flow, max: {{t: t}}, by: [cid], window: {{length: 100 events, slide: 10 events}}}}
+"""
+JOINED = f"""
+streams: {{a: {STREAM}, b: {STREAM}}}
+services:
+  flow: {{from: [a, b], pipeline: [{{join: {{on: cid, within: 50ms}}}}]}}
+"""
+THREE = f"""
+streams: {{a: {STREAM}, b: {STREAM}, c: {STREAM}}}
+services:
+  gps: {{from: [a, b, c], pipeline: [merge], constraints: {{speed: ">= 0"}}, mask: {{vid: hmac}}}}
+  fast: {{from: gps, pipeline: [{{filter: speed > 80}}]}}
+  flow:
+    from: a
+    pipeline: [{{aggregate: {{count: flow, by: [cid], window: {{length: 60s}}, emit: updates}}}}]
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How long to measure."""
+
+    quick: bool
+
+    @property
+    def warm_s(self) -> float:
+        """Not counted: the JVM compiles what it runs often."""
+        return 10.0 if self.quick else 20.0
+
+    @property
+    def measured_s(self) -> float:
+        """Counted."""
+        return 10.0 if self.quick else 30.0
+
+
+def gps(setting: Setting) -> Iterator[Row]:
+    """Merge of three, constraints, mask: at 10,000 events a second, and at 40,000."""
+    yield from _latency(
+        setting, GPS, "gps", ["a", "b", "c"], 10_000, {"p50": 5.0, "p99": 20.0}, "merge, constraints, mask"
+    )
+    yield from _sustained(setting, 40_000)
+
+
+def updates(setting: Setting) -> Iterator[Row]:
+    """A count per camera and minute, at every change."""
+    yield from _latency(
+        setting, UPDATES, "flow", ["a"], 5_000, {"p99": 150.0}, "count per camera and 60 s, emit: updates"
+    )
+
+
+def final(setting: Setting) -> Iterator[Row]:
+    """A count per camera and window when it closes: from the end of the window."""
+    what = "count per camera, emit: final, after the window closes"
+    yield from _latency(setting, FINAL, "flow", ["a"], 1_000, {"p99": 4_000.0}, what, _window_end)
+
+
+def counted(setting: Setting) -> Iterator[Row]:
+    """A window of 100 events of each camera, at every tenth."""
+    yield from _latency(setting, COUNTED, "flow", ["a"], 1_000, {"p99": 4_000.0}, "count window per camera")
+
+
+def joined(setting: Setting) -> Iterator[Row]:
+    """Pairs of events of one camera: from the append of the later."""
+    yield from _latency(setting, JOINED, "flow", ["a", "b"], 400, {"p99": 4_000.0}, "join within 50 ms", _later)
+
+
+def starts(setting: Setting) -> Iterator[Row]:
+    """From a cold start, and after kill -9, to the first event through."""
+    for what, services, stream, limit in (
+        ("stateless", GPS, "gps", 15.0),
+        ("windowed, updates", UPDATES, "flow", 30.0),
+    ):
+        with _folder() as folder, running(folder, services) as up, loaded(folder, ["a"], 1_000, 600.0):
+            _first(up, stream, -1)
+            yield _row(f"cold start to first event, {what}", time.time() - up.started, "s", limit)
+            time.sleep(3.0 if setting.quick else 8.0)
+            before = _end(up, stream)
+            killed = up.kill()
+            with running(folder, services) as again:
+                _first(again, stream, before)
+                target = 20.0 if what == "stateless" else None
+                yield _row(f"kill -9 to first new event, {what}", time.time() - killed, "s", target)
+
+
+def idle(setting: Setting) -> Iterator[Row]:
+    """What three services cost that have nothing to do."""
+    with _folder() as folder, running(folder, THREE) as up:
+        time.sleep(setting.warm_s)
+        before, begun = up.cpu_s(), time.monotonic()
+        time.sleep(setting.measured_s)
+        share = (up.cpu_s() - before) / (time.monotonic() - begun)
+        yield _row("three idle services, share of one core", 100 * share, "%", 20.0)
+
+
+def _latency(
+    setting: Setting,
+    services: str,
+    stream: str,
+    inputs: list[str],
+    rate: int,
+    targets: dict[str, float],
+    what: str,
+    moment: Callable[[bytes], float] | None = None,
+) -> Iterator[Row]:
+    """From append to readable; beside it the same for the raw stream, without a service."""
+    with _folder() as folder, running(folder, services) as up:
+        seen = _watched(setting, up, [stream, inputs[0]], inputs, rate, {stream: moment})
+    out, raw = seen[stream], seen[inputs[0]]
+    for share in ("p50", "p99"):
+        at = float(share[1:]) / 100
+        value, floor = percentile(out.latencies, at), percentile(raw.latencies, at)
+        row = _row(f"{what}, {rate:,} events/s: {share}", value, "ms", targets.get(share))
+        yield row | {"peer": "the raw stream", "peer_value": floor, "ratio": value / floor, "events": out.count}
+    worst = max(out.seconds.values(), key=max)
+    yield _row(f"{what}, {rate:,} events/s: longest", max(worst), "ms", None)
+
+
+def _watched(
+    setting: Setting,
+    up: Tidegate,
+    streams: list[str],
+    inputs: list[str],
+    rate: int,
+    moments: dict[str, Callable[[bytes], float] | None],
+) -> dict[str, Seen]:
+    """Send for a while, and follow some streams meanwhile."""
+    log, stop = up.log, Event()
+    begins = {stream: log.end(stream) for stream in streams}
+    length = setting.warm_s + setting.measured_s
+    warm_until = time.time() + setting.warm_s
+    with ThreadPoolExecutor() as pool, loaded(up.folder, inputs, rate, length) as load:
+        try:
+            futures = {
+                stream: pool.submit(follow, log, stream, begins[stream], stop, warm_until, moments.get(stream))
+                for stream in streams
+            }
+            load.wait()
+            time.sleep(1.0)
+        finally:
+            stop.set()
+        return {stream: future.result() for stream, future in futures.items()}
+
+
+def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
+    """Whether a rate can be kept: the median at the end of the load against that at its beginning."""
+    with _folder() as folder, running(folder, GPS) as up:
+        seen = _watched(setting, up, ["gps"], ["a", "b", "c"], rate, {})["gps"]
+    last = round(setting.measured_s) - 1
+    early, late = (
+        [x for n in found for x in seen.seconds.get(n, [])] for found in (range(3), range(last - 2, last + 1))
+    )
+    what = f"{MERGED}, {rate:,} events/s"
+    sent = seen.count / (setting.warm_s + setting.measured_s)
+    yield _row(f"{what}: that came through", sent, "events/s", None)
+    first, final_ = percentile(early, 0.5), percentile(late, 0.5)
+    row = _row(f"{what}: median of the last three seconds", final_, "ms", None)
+    yield row | {"peer": "of the first three", "peer_value": first, "ratio": final_ / first}
+    yield _row(f"{what}: p99", percentile(seen.latencies, 0.99), "ms", None)
+
+
+def _first(up: Tidegate, stream: str, before: int) -> None:
+    wait_for(lambda: _end(up, stream) > max(0, before), f"an event of {stream}")
+
+
+def _end(up: Tidegate, stream: str) -> int:
+    log = up.log
+    return sum(log.end(stream).offsets.values()) if stream in log.streams() else 0
+
+
+def _window_end(record: bytes) -> float:
+    at = record.index(b'"window_end":"') + 14
+    return datetime.fromisoformat(record[at : record.index(b'"', at)].decode()).timestamp()
+
+
+def _later(record: bytes) -> float:
+    found = []
+    for name in (b'"t":', b'"b_t":'):
+        at = record.index(name) + len(name)
+        found.append(float(record[at : record.index(b",", at)]))
+    return max(found)
+
+
+def _row(what: str, value: float, unit: str, most: float | None) -> Row:
+    row: Row = {"what": what, "value": value, "unit": unit}
+    return row if most is None else row | {"target": f"at most {most:g} {unit}", "met": value <= most}
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        yield Path(name)
+
+
+WORKLOADS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+    "gps": gps,
+    "updates": updates,
+    "final": final,
+    "counted": counted,
+    "joined": joined,
+    "starts": starts,
+    "idle": idle,
+}
