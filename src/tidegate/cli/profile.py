@@ -1,0 +1,82 @@
+"""What a Tidegate runs on: Spark's master and settings, and where the log is. Service files do not change with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tidegate.errors import EnvironmentProblem, did_you_mean
+
+EMBEDDED = "embedded"
+_KEYS = ("master", "spark", "log", "shared")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Engine and log, bound together."""
+
+    master: str = "local"
+    """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Settings for Spark, over ours."""
+    kafka: str | None = None
+    """Kafka's brokers, where the log is Kafka; None: files in the data folder."""
+    shared: bool = False
+    """Whether the data folder is the same on every machine of the cluster."""
+
+    def __post_init__(self) -> None:
+        if not self.is_local and self.kafka is None and not self.shared:
+            raise EnvironmentProblem(
+                f"master {self.master!r} runs tasks on other machines, and the log is files in a folder of this one: "
+                "let the log be Kafka (log: {kafka: 'host:9092'}), or say that the folder is the same on all of them "
+                "(shared: true)"
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all tasks run in this process."""
+        return self.master.startswith("local")
+
+
+def load_profile(name: str) -> Profile:
+    """The embedded profile, or one from a YAML file: its path, or `NAME` for `NAME.yaml`."""
+    if name == EMBEDDED:
+        return Profile()
+    path = next((each for each in (Path(name), Path(f"{name}.yaml")) if each.is_file()), None)
+    if path is None:
+        raise EnvironmentProblem(f"no profile {name!r}; expected {EMBEDDED!r}, or the path of a YAML file")
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise EnvironmentProblem(f"{path}: expected a profile in YAML: {error}") from error
+    return _profile(document, str(path))
+
+
+def _profile(document: Any, path: str) -> Profile:
+    if not isinstance(document, Mapping):
+        raise EnvironmentProblem(f"{path}: expected a map with {', '.join(_KEYS)}, not {document!r}")
+    for key in document:
+        if key not in _KEYS:
+            hint = did_you_mean(str(key), _KEYS) or f"; expected {', '.join(_KEYS)}"
+            raise EnvironmentProblem(f"{path}: unknown key {key!r}{hint}")
+    master, settings, log = document.get("master", "local"), document.get("spark") or {}, document.get("log", "files")
+    if not isinstance(master, str):
+        raise EnvironmentProblem(f"{path}: master: expected text such as 'spark://host:7077', not {master!r}")
+    if not isinstance(settings, Mapping):
+        raise EnvironmentProblem(f"{path}: spark: expected settings by name, not {settings!r}")
+    brokers = log.get("kafka") if isinstance(log, Mapping) else None
+    if log != "files" and not isinstance(brokers, str):
+        raise EnvironmentProblem(f"{path}: log: expected files, or {{kafka: 'host:9092'}}, not {log!r}")
+    shared = document.get("shared", False)
+    if not isinstance(shared, bool):
+        raise EnvironmentProblem(f"{path}: shared: expected true or false, not {shared!r}")
+    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared)
+
+
+def _text(value: Any) -> str:
+    """A setting as Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
