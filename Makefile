@@ -7,7 +7,7 @@ READY := .venv/.ready
 ARGS ?=
 AREA ?= filters
 
-.PHONY: help setup demo test check lint soak bench docs clean
+.PHONY: help setup demo test check lint soak bench docs wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ bench: $(READY) ## Measure; options: make bench AREA=matching ARGS="--quick"
 
 docs: $(READY) ## Check that the documents' examples and links hold
 	$(BIN)/python -m pytest tests/docs $(ARGS)
+
+wheel: $(READY) ## Build a wheel that carries the compiled connector, so that a JRE is enough
+	@scripts/need-java
+	$(BIN)/python -c 'from tidegate.pipelines.connector import build; print(build.package())'
+	$(BIN)/python -m hatchling build -t wheel
 
 clean: ## Remove what was built
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

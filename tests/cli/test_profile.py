@@ -49,7 +49,5 @@ def test_files_on_a_cluster_are_taken_where_the_folder_is_shared() -> None:
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(
-        EnvironmentProblem, match="no profile .cluster.; expected .embedded., or the path"
-    ):
+    with pytest.raises(EnvironmentProblem, match=r"no profile .cluster.; expected .embedded., or the path"):
         load_profile("cluster")

@@ -56,6 +56,7 @@ def examine(port: int, data: Path) -> list[Finding]:
         java,
         lambda: package("pyarrow", "arrow"),
         lambda: package("pyspark", "spark"),
+        connector,
         lambda: free_port(port),
         lambda: disk(data),
     ]
@@ -85,6 +86,19 @@ def package(name: str, extra: str) -> Finding:
     """Look for a Python package that an extra brings."""
     there = find_spec(name) is not None
     return _finding(name, there, "installed" if there else "not installed", f"pip install 'tidegate[{extra}]'")
+
+
+def connector() -> Finding:
+    """Look for the connector to Spark, or what compiles it."""
+    if find_spec("pyspark") is None:
+        return Finding("connector", False, "needs pyspark", "pip install 'tidegate[spark]'")
+    from tidegate.pipelines.connector import build
+
+    found = build.find()
+    if found is not None:
+        return Finding("connector", True, found.name)
+    remedy = "install a JDK, not only a JRE: without the connector services run in micro-batches"
+    return _finding("connector", build.compiler() is not None, "compiled at the first start", remedy)
 
 
 def free_port(port: int) -> Finding:

@@ -183,10 +183,10 @@ class Runner:
         _log.warning("service failed", service=service, cause=cause, again_in_s=round(pause, 1))
 
     def _stop(self, kept: _Kept) -> None:
+        kept.status.state = "stopped"
         if kept.job is not None:
             self._engine.stop(kept.job)
             kept.job = None
-            kept.status.state = "stopped"
 
     # Telling and keeping -----------------------------------------------------------
 

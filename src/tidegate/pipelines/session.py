@@ -18,6 +18,10 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 SLOTS = 128
 """Tasks that can run at once. A real-time task holds its slot as long as its service runs; threads, not cores."""
 
+_PUSHING = tuple(
+    f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
+)
+
 _SETTINGS = {
     # Streaming plans recurse deeply: the default stack overflows.
     # And the code that Spark makes for a wide schema is longer than what the JVM compiles by default.
@@ -52,7 +56,7 @@ def service_session(app: str, settings: Mapping[str, str] | None = None, threads
         "spark.jars": str(build.jar()),
         "spark.sql.shuffle.partitions": "1",
         # A filter that is pushed below the parsing of records parses them once for each attribute it names.
-        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates",
+        "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
     }

@@ -43,5 +43,5 @@ def cause(query: StreamingQuery) -> str | None:
 
 
 def spark_plan(frame: DataFrame) -> str:
-    """What Spark makes of a frame that is no stream."""
-    return str(frame._jdf.queryExecution().executedPlan().toString())
+    """What Spark's optimizer makes of a frame that is no stream."""
+    return str(frame._jdf.queryExecution().optimizedPlan().toString())

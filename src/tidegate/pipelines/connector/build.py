@@ -27,16 +27,24 @@ _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 def jar() -> Path:
     """Give the connector's jar, compiled now if it must be."""
-    name = f"tidegate-connector-{_content_hash()}.jar"
-    for found in (_HERE / name, _cache() / name):
-        if found.exists():
-            return found
-    return compile_to(_cache() / name)
+    return find() or compile_to(_cache() / _name())
+
+
+def find() -> Path | None:
+    """The connector's jar, where there is one already: a wheel's, or what was compiled before."""
+    return next((found for found in (_HERE / _name(), _cache() / _name()) if found.exists()), None)
+
+
+def package() -> Path:
+    """Compile the connector to where a wheel takes it from."""
+    for stale in _HERE.glob("*.jar"):
+        stale.unlink()
+    return compile_to(_HERE / _name())
 
 
 def compile_to(target: Path) -> Path:
     """Compile the connector to a jar; another process may do the same at once."""
-    javac = _javac()
+    javac = compiler()
     if javac is None:
         raise EnvironmentProblem(
             "the connector to Spark is not compiled, and there is no javac to do it: install a JDK 17 or newer "
@@ -55,8 +63,7 @@ def compile_to(target: Path) -> Path:
     return target
 
 
-def packaged_name() -> str:
-    """The jar's name as a wheel carries it."""
+def _name() -> str:
     return f"tidegate-connector-{_content_hash()}.jar"
 
 
@@ -78,7 +85,8 @@ def _content_hash() -> str:
     return content.hexdigest()[:16]
 
 
-def _javac() -> str | None:
+def compiler() -> str | None:
+    """The `javac` of JAVA_HOME, else that on PATH."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "javac")) if home else "javac")
 

@@ -1,0 +1,56 @@
+"""Commands on a folder that is not there, or holds something else."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.cli.home import MASK_KEY, Home
+from tidegate.cli.main import app
+from tidegate.errors import TidegateError
+
+runner = CliRunner()
+FILE = "streams: {raw: {schema: {n: int64}}}\nservices: {all: {from: raw}}\n"
+
+
+@pytest.mark.parametrize("command", [["services"], ["publish", "raw"], ["backtest", "all", "n > 1"]])
+def test_a_folder_without_a_registry(command: list[str], tmp_path: Path) -> None:
+    told = runner.invoke(app, [*command, "--data", str(tmp_path / "none")])
+    assert isinstance(told.exception, TidegateError)
+    assert "there is no Tidegate in" in str(told.exception)
+    assert "tidegate up" in str(told.exception)
+
+
+def test_an_unknown_stream_or_service(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    assert runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)]).exit_code == 0
+    told = runner.invoke(app, ["publish", "rwa", "--data", str(tmp_path)])
+    assert "did you mean 'raw'?" in str(told.exception)
+    told = runner.invoke(app, ["backtest", "al", "n > 1", "--data", str(tmp_path)])
+    assert str(told.exception) == "no service or stream 'al'; expected one of all, raw"
+    told = runner.invoke(app, ["publish", "raw", str(tmp_path / "none.ndjson"), "--data", str(tmp_path)])
+    assert "No such file" in str(told.exception)
+
+
+def test_applied_twice_nothing_changes(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    first = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)])
+    assert first.stdout == "added      raw  version 1\nadded      all  version 1\n"
+    again = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)])
+    assert again.stdout == "unchanged  raw  version 1\nunchanged  all  version 1\n"
+
+
+def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MASK_KEY, raising=False)
+    home = Home(tmp_path)
+    key = home.mask_key()
+    assert len(key) == 64
+    assert home.mask_key() == key
+    assert stat.S_IMODE((tmp_path / "mask.key").stat().st_mode) == 0o600
+    monkeypatch.setenv(MASK_KEY, "from outside")
+    assert home.mask_key() == b"from outside"

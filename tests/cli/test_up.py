@@ -1,0 +1,148 @@
+"""`tidegate up` and the commands around it, as a user runs them: real processes, real Spark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.running import until
+from tidegate.logs import SegmentLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("up")]
+
+STREAM = "streams: {raw: {schema: {n: int64, kind: string}, key: kind, partitions: 2}}\n"
+FIRST = STREAM + "services: {even: {from: raw, pipeline: [{filter: n % 2 = 0}]}}\n".replace(
+    "n % 2 = 0", "kind = 'even'"
+)
+STRICT = "services: {strict: {from: raw, constraints: {n: '< 100'}, on_violation: fail}}\n"
+
+
+def tidegate(*args: object, data: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tidegate", *map(str, args), "--data", str(data)]
+    return subprocess.run(command, capture_output=True, text=True, input=stdin, timeout=200, check=False)
+
+
+@contextmanager
+def up(file: Path, data: Path) -> Iterator[subprocess.Popen[str]]:
+    errors = data / "err.txt"
+    data.mkdir(exist_ok=True)
+    with errors.open("w") as written:
+        command = [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(data)]
+        process = subprocess.Popen(command, stdout=written, stderr=written, text=True)
+    try:
+        until(lambda: "ready:" in errors.read_text() or process.poll() is not None, "it to be ready")
+        assert process.poll() is None, errors.read_text()
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def events(data: Path, stream: str) -> list[dict[str, Any]]:
+    log = SegmentLog(data / "log")
+    if stream not in log.streams():
+        return []
+    return [json.loads(record) for record in log.read(stream, log.begin(stream), 10_000).records]
+
+
+def numbers(data: Path, stream: str) -> list[int]:
+    return sorted(event["n"] for event in events(data, stream))
+
+
+def send(data: Path, *given: int) -> None:
+    lines = [json.dumps({"n": n, "kind": "odd" if n % 2 else "even"}) for n in given]
+    sent = tidegate("publish", "raw", data=data, stdin="\n".join(lines))
+    assert sent.stdout == f"{len(given)} events in raw\n", sent.stderr
+
+
+def statuses(data: Path) -> dict[str, dict[str, Any]]:
+    told = tidegate("services", "--json", data=data)
+    return {each["service"]: each["status"] for each in json.loads(told.stdout)}
+
+
+def test_a_life(tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "services.yaml"
+    file.write_text(FIRST)
+    with up(file, data) as process:
+        send(data, 1, 2, 3, 4)
+        until(lambda: numbers(data, "even") == [2, 4], "the first events")
+
+        # A change takes effect without a restart, and goes on where the old version was.
+        file.write_text(FIRST.replace("kind = 'even'", "kind = 'odd'"))
+        assert "changed    even  version 2" in tidegate("apply", file, data=data).stdout
+        until(lambda: _version(data, "even") == 2, "the new version to run")
+        send(data, 5, 6)
+        until(lambda: numbers(data, "even") == [2, 4, 5], "an event of the new version")
+
+        # What breaks subscribers is refused, and nothing is changed by it.
+        file.write_text(FIRST.replace("{filter: kind = 'even'}", "{project: {n: n}}"))
+        refused = tidegate("apply", file, data=data)
+        assert refused.returncode == 2
+        assert "kind" in refused.stderr
+        assert statuses(data)["even"]["version"] == 2
+
+        # A new service runs over the past first, if asked to.
+        more = tmp_path / "more.yaml"
+        more.write_text("services: {all: {from: raw}}\n")
+        assert tidegate("apply", more, "--backfill", data=data).returncode == 0
+        until(lambda: numbers(data, "all") == [1, 2, 3, 4, 5, 6], "the past")
+
+        # One that fails says why, comes again, and does not touch the others.
+        more.write_text(STRICT)
+        assert tidegate("apply", more, data=data).returncode == 0
+        until(lambda: _state(data, "strict") == "running", "the strict service")
+        send(data, 101)
+        until(lambda: "n: 101 violates n < 100" in (statuses(data)["strict"]["error"] or ""), "the reason")
+        until(lambda: 101 in numbers(data, "all"), "the others to go on")
+        assert statuses(data)["all"]["restarts"] == 0
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (data / "err.txt").read_text()
+    assert {each["state"] for each in statuses(data).values()} == {"stopped"}
+    assert "Traceback" not in (data / "err.txt").read_text()
+
+    told = tidegate("backtest", "all", "n > 3 AND kind = 'even'", "--json", "--sample", 1, data=data)
+    found = json.loads(told.stdout)
+    assert (found["events"], found["matched"], found["sample"][0]["kind"]) == (7, 2, "even"), told.stderr
+    assert "2 of 7 events of all match" in tidegate("backtest", "all", "n > 3 AND kind = 'even'", data=data).stdout
+
+
+def _version(data: Path, service: str) -> int | None:
+    status = statuses(data).get(service) or {}
+    return status.get("version") if status.get("state") == "running" else None
+
+
+def _state(data: Path, service: str) -> str | None:
+    return (statuses(data).get(service) or {}).get("state")
+
+
+def test_a_plan_says_how_and_why(tmp_path: Path) -> None:
+    file = tmp_path / "services.yaml"
+    file.write_text(
+        STREAM
+        + """
+services:
+  live: {from: raw, pipeline: [{filter: n > 3}]}
+  sorted: {from: raw, pipeline: [{sort: {by: [n], window: {length: 10 events}}}]}
+"""
+    )
+    command = [sys.executable, "-m", "tidegate", "plan", str(file), "--json"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert told.returncode == 0, told.stderr
+    live, ordered = json.loads(told.stdout)
+    assert (live["mode"], live["reason"], live["operators"]) == (
+        "real-time",
+        "native operators without a state",
+        ["filter"],
+    )
+    assert "Filter" in live["spark"]
+    assert (ordered["mode"], ordered["reason"]) == ("micro-batch", "sort waits for the end of its window")
