@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli.home import MASK_KEY, Home
 from tidegate.cli.main import app
-from tidegate.errors import TidegateError
+from tidegate.errors import EnvironmentProblem, TidegateError
 
 runner = CliRunner()
 FILE = "streams: {raw: {schema: {n: int64}}}\nservices: {all: {from: raw}}\n"
@@ -54,3 +54,12 @@ def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path, mon
     assert stat.S_IMODE((tmp_path / "mask.key").stat().st_mode) == 0o600
     monkeypatch.setenv(MASK_KEY, "from outside")
     assert home.mask_key() == b"from outside"
+
+
+def test_a_folder_has_one_tidegate_at_a_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with home.locked():
+        with pytest.raises(EnvironmentProblem, match=r"runs in .* already \(process \d+\)"), home.locked():
+            pytest.fail("two at once")
+    with home.locked():
+        pass

@@ -131,6 +131,28 @@ def test_a_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE
     assert here.log.end("slow").generation != generation, "old cursors would point into another output"
 
 
+def test_a_new_version_goes_on_where_the_old_one_was(world: MADE) -> None:
+    here = world(
+        """
+services:
+  slow: {from: a, pipeline: [{filter: speed < 50}]}
+  counted: {from: a, pipeline: [{incremental: {count: n}}]}
+"""
+    )
+    for name in ("slow", "counted"):
+        here.start(name)
+    here.append("a", [gps(n) for n in range(1, 4)])
+    here.await_events("slow", 3)
+    here.await_events("counted", 3)
+    for name in ("slow", "counted"):
+        here.stop(name)
+    here.append("a", [gps(n) for n in range(4, 6)])
+    for name in ("slow", "counted"):
+        here.start(name, version=2)
+    assert [e["speed"] for e in here.await_events("slow", 5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [e["n"] for e in here.await_events("counted", 5)] == [1, 2, 3, 1, 2], "its state begins anew"
+
+
 def test_a_service_on_a_service(world: MADE) -> None:
     here = world(
         """

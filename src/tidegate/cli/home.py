@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +55,24 @@ class Home:
                 f"{self.folder}`, or name its folder with --data"
             )
         return self.registry()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Run alone: every partition has one writer. Let go of when the process ends, however it does."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise EnvironmentProblem(
+                    f"a Tidegate runs in {str(self.folder)!r} already (process {file.read().strip() or 'unknown'}): "
+                    "change it with `tidegate apply`, or choose another folder with --data"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
 
     def mask_key(self) -> bytes:
         """The secret of masks: the environment's, else the folder's, made once."""

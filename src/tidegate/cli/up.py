@@ -33,14 +33,15 @@ def up(
     home = options.home(data)
     limit = durations.seconds(for_) if for_ is not None else None
     log_to_stderr()
-    registry = home.registry()
-    try:
-        if files:
-            registry.apply(load(files), force=force, backfill=backfill)
-        with until_told() as stop:
-            run(home, registry, stop, limit)
-    finally:
-        registry.close()
+    with home.locked():
+        registry = home.registry()
+        try:
+            if files:
+                registry.apply(load(files), force=force, backfill=backfill)
+            with until_told() as stop:
+                run(home, registry, stop, limit)
+        finally:
+            registry.close()
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,18 +144,32 @@ class Engine:
         noted = folder / "begin.json"
         if noted.exists():
             return json.loads(noted.read_text())  # type: ignore[no-any-return]
-        begins: Positions = {}
         if backfill:
             for stream in (service.name, service.quarantine):
                 if stream in self._log.streams():
                     self._log.delete(stream)
+            begins: Positions = {}
         else:
-            earlier = self._checkpoints / service.name / "reached.json"
-            reached: Positions = json.loads(earlier.read_text()) if earlier.exists() else {}
-            for stream in partitions:
-                begins[stream] = {**self._log.end(stream).offsets, **reached.get(stream, {})}
+            begins = {stream: dict(self._log.end(stream).offsets) for stream in partitions}
+            for stream, reached in self._earlier(service, partitions).items():
+                begins[stream] |= reached
         _write_json(noted, begins)
         return begins
+
+    def _earlier(self, service: Service, streams: Iterable[str]) -> Positions:
+        """How far the version before has come, whether it kept a state or not; nothing where there was none."""
+        folder = self._checkpoints / service.name
+        versions = sorted(folder.glob("v*/begin.json"), key=lambda path: int(path.parent.name[1:]))
+        if not versions:
+            return {}
+        begun: Positions = json.loads(versions[-1].read_text())
+        noted = folder / "reached.json"
+        reached: Positions = json.loads(noted.read_text()) if noted.exists() else {}
+        return {
+            stream: {**self._resume(stream, begun, service.name), **reached.get(stream, {})}
+            for stream in streams
+            if stream in begun
+        }
 
     def _resume(self, stream: str, begins: Positions, output: str) -> dict[str, int]:
         """Where to read on in a stream: behind what an output has of it already."""

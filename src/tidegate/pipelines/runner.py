@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from threading import Event
 
@@ -40,6 +40,8 @@ class _Kept:
 
     registered: RegisteredService
     status: Status
+    inputs: Mapping[str, Schema] = field(default_factory=dict)
+    """The schemas of what it reads, as it was started with."""
     job: Job | None = None
     failures: int = 0
     retry_at: float = 0.0
@@ -114,7 +116,7 @@ class Runner:
             kept = self._kept.get(name)
             if kept is None:
                 self._kept[name] = _Kept(registered, Status(name, registered.version, "starting"))
-            elif kept.registered.version != registered.version:
+            elif kept.registered.version != registered.version or kept.inputs not in ({}, self._inputs(registered)):
                 self._stop(kept)
                 kept.registered, kept.failures, kept.retry_at = registered, 0, 0.0
                 kept.status.version, kept.status.state, kept.status.error = registered.version, "starting", None
@@ -127,6 +129,9 @@ class Runner:
             name: {i for i in kept.registered.service.inputs if i in self._kept} for name, kept in self._kept.items()
         }
         return list(TopologicalSorter(graph).static_order())
+
+    def _inputs(self, registered: RegisteredService) -> dict[str, Schema]:
+        return {name: self._schemas[name] for name in registered.service.inputs}
 
     # One service -------------------------------------------------------------------
 
@@ -155,11 +160,12 @@ class Runner:
         missing = [name for name in service.inputs if name not in self._log.streams()]
         if missing:
             return  # what makes them has not started yet
+        kept.inputs = self._inputs(registered)
         try:
             kept.job = self._engine.start(
                 service,
                 registered.version,
-                {name: self._schemas[name] for name in service.inputs},
+                kept.inputs,
                 backfill=registered.backfill,
             )
         except (TidegateError, OSError) as problem:
