@@ -81,8 +81,8 @@ def test_merged_filtered_judged_masked(world: MADE) -> None:
     refused = here.await_events("gps.quarantine", 3)
     assert [each["_reason"] for each in refused] == [
         "speed: -1.0 violates speed >= 0",
-        "speed: expected float64, not fast",
-        "expected a JSON object, not {nonsense",
+        "speed: expected float64, not a hidden value",
+        "expected a JSON object, not a hidden value",
     ]
     assert "_raw" not in refused[1], "a text that could not be masked has left Spark"
     assert refused[0]["vid"] == events[0]["vid"]
