@@ -111,27 +111,25 @@ def _problem(schema: Schema, shows: bool) -> Column:
 def violations(schema: Schema, hidden: Collection[str] = ()) -> Column | None:
     """Say which constraints an event violates, or null; None where there are no constraints.
 
-    Values of `hidden` attributes are not shown.
+    Of `hidden` attributes it says no more than that.
     """
     found = [
-        (
-            ~F.coalesce(truth(filter_), F.lit(False)),
-            F.concat(F.lit(f"{name}: "), _shown(filter_, hidden), F.lit(f" violates {filter_.text}")),
-        )
+        (~F.coalesce(truth(filter_), F.lit(False)), _violation(name, filter_, hidden))
         for name, filter_ in Constraints(schema).filters.items()
     ]
     return F.when(any_of(found), texts(found)) if found else None
 
 
-def _shown(filter_: Filter, hidden: Collection[str]) -> Column:
+def _violation(name: str, filter_: Filter, hidden: Collection[str]) -> Column:
     (path,) = {path for node in predicates(filter_.tree.root) for path in paths(node)}
     first, *rest = path.parts
-    if first in hidden:
-        return F.lit("a hidden value")
+    if first in hidden:  # that it is not what the constraint says tells of it too
+        return F.lit(f"{name}: a hidden value violates its constraint")
     value = col(str(first))
     for part in rest:
         value = F.get(value, F.lit(part)) if isinstance(part, int) else value.getField(str(part))
-    return F.coalesce(F.substring(value.cast("string"), 1, wire.SHOWN), F.lit("a missing value"))
+    shown = F.coalesce(F.substring(value.cast("string"), 1, wire.SHOWN), F.lit("a missing value"))
+    return F.concat(F.lit(f"{name}: "), shown, F.lit(f" violates {filter_.text}"))
 
 
 def body(schema: Schema, extra: Mapping[str, Column] | None = None) -> Column:

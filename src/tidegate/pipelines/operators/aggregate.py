@@ -88,7 +88,9 @@ def _over_group(aggregation: Aggregation, before: Schema) -> Column:
         case "count":
             return F.count(value)
         case "sum":
-            return F.try_sum(value)
+            # Wide, so that a total that fits does not depend on what was added first.
+            wide = str(_type(aggregation, before)) in ("int64", "uint64")
+            return F.try_sum(value.cast("decimal(20,0)") if wide else value)
         case "avg":
             return F.try_avg(value.cast("double"))
     least, kind = aggregation.function == "min", _type(aggregation, before)
