@@ -88,11 +88,10 @@ def _over_group(aggregation: Aggregation, before: Schema) -> Column:
         case "count":
             return F.count(value)
         case "sum":
-            # Wide, so that a total that fits does not depend on what was added first.
-            wide = str(_type(aggregation, before)) in ("int64", "uint64")
-            return F.try_sum(value.cast("decimal(20,0)") if wide else value)
+            return F.try_sum(_summand(value, _type(aggregation, before)))
         case "avg":
-            return F.try_avg(value.cast("double"))
+            total = F.try_sum(_summand(value, _type(aggregation, before)))
+            return F.try_divide(total.cast("double"), F.count(value).cast("double"))
     least, kind = aggregation.function == "min", _type(aggregation, before)
     extreme, rank = F.min_by if least else F.max_by, windows.rank(value, kind)
     if aggregation.name is not None:
@@ -110,11 +109,9 @@ def _over_array(aggregation: Aggregation, before: Schema) -> Column:
         case "count":
             return F.size(values).cast("long")
         case "sum":
-            whole = kind.kind == "int"
-            total = _total(values, "decimal(38,0)" if whole else "double")
-            return F.when(F.size(values) > 0, total.try_cast("long") if whole else total)
+            return F.when(F.size(values) > 0, _total(values, kind))
         case "avg":
-            return F.when(F.size(values) > 0, F.try_divide(_total(values, "double"), F.size(values).cast("double")))
+            return F.try_divide(_total(values, kind).cast("double"), F.size(values).cast("double"))
     extreme = F.array_min if aggregation.function == "min" else F.array_max
     held = F.filter("_events", lambda e: e[name].isNotNull())
     entries = F.transform(
@@ -130,5 +127,11 @@ def _type(aggregation: Aggregation, before: Schema) -> Type:
     return field.type
 
 
-def _total(values: Column, kind: str) -> Column:
-    return F.aggregate(values, F.lit(0).cast(kind), lambda total, value: (total + value.cast(kind)).cast(kind))
+def _summand(value: Column, kind: Type) -> Column:
+    """What is added up: wide, so that a total does not depend on what was added first."""
+    return value.cast("decimal(20,0)") if str(kind) in ("int64", "uint64") else value
+
+
+def _total(values: Column, kind: Type) -> Column:
+    wide = "decimal(38,0)" if kind.kind == "int" else "double"
+    return F.aggregate(values, F.lit(0).cast(wide), lambda total, value: (total + value.cast(wide)).cast(wide))
