@@ -7,13 +7,14 @@ import hmac
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.pipelines import obvious
+from tests.pipelines import obvious, postgres
 from tests.pipelines.batches import KEY, START, Lines, Written, moment, refused, run, scanned, stream
 from tests.pipelines.obvious import Event
 from tests.services import generate
@@ -532,6 +533,33 @@ def test_a_table_without_a_column_or_with_a_word_for_a_number(spark: SparkSessio
     other = pipeline.replace("lanes: int32?", "lanes: int32?, road: string?")
     with pytest.raises(ServiceError, match=r"expected columns road in table .*roads.csv'?; it has k, lanes"):
         run(spark, service(other), a=[])
+
+
+@pytest.fixture
+def database(spark: SparkSession) -> Iterator[str]:
+    """The URL of a PostgreSQL of this test alone, with the table `roads`."""
+    from tidegate.errors import EnvironmentProblem
+    from tidegate.pipelines.connector import maven
+
+    if postgres.FOLDER is None:
+        pytest.skip("needs a PostgreSQL server in /usr/lib/postgresql, and a user that is not root")
+    try:
+        jars = maven.fetch("org.postgresql:postgresql:42.7.7", Path(__file__).parents[2] / ".cache" / "postgresql")
+    except EnvironmentProblem as problem:
+        pytest.skip(f"needs the driver, which Maven fetches: {problem}")
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    with postgres.server() as (url, execute):
+        execute("CREATE TABLE roads (k text, lanes int)")
+        execute("INSERT INTO roads VALUES ('x', 2), ('%', NULL)")
+        yield url
+
+
+def test_enriched_from_a_database(spark: SparkSession, database: str) -> None:
+    table = f"jdbc: {{url: '{database}', table: roads}}, schema: {{k: string, lanes: int32?}}"
+    events = some(30)
+    found = run(spark, service(f"{{enrich: {{{table}, on: [k]}}}}"), a=lines(events))
+    assert [row.body["lanes"] for row in found] == [2 if e["k"] == "x" else None for e in events]
 
 
 # Custom --------------------------------------------------------------------------------

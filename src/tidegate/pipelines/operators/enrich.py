@@ -11,6 +11,9 @@ from tidegate.pipelines.records import col
 from tidegate.pipelines.types import spark_type
 from tidegate.services import operators, tables
 
+_DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver"}
+"""By the beginning of a URL; any other has to be on the class path."""
+
 
 def apply(frame: DataFrame, operator: operators.Enrich, before: Schema, after: Schema) -> DataFrame:
     """Join with the table, which every task holds; of several rows with one key the first is taken."""
@@ -43,7 +46,10 @@ def _need(names: list[str], found: DataFrame, table: operators.Table) -> None:
 def _read(frame: DataFrame, table: operators.Table) -> DataFrame:
     spark = frame.sparkSession
     if table.url is not None:
-        return spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table)).load()
+        reader = spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table))
+        # Java looks for drivers where it began, not among the jars that a session was given: so by name.
+        driver = next((name for start, name in _DRIVERS.items() if table.url.startswith(start)), None)
+        return (reader.option("driver", driver) if driver else reader).load()
     if tables.table_format(table) == "parquet":
         return spark.read.parquet(str(table.path))
     # As everyone writes CSV: a quote inside quotes is doubled, and a value may have several lines.
