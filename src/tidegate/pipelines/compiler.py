@@ -57,7 +57,8 @@ def compile_service(
     shape = shapes.shape(service, inputs)
     chosen = plan_service(service, inputs, connector)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
-    frames = {name: records.parse(scan(name, following), name, inputs[name]) for name in service.inputs}
+    shows = not service.mask
+    frames = {name: records.parse(scan(name, following), name, inputs[name], shows=shows) for name in service.inputs}
     if chosen.keyed:
         frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
     frame = _pipeline(service, frames, inputs, shape)
@@ -73,7 +74,8 @@ def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape)
 def _refused(service: Service, inputs: Mapping[str, Schema], scan: Scan) -> DataFrame:
     """The records of all inputs that can't be read."""
     following = Following(service.quarantine, notes=True)
-    parsed = [records.parse(scan(name, following), name, inputs[name]) for name in service.inputs]
+    shows = not service.mask
+    parsed = [records.parse(scan(name, following), name, inputs[name], shows=shows) for name in service.inputs]
     return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service) for each in parsed])
 
 

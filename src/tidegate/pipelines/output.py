@@ -6,8 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.model import Schema
+from tidegate.model.types import INTEGER_RANGES, Scalar, Type
 from tidegate.pipelines import records
 from tidegate.pipelines.records import col
+from tidegate.pipelines.types import spark_type
 from tidegate.services.definitions import Mask, Service
 
 COLUMNS = ("verdict", "partition", "key", "revision", "child", "id", "source", "arrived", "body")
@@ -27,19 +29,24 @@ def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *
     reason = F.col("_problem") if violated is None else F.coalesce(F.col("_problem"), violated)
     judged = frame.withColumn("_reason", reason)
     for name in hidden:
-        judged = judged.withColumn(name, _masked(col(name), service.mask[name], key))
+        field = schema.root.get(name)
+        assert field is not None
+        judged = judged.withColumn(name, _masked(col(name), field.type, service.mask[name], key))
+    if schema.event_time in hidden:
+        judged = judged.withColumn("_time", F.timestamp_micros("_arrived"))
     # A key may hold a masked value: an id made of it is hashed too.
     place = _hmac(F.col("_key"), key) if hidden and keyed else F.col("_key")
+    id_ = _hidden_id(place) if hidden and keyed else F.col("_id")
     return judged.select(
         _verdict(service).alias("verdict"),
         F.col("_partition").alias("partition"),
         (place if keyed else F.lit(None).cast("string")).alias("key"),
         (F.col("_revision") if keyed else F.col("_position")).cast("long").alias("revision"),
         F.col("_child").cast("int").alias("child"),
-        (_hidden_id(place) if hidden and keyed else F.col("_id")).alias("id"),
+        id_.alias("id"),
         _source().alias("source"),
         F.col("_arrived").alias("arrived"),
-        _body(service, output, bool(hidden)).alias("body"),
+        _body(service, output, id_, bool(hidden)).alias("body"),
     )
 
 
@@ -61,7 +68,7 @@ def _hidden_id(place: Column) -> Column:
     return F.when(revised, F.concat(place, F.lit("#"), F.col("_revision").cast("string"))).otherwise(place)
 
 
-def _body(service: Service, output: Schema, hides: bool) -> Column:
+def _body(service: Service, output: Schema, id_: Column, hides: bool) -> Column:
     """The event; with `_violations` where it is let through flagged, with `_reason` where it is refused.
 
     A record that can't be read can't be masked: its text stays where it is, in
@@ -76,19 +83,26 @@ def _body(service: Service, output: Schema, hides: bool) -> Column:
         case "flag":
             return judged.otherwise(records.body(output, {"_violations": F.col("_reason")}))
         case "fail":
-            return judged.otherwise(F.concat(F.col("_reason"), F.lit(" in event "), F.col("_id")))
+            return judged.otherwise(F.concat(F.col("_reason"), F.lit(" in event "), id_))
     return judged.otherwise(refused)
 
 
-def _masked(value: Column, mask: Mask, key: bytes) -> Column:
+def _masked(value: Column, kind: Type, mask: Mask, key: bytes) -> Column:
     match mask.how:
         case "hmac":
             return _hmac(value.cast("string"), key)
         case "truncate":
             return F.substring(value, 1, mask.digits)
         case "round":
-            return F.round(value, mask.digits)
+            return F.round(value, mask.digits) if kind.kind == "float" else _rounded(value, str(kind), mask.digits)
     return F.lit(None)
+
+
+def _rounded(value: Column, name: str, digits: int) -> Column:
+    """A whole number rounded; null where its type does not reach so far."""
+    low, high = (F.lit(str(bound)).cast("decimal(20,0)") for bound in INTEGER_RANGES[name])
+    found = F.round(value.cast("decimal(20,0)"), digits)
+    return F.when(found.between(low, high), found.try_cast(spark_type(Scalar(name))))
 
 
 def _hmac(value: Column, key: bytes) -> Column:

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.model import Schema
+from tidegate.model.types import Enum, Type
 from tidegate.pipelines.operators import windows
 from tidegate.pipelines.records import col
 from tidegate.pipelines.types import spark_type
@@ -74,7 +75,7 @@ def _attributes(aggregations: Sequence[Aggregation], before: Schema, after: Sche
             whole = F.col(f"_value{n}")
             found |= {field.name: whole.getField(field.name) for field in before.root if field.name not in found}
     return {
-        field.name: found.get(field.name, col(field.name)).cast(spark_type(field.type)).alias(field.name)
+        field.name: found.get(field.name, col(field.name)).try_cast(spark_type(field.type)).alias(field.name)
         for field in after.root
     }
 
@@ -87,37 +88,50 @@ def _over_group(aggregation: Aggregation, before: Schema) -> Column:
         case "count":
             return F.count(value)
         case "sum":
-            return F.try_sum(value)
+            return F.try_sum(_summand(value, _type(aggregation, before)))
         case "avg":
-            return F.try_avg(value)
+            total = F.try_sum(_summand(value, _type(aggregation, before)))
+            return F.try_divide(total.cast("double"), F.count(value).cast("double"))
+    least, kind = aggregation.function == "min", _type(aggregation, before)
+    extreme, rank = F.min_by if least else F.max_by, windows.rank(value, kind)
     if aggregation.name is not None:
-        return F.min(value) if aggregation.function == "min" else F.max(value)
+        return extreme(value, rank) if isinstance(kind, Enum) else F.min(value) if least else F.max(value)
     event = F.struct(*(col(field.name) for field in before.root))
-    order = F.when(value.isNotNull(), F.struct(value, F.col("_id")))
-    return F.min_by(event, order) if aggregation.function == "min" else F.max_by(event, order)
+    return extreme(event, F.when(value.isNotNull(), F.struct(rank, F.col("_id"))))
 
 
 def _over_array(aggregation: Aggregation, before: Schema) -> Column:
     if aggregation.attribute is None:
         return F.size("_events").cast("long")
-    name = aggregation.attribute
+    name, kind = aggregation.attribute, _type(aggregation, before)
     values = F.filter(F.transform("_events", lambda e: e[name]), lambda v: v.isNotNull())
-    numbers = F.transform(values, lambda v: v.cast("double"))
     match aggregation.function:
         case "count":
             return F.size(values).cast("long")
         case "sum":
-            field = before.root.get(name)
-            whole = field is not None and "int" in str(field.type)
-            kind = "decimal(38,0)" if whole else "double"
-            total = F.aggregate(values, F.lit(0).cast(kind), lambda a, v: (a + v).cast(kind))
-            return F.when(F.size(values) > 0, total.try_cast("long") if whole else total)
+            return F.when(F.size(values) > 0, _total(values, kind))
         case "avg":
-            total = F.aggregate(numbers, F.lit(0.0), lambda a, v: a + v)
-            return F.when(F.size(values) > 0, F.try_divide(total, F.size(values).cast("double")))
+            return F.try_divide(_total(values, kind).cast("double"), F.size(values).cast("double"))
     extreme = F.array_min if aggregation.function == "min" else F.array_max
-    if aggregation.name is not None:
-        return extreme(values)
-    with_value = F.filter("_events", lambda e: e[name].isNotNull())
-    ordered = F.transform(with_value, lambda e: F.struct(e[name].alias("v"), e["_id"].alias("i"), e.alias("e")))
-    return extreme(ordered)["e"]
+    held = F.filter("_events", lambda e: e[name].isNotNull())
+    entries = F.transform(
+        held, lambda e: F.struct(windows.rank(e[name], kind).alias("r"), e["_id"].alias("i"), e.alias("e"))
+    )
+    event = extreme(entries)["e"]
+    return event if aggregation.name is None else event[name]
+
+
+def _type(aggregation: Aggregation, before: Schema) -> Type:
+    field = before.root.get(str(aggregation.attribute))
+    assert field is not None
+    return field.type
+
+
+def _summand(value: Column, kind: Type) -> Column:
+    """What is added up: wide, so that a total does not depend on what was added first."""
+    return value.cast("decimal(20,0)") if str(kind) in ("int64", "uint64") else value
+
+
+def _total(values: Column, kind: Type) -> Column:
+    wide = "decimal(38,0)" if kind.kind == "int" else "double"
+    return F.aggregate(values, F.lit(0).cast(wide), lambda total, value: (total + value.cast(wide)).cast(wide))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
 from tidegate.errors import ServiceError
 from tidegate.model import Schema
@@ -70,20 +71,12 @@ def _children(
     """Call the function with one batch, and tell of each row it gives which event it comes from."""
     results = list(function(iter([batch.select([*given, "_id", "_time"])]), **operator.options))
     ids = batch.column("_id").to_pylist()
-    parents: list[int] = []
-    children: list[int] = []
-    place = {name: n for n, name in enumerate(ids)}
+    parents = _parents(results, ids, operator)
     count: dict[int, int] = {}
-    for result in results:
-        named = result.column("_id").to_pylist() if "_id" in result.schema.names else None
-        if named is None and result.num_rows == batch.num_rows and len(results) == 1:
-            named = ids
-        for n in range(result.num_rows):
-            parent = place.get(named[n], 0) if named is not None else 0
-            child = count.get(parent, 0)
-            count[parent] = child + 1
-            parents.append(parent)
-            children.append(child)
+    children = []
+    for parent in parents:
+        children.append(count.get(parent, 0))
+        count[parent] = children[-1] + 1
     columns: dict[str, Any] = {field.name: _column(results, field.name, operator) for field in operator.schema.root}
     taken = batch.take(pa.array(parents, pa.int64()))
     columns |= {name: taken.column(name) for name in own}
@@ -94,17 +87,54 @@ def _children(
     return pa.RecordBatch.from_pydict(columns)
 
 
+def _parents(results: list[pa.RecordBatch], ids: list[str], operator: operators.Custom) -> list[int]:
+    """Tell of each row which event it comes from: by `_id`, or by place where there are as many."""
+    if not any("_id" in result.schema.names for result in results):
+        size = sum(result.num_rows for result in results)
+        if size not in (0, len(ids)):
+            raise ServiceError(
+                f"custom function {operator.function!r} gave {size} rows for {len(ids)} events, without _id: "
+                "expected the _id of the event that each comes from"
+            )
+        return list(range(size))
+    place = {name: n for n, name in enumerate(ids)}
+    named = [each for result in results for each in _column_of(result, "_id", operator).to_pylist()]
+    for name in named:
+        if name not in place:
+            raise ServiceError(
+                f"custom function {operator.function!r} gave a row with _id {name!r}, which no event of its batch has"
+            )
+    return [place[name] for name in named]
+
+
 def _column(results: list[pa.RecordBatch], name: str, operator: operators.Custom) -> pa.Array:
-    kind = operator.schema.to_arrow().field(name).type
+    field = operator.schema.root.get(name)
+    assert field is not None
+    kind, carried = operator.schema.to_arrow().field(name).type, to_arrow_type(spark_type(field.type), timezone="UTC")
     pieces = []
     for result in results:
-        if name not in result.schema.names:
+        column = _column_of(result, name, operator)
+        try:
+            pieces.append(_cast(_cast(column, kind), carried))
+        except pa.ArrowException as exc:
             raise ServiceError(
-                f"custom function {operator.function!r} gave a batch without {name!r}; it has "
-                f"{', '.join(result.schema.names)}"
-            )
-        pieces.append(result.column(name).cast(kind))
-    return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
+                f"custom function {operator.function!r} gave {name!r} as {column.type}, which does not fit "
+                f"{field.type}: {exc}"
+            ) from exc
+    return pa.concat_arrays(pieces) if pieces else pa.array([], carried)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _column_of(result: pa.RecordBatch, name: str, operator: operators.Custom) -> pa.Array:
+    if name not in result.schema.names:
+        raise ServiceError(
+            f"custom function {operator.function!r} gave a batch without {name!r}; it has "
+            f"{', '.join(result.schema.names)}"
+        )
+    return result.column(name)
 
 
 def _by_window(frame: DataFrame, operator: operators.Custom, window: operators.Window, before: Schema) -> DataFrame:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.errors import ServiceError
 from tidegate.model import Schema
 from tidegate.pipelines.records import col
 from tidegate.pipelines.types import spark_type
-from tidegate.services import operators
+from tidegate.services import operators, tables
+
+_DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver"}
+"""By the beginning of a URL; any other has to be on the class path."""
 
 
 def apply(frame: DataFrame, operator: operators.Enrich, before: Schema, after: Schema) -> DataFrame:
     """Join with the table, which every task holds; of several rows with one key the first is taken."""
     table = _read(frame, operator.table)
     added = [field for field in after.root if before.root.get(field.name) is None]
-    keys = [
-        col(name).cast(spark_type(field.type)).alias(f"_on_{name}")
-        for name in operator.on
-        if (field := before.root.get(name)) is not None
-    ]
-    columns = [col(field.name).cast(spark_type(field.type)).alias(field.name) for field in added]
+    on_fields = [field for field in before.root if field.name in operator.on]
+    _need([field.name for field in (*on_fields, *added)], table, operator.table)
+    keys = [col(field.name).try_cast(spark_type(field.type)).alias(f"_on_{field.name}") for field in on_fields]
+    columns = [col(field.name).try_cast(spark_type(field.type)).alias(field.name) for field in added]
     joined = [f"_on_{name}" for name in operator.on]
     rows = table.select(*keys, *columns, F.lit(True).alias("_found")).dropDuplicates(joined)
     on = F.lit(True)
@@ -34,12 +34,24 @@ def apply(frame: DataFrame, operator: operators.Enrich, before: Schema, after: S
     return found.drop("_found")
 
 
+def _need(names: list[str], found: DataFrame, table: operators.Table) -> None:
+    missing = [name for name in names if name not in found.columns]
+    if missing:
+        raise ServiceError(
+            f"expected columns {', '.join(missing)} in table {table.path or table.table!r}; "
+            f"it has {', '.join(found.columns)}"
+        )
+
+
 def _read(frame: DataFrame, table: operators.Table) -> DataFrame:
     spark = frame.sparkSession
     if table.url is not None:
-        return spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table)).load()
-    path = str(table.path)
-    kind = table.format or Path(path).suffix.lstrip(".")
-    if kind == "parquet":
-        return spark.read.parquet(path)
-    return spark.read.option("header", True).csv(path)
+        reader = spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table))
+        # Java looks for drivers where it began, not among the jars that a session was given: so by name.
+        driver = next((name for start, name in _DRIVERS.items() if table.url.startswith(start)), None)
+        return (reader.option("driver", driver) if driver else reader).load()
+    if tables.table_format(table) == "parquet":
+        return spark.read.parquet(str(table.path))
+    # As everyone writes CSV: a quote inside quotes is doubled, and a value may have several lines.
+    found = spark.read.csv(str(table.path), header=True, escape='"', multiLine=True)
+    return found.toDF(*(name.strip() for name in found.columns))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
 from tidegate.model import Schema
+from tidegate.model.types import Enum, Type
 from tidegate.pipelines.operators import aggregate, windows
 from tidegate.pipelines.records import TIME_FORMAT, col
 from tidegate.pipelines.types import to_spark
@@ -32,16 +34,16 @@ class Running:
     counts: dict[str, int] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     least: dict[str, list[Any]] = field(default_factory=dict)
+    """Rank, id, event."""
     greatest: dict[str, list[Any]] = field(default_factory=dict)
     arrived: int = 0
 
     @classmethod
-    def of(cls, event: Mapping[str, Any], aggregations: Sequence[Aggregation]) -> Running:
-        """The aggregates of one event."""
-        values = {name: event[name] for each in aggregations if (name := each.attribute) is not None}
-        values = {name: value for name, value in values.items() if value is not None}
-        entries = {name: [value, event["_id"], event] for name, value in values.items()}
-        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    def of(cls, event: Mapping[str, Any], kinds: Mapping[str, Type]) -> Running:
+        """The aggregates of one event; `kinds` are the types of what is aggregated."""
+        values = {name: event[name] for name in kinds if event[name] is not None}
+        entries = {name: [_rank(value, kinds[name]), event["_id"], event] for name, value in values.items()}
+        numbers = {name: _number(value) for name, value in values.items() if kinds[name].kind in ("int", "float")}
         return cls(1, dict.fromkeys(values, 1), numbers, entries, dict(entries), event["_arrived"])
 
     def join(self, later: Running) -> None:
@@ -74,15 +76,30 @@ class Running:
                     n = self.counts.get(each.attribute, 0)
                     found[str(each.name)] = self.sums[each.attribute] / n if n else None
                 case _ if each.name is not None:
-                    found[each.name] = extreme[0] if extreme else None
+                    found[each.name] = extreme[2][each.attribute] if extreme else None
                 case _ if extreme:
                     found |= {name: value for name, value in extreme[2].items() if not name.startswith("_")}
         return found
 
 
 def _order(entry: list[Any]) -> list[Any]:
-    """By value, then by id, so that the outcome does not depend on the order of events."""
+    """By rank, then by id, so that the outcome does not depend on the order of events."""
     return entry[:2]
+
+
+def _rank(value: Any, kind: Type) -> Any:
+    """What values are ordered by: enums by position, NaN above all numbers."""
+    if isinstance(kind, Enum):
+        return kind.labels.index(value)
+    if kind.kind == "float":
+        number = _number(value)
+        return [1, 0.0] if math.isnan(number) else [0, number]
+    return value
+
+
+def _number(value: Any) -> float:
+    """A number as Spark writes it: NaN and the infinities are texts."""
+    return float(value) if isinstance(value, str) else value
 
 
 def apply(frame: DataFrame, operator: Incremental, before: Schema, after: Schema) -> DataFrame:
@@ -97,18 +114,21 @@ def _at_windows(
 ) -> DataFrame:
     """Native aggregates end with their window, so what goes on is kept in a state of our own, as JSON."""
     micros = round(window.slide_s * 1e6)
+    moment = F.unix_micros("_clock")
     own = ["_id", "_arrived"]
     event = F.struct(*(F.col(name) for name in own), *(col(each.name) for each in before.root))
     rows = windows.watermark(frame, window.lateness_s).select(
         windows.key_text(operator.by).alias("key"),
         F.to_json(F.struct(*(col(name) for name in operator.by)), _WRITING).alias("keys"),
-        (F.floor(F.unix_micros("_clock") / micros) * micros + micros).cast("long").alias("end"),
+        (moment - F.pmod(moment, F.lit(micros)) + micros).alias("end"),
         F.col("_source").alias("source"),
         F.col("_position").alias("position"),
         F.to_json(event, _WRITING).alias("row"),
         "_clock",
     )
     aggregations = operator.aggregations
+    aggregated = {each.attribute for each in aggregations}
+    kinds = {each.name: each.type for each in before.root if each.name in aggregated}
 
     def fold(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         import pandas as pd
@@ -121,7 +141,7 @@ def _at_windows(
             arrived = pd.concat(list(frames)).sort_values(["source", "position"])
             for keys, end, row in zip(arrived["keys"], arrived["end"], arrived["row"], strict=True):
                 kept["keys"] = kept["keys"] or json.loads(keys)
-                opened.setdefault(int(end), Running()).join(Running.of(json.loads(row), aggregations))
+                opened.setdefault(int(end), Running()).join(Running.of(json.loads(row), kinds))
         closed_ms = state.getCurrentWatermarkMs()
         for end in sorted(opened):
             if end > closed_ms * 1_000:

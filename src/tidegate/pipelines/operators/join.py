@@ -28,7 +28,7 @@ def apply(
             continue
         name = shapes.joined_name(right_name, field.name) if ours.root.get(field.name) is not None else field.name
         attributes.append(_of("b", field.name).alias(name))
-    place = F.concat(F.col("a._id"), F.lit("+"), F.col("b._id"))
+    place = F.concat(windows.escaped(F.col("a._id"), "%+"), F.lit("+"), F.col("b._id"))
     own: dict[str, Column] = {
         "_id": place,
         "_time": F.greatest("a._time", "b._time"),

@@ -13,11 +13,12 @@ from tidegate.services import operators
 def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFrame:
     """Give the events of a window one after the other when it closes; missing values come last."""
     arrays = windows.as_arrays(frame, operator.window, (), schema)
-    ordered = F.array_sort("_events", lambda a, b: _compare(operator.by, a, b))
+    ordered = F.array_sort("_events", lambda a, b: _compare(operator.by, schema, a, b))
     each = arrays.select("*", F.posexplode(ordered).alias("_ordinal", "_event"))
     event = F.col("_event")
     attributes = {field.name: event.getField(field.name) for field in schema.root}
-    place = F.concat(F.col("_event._id"), F.lit("@"), windows.time_text(F.col("window_end")))
+    # The window's own mark, not its end: windows by count may end at the same time.
+    place = F.concat(F.col("_event._id"), F.expr("substring(_key, 2)"))
     own = {
         "_id": place,
         "_key": F.concat(F.col("_key"), F.lit("/"), F.col("_ordinal").cast("string")),
@@ -29,11 +30,13 @@ def apply(frame: DataFrame, operator: operators.Sort, schema: Schema) -> DataFra
     return windows.results(each, {name: value.alias(name) for name, value in attributes.items()}, own)
 
 
-def _compare(by: tuple[operators.SortKey, ...], a: Column, b: Column) -> Column:
+def _compare(by: tuple[operators.SortKey, ...], schema: Schema, a: Column, b: Column) -> Column:
     """Negative, zero or positive: by each attribute in turn, then as the events came."""
     outcome = F.lit(0)
     for key in reversed(by):
-        x, y = a[key.attribute], b[key.attribute]
+        field = schema.root.get(key.attribute)
+        assert field is not None
+        x, y = windows.rank(a[key.attribute], field.type), windows.rank(b[key.attribute], field.type)
         less, more = (1, -1) if key.descending else (-1, 1)
         outcome = (
             F.when(x.isNull() & y.isNull(), outcome)

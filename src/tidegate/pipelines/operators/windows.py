@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
 from tidegate.model import Schema
+from tidegate.model.types import Enum, Type
 from tidegate.pipelines.records import TIME_FORMAT, col
 from tidegate.services.operators import CountWindow, TimeWindow, Window
 
@@ -40,11 +41,20 @@ def _span(seconds: float) -> str:
 
 def key_text(by: Sequence[str]) -> Column:
     """The values of the keys as one text, safe inside an id."""
-    parts = [
-        F.coalesce(F.regexp_replace(F.regexp_replace(col(n).cast("string"), "%", "%25"), "[#@|]", "%7C"), F.lit("%00"))
-        for n in by
-    ]
+    parts = [F.coalesce(escaped(col(name).cast("string"), "%#@|"), F.lit("%00")) for name in by]
     return F.concat_ws("|", *parts) if parts else F.lit("*")
+
+
+def escaped(text: Column, marks: str) -> Column:
+    """A text without some marks, `%` the first of them, and no other text the same."""
+    for mark in marks:
+        text = F.replace(text, F.lit(mark), F.lit(f"%{ord(mark):02X}"))
+    return text
+
+
+def rank(value: Column, kind: Type) -> Column:
+    """What values are ordered by: enums by the position of their label."""
+    return F.array_position(F.array(*map(F.lit, kind.labels)), value) if isinstance(kind, Enum) else value
 
 
 def time_text(moment: Column) -> Column:
