@@ -214,6 +214,14 @@ class LogContract:
         assert read.records == tuple(record(n, 100) for n in range(60 - len(read.records), 60))
         assert 0 < len(read.records) < 60
 
+    def test_partitions_are_named_as_cursors_name_them(self, log: EventLog) -> None:
+        log.create("gps", ["0", "1"])
+        assert log.partitions("gps") == ["0", "1"] == sorted(log.end("gps").offsets)
+        log.create("gps", ["0", "1", "2"])
+        assert log.partitions("gps") == ["0", "1", "2"]
+        with pytest.raises(LogError, match="no stream 'gsp'; did you mean 'gps'"):
+            log.partitions("gsp")
+
     def test_streams_are_listed_and_deleted(self, log: EventLog) -> None:
         log.create("a")
         log.create("b")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.logs import SegmentLog
+from tidegate.logs import EventLog, KafkaLog, SegmentLog
 from tidegate.model import Schema
 from tidegate.services import check, loads
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.pipelines.engine import Engine, Job
+    from tidegate.pipelines.streams import Streams
 
 PATIENCE_S = 120.0
 KEY = b"a secret of the tests"
@@ -29,23 +30,36 @@ def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, e
         time.sleep(every_s)
 
 
+def _embedded(spark: SparkSession, folder: Path) -> tuple[EventLog, Streams]:
+    from tidegate.pipelines.embedded import EmbeddedLog
+
+    return SegmentLog(folder), EmbeddedLog(spark, folder)
+
+
+def _kafka(spark: SparkSession, brokers: str, prefix: str) -> tuple[EventLog, Streams]:
+    from tidegate.pipelines.kafka import KafkaStreams
+
+    log = KafkaLog(brokers, prefix=prefix, check_s=0.1)
+    return log, KafkaStreams(spark, log, brokers)
+
+
 class World:
     """A log, an engine, and the services of a file."""
 
-    def __init__(self, spark: SparkSession, folder: Path, text: str) -> None:
-        from tidegate.pipelines.embedded import EmbeddedLog
+    def __init__(
+        self, spark: SparkSession, folder: Path, text: str, kafka: str | None = None, prefix: str = ""
+    ) -> None:
+        """Over files in a folder, or over the Kafka that is given, in topics with a prefix."""
         from tidegate.pipelines.engine import Engine
 
         self.definitions = loads(text)
         streams = {stream.name: stream.schema for stream in self.definitions.streams.values()}
         services = {name: shape.output for name, shape in check(self.definitions).items()}
         self.schemas: Mapping[str, Schema] = {**streams, **services}
-        self.log = SegmentLog(folder / "log")
+        self.log, streams_ = _embedded(spark, folder / "log") if kafka is None else _kafka(spark, kafka, prefix)
         for stream in self.definitions.streams.values():
             self.log.create(stream.name, [str(n) for n in range(stream.partitions)])
-        self.engine: Engine = Engine(
-            spark, self.log, EmbeddedLog(spark, folder / "log"), folder / "checkpoints", key=KEY
-        )
+        self.engine: Engine = Engine(spark, self.log, streams_, folder / "checkpoints", key=KEY)
         self.jobs: dict[str, Job] = {}
 
     def start(self, name: str, version: int = 1, *, backfill: bool = False) -> Job:
@@ -74,12 +88,12 @@ class World:
         self.log.append(stream, partition, [e if isinstance(e, bytes) else json.dumps(e).encode() for e in events])
 
     def events(self, stream: str) -> list[dict[str, Any]]:
-        """All that a stream holds now."""
+        """All that a stream holds now, by its source's partitions."""
         found, cursor = [], self.log.begin(stream)
         while (read := self.log.read(stream, cursor, 10_000)).records:
             found += [json.loads(record) for record in read.records]
             cursor = read.cursor
-        return found
+        return sorted(found, key=lambda event: str(event.get("_src", "")).rpartition(":")[0])
 
     def await_events(self, stream: str, count: int) -> list[dict[str, Any]]:
         """Wait for at least so many events of a service."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.pipelines.connector import maven
+from tidegate.pipelines.connector import build, maven
 from tidegate.pipelines.connector.maven import fetch, kafka_jars
 
 BROUGHT = (
-    f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}.jar",
-    f"spark-token-provider-kafka-0-10_2.13-{pyspark.__version__}.jar",
     "kafka-clients-3.9.2.jar",
-    "commons-pool2-2.13.1.jar",
     "lz4-java-1.8.0.jar",
+    "slf4j-api-1.7.36.jar",
     "snappy-java-1.1.10.5.jar",
-    "scala-library-2.13.15.jar",
+    "zstd-jni-1.5.6-4.jar",
 )
 
 
@@ -43,12 +41,16 @@ def say(script: Path, *lines: str) -> None:
 
 def test_what_pyspark_has_is_left_out_and_maven_is_asked_once(mvn: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        assert {jar.name for jar in kafka_jars(tmp_path / "cache")} == set(BROUGHT[:4])
+        assert [jar.name for jar in kafka_jars(tmp_path / "cache")] == list(BROUGHT[:1])
     (call,) = (mvn.parent / "calls").read_text().splitlines()
     assert "dependency:copy-dependencies -DincludeScope=runtime" in call
-    assert [found.name for found in (tmp_path / "cache").iterdir()] == [
-        f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}"
-    ]
+    assert [found.name for found in (tmp_path / "cache").iterdir()] == ["kafka-clients-3.9.2"]
+
+
+def test_a_cache_may_be_named_from_here(mvn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(mvn, "cd $(dirname $4); mkdir -p $into", *(f"touch $into/{jar}" for jar in BROUGHT))  # as Maven does
+    monkeypatch.chdir(tmp_path)
+    assert len(fetch("a:b:1", Path("cache"))) == len(BROUGHT)
 
 
 def test_a_failure_is_told_and_leaves_nothing(mvn: Path, tmp_path: Path) -> None:
@@ -77,11 +79,17 @@ def test_without_maven_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.kafka
 @pytest.mark.xdist_group("kafka")
-def test_sparks_own_connector_can_be_fetched() -> None:
+def test_kafkas_client_can_be_fetched_and_ours_compiles_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     try:
-        jars = kafka_jars(Path(__file__).parents[2] / ".cache" / "spark")
+        ours, clients = build.kafka_jars()
     except EnvironmentProblem as exc:
-        pytest.skip(f"no connector: {exc}")
-    names = " ".join(jar.name for jar in jars)
-    for part in ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"):
-        assert part in names
+        pytest.skip(f"no client: {exc}")
+    assert clients.name.startswith("kafka-clients")
+    with zipfile.ZipFile(ours) as packed, zipfile.ZipFile(build.jar()) as log:
+        assert "tidegate/KafkaSource.class" in packed.namelist()
+        assert not {*packed.namelist()} & {*log.namelist()}
+    monkeypatch.setattr(build, "_HERE", tmp_path)
+    assert {jar.name for jar in build.package()} == {ours.name, build.jar().name}

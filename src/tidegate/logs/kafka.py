@@ -166,6 +166,10 @@ class KafkaLog:
         found = [name.removeprefix(self._prefix) for name in topics if name.startswith(self._prefix)]
         return sorted(name for name in found if is_name(name) and not self.topic(name).startswith("__"))
 
+    def partitions(self, stream: str) -> list[str]:
+        """Kafka's numbers, as texts."""
+        return list(self._known(stream).numbers)
+
     def delete(self, stream: str) -> None:
         """Forget a topic and all its records."""
         from confluent_kafka import KafkaError

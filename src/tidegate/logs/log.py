@@ -57,6 +57,9 @@ class EventLog(Protocol):
     def streams(self) -> list[str]:
         """The names of all streams."""
 
+    def partitions(self, stream: str) -> list[str]:
+        """The names of a stream's partitions, as cursors have them."""
+
     def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
         """Add records, all or none, and give the offset behind the last; durable as the log's settings say."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,12 @@ class EmbeddedLog:
 
     def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
         """The Java object that appends a service's events, each once."""
-        identity = "position" if not plan.keyed else "revision" if plan.revised else "key"
         return self._jvm.ServiceWriter(
             service.name,
             str(self._root / service.name),
             str(self._root / service.quarantine),
             self._segment_bytes,
-            identity,
+            plan.identity,
             since_micros,
         )
 
@@ -63,10 +62,11 @@ class EmbeddedLog:
             service.name, str(self._root / service.name), quarantine, self._segment_bytes, "position", 0
         )
 
-    def resume(self, stream: str, partition: str) -> int | None:
-        """Where to go on reading the source of an output partition, as the output tells; None: it tells nothing."""
-        position = self._jvm.Marks.resume(str(self._root / stream / partition))
-        return None if position < 0 else int(position)
+    def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
+        """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
+        places = {name: self._root / output / f"{stream}.{name}" for name in partitions}
+        found = {name: self._jvm.Marks.resume(str(place)) for name, place in places.items()}
+        return {name: position for name, position in found.items() if position >= 0}
 
     def metrics(self, service: str) -> dict[str, Any]:
         """What the tasks of a service have done: counts since the start, latencies since the last call."""

@@ -15,11 +15,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.logs import SegmentLog
+from tidegate.logs import EventLog
 from tidegate.model import Schema
 from tidegate.pipelines.compiler import Compiled, Following, compile_service, plan_service
 from tidegate.pipelines.connector import attach
-from tidegate.pipelines.embedded import EmbeddedLog
+from tidegate.pipelines.streams import Streams
 from tidegate.services.definitions import Service
 
 Positions = dict[str, dict[str, int]]
@@ -77,11 +77,9 @@ def _has_begun(query: StreamingQuery) -> bool:
 
 
 class Engine:
-    """Starts services on one Spark session, over the embedded log."""
+    """Starts services on one Spark session, over one log."""
 
-    def __init__(
-        self, spark: SparkSession, log: SegmentLog, streams: EmbeddedLog, checkpoints: Path, *, key: bytes
-    ) -> None:
+    def __init__(self, spark: SparkSession, log: EventLog, streams: Streams, checkpoints: Path, *, key: bytes) -> None:
         self._spark, self._log, self._streams, self._checkpoints, self._key = spark, log, streams, checkpoints, key
 
     def start(self, service: Service, version: int, inputs: Mapping[str, Schema], *, backfill: bool = False) -> Job:
@@ -95,8 +93,10 @@ class Engine:
         begins = self._begin(service, folder, partitions, backfill=backfill)
         keyed = plan_service(service, inputs).keyed
         own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
-        self._log.create(service.name, ["0"] if keyed else own)
-        self._log.create(service.quarantine, ["0", *own] if keyed else own)
+        # What has no source's partition goes by the number of Spark's, which a shuffle makes.
+        shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
+        self._log.create(service.name, shuffled if keyed else own)
+        self._log.create(service.quarantine, [*shuffled, *own] if keyed else own)
         compiled = self._compile(service, inputs, begins)
         job = Job(service, version, compiled, partitions)
         try:
@@ -174,10 +174,8 @@ class Engine:
     def _resume(self, stream: str, begins: Positions, output: str) -> dict[str, int]:
         """Where to read on in a stream: behind what an output has of it already."""
         found = dict(begins.get(stream, {}))
-        for partition in self._log.partitions(stream):
-            reached = self._streams.resume(output, f"{stream}.{partition}")
-            if reached is not None:
-                found[partition] = max(reached, found.get(partition, 0))
+        for partition, reached in self._streams.resume(output, stream, self._log.partitions(stream)).items():
+            found[partition] = max(reached, found.get(partition, 0))
         return found
 
     # Queries -----------------------------------------------------------------------

@@ -42,6 +42,11 @@ class Plan:
     """Whether an event may come again with a later revision."""
     output: Literal["append", "update"]
 
+    @property
+    def identity(self) -> Literal["position", "key", "revision"]:
+        """How a writer tells its events apart."""
+        return "position" if not self.keyed else "revision" if self.revised else "key"
+
 
 def plan(service: Service, schemas: Sequence[Schema], output: Schema, connector: bool = True) -> Plan:
     """Choose: real-time wherever it can do all that the service asks.

@@ -12,7 +12,7 @@ from threading import Event
 import structlog
 
 from tidegate.errors import TidegateError
-from tidegate.logs import Retention, SegmentLog
+from tidegate.logs import EventLog, Retention
 from tidegate.model import Schema
 from tidegate.pipelines import status as statuses
 from tidegate.pipelines.engine import Engine, Job
@@ -50,7 +50,7 @@ class _Kept:
 class Runner:
     """Reconciles what runs with the registry, and tells of it in `_status`. Nobody calls it to change anything."""
 
-    def __init__(self, registry: Registry, log: SegmentLog, engine: Engine) -> None:
+    def __init__(self, registry: Registry, log: EventLog, engine: Engine) -> None:
         self._registry, self._log, self._engine = registry, log, engine
         self._kept: dict[str, _Kept] = {}
         self._revision = -1

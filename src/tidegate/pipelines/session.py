@@ -50,10 +50,16 @@ def local_session(app: str, threads: int = 2, settings: Mapping[str, str] | None
     return builder.getOrCreate()
 
 
-def service_session(app: str, settings: Mapping[str, str] | None = None, threads: int = SLOTS) -> SparkSession:
-    """Start Spark as services need it: the connector, and a slot for every task of every service."""
+def service_session(
+    app: str, settings: Mapping[str, str] | None = None, threads: int = SLOTS, *, kafka: bool = False
+) -> SparkSession:
+    """Start Spark as services need it: the connector, and a slot for every task of every service.
+
+    `kafka`: with what a log in Kafka needs.
+    """
+    jars = [build.jar(), *(build.kafka_jars() if kafka else [])]
     ours = {
-        "spark.jars": str(build.jar()),
+        "spark.jars": ",".join(map(str, jars)),
         "spark.sql.shuffle.partitions": "1",
         # A filter that is pushed below the parsing of records parses them once for each attribute it names.
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),

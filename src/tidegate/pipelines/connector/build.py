@@ -1,8 +1,9 @@
-"""Compiles the Java of this folder to a jar, once for each content.
+"""Compiles the Java of this folder to two jars, once for each content.
 
-A wheel carries the jar. In a checkout `javac` makes it, against Spark's own
-jars; its name holds a hash of all that went in, so that a stale one is never
-taken for it.
+A wheel carries the jars. In a checkout `javac` makes them, against Spark's own
+jars; a name holds a hash of all that went in, so that a stale one is never
+taken for it. What needs Kafka's client is a jar of its own: the embedded log
+has neither.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from tidegate.errors import EnvironmentProblem
+from tidegate.pipelines.connector import maven
 
 _HERE = Path(__file__).parent
-_SOURCES = _HERE / "java"
 _RELEASE = "17"
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
+
+
+_SOURCES = _HERE / "java"
+_KAFKA_SOURCES = _HERE / "java-kafka"
 
 
 def jar() -> Path:
@@ -32,18 +38,33 @@ def jar() -> Path:
 
 def find() -> Path | None:
     """The connector's jar, where there is one already: a wheel's, or what was compiled before."""
-    return next((found for found in (_HERE / _name(), _cache() / _name()) if found.exists()), None)
-
-
-def package() -> Path:
-    """Compile the connector to where a wheel takes it from."""
-    for stale in _HERE.glob("*.jar"):
-        stale.unlink()
-    return compile_to(_HERE / _name())
+    return _found(_name())
 
 
 def compile_to(target: Path) -> Path:
     """Compile the connector to a jar; another process may do the same at once."""
+    return _compile(_sources(_SOURCES), [], target)
+
+
+def kafka_jars() -> list[Path]:
+    """Give the jars that a log in Kafka needs beside it: ours, compiled now if it must be, and Kafka's client."""
+    clients = maven.kafka_jars(_cache())
+    return [_found(_kafka_name()) or compile_kafka_to(_cache() / _kafka_name()), *clients]
+
+
+def compile_kafka_to(target: Path) -> Path:
+    """Compile what is over Kafka's client to a jar."""
+    return _compile(_sources(_KAFKA_SOURCES), [jar(), *maven.kafka_jars(_cache())], target)
+
+
+def package() -> list[Path]:
+    """Compile both jars to where a wheel takes them from."""
+    for stale in _HERE.glob("*.jar"):
+        stale.unlink()
+    return [compile_to(_HERE / _name()), compile_kafka_to(_HERE / _kafka_name())]
+
+
+def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path) -> Path:
     javac = compiler()
     if javac is None:
         raise EnvironmentProblem(
@@ -53,8 +74,9 @@ def compile_to(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         classes = Path(folder, "classes")
-        command = [javac, "--release", _RELEASE, "-proc:none", "-nowarn", "-cp", f"{_spark_jars()}/*", "-d", classes]
-        done = subprocess.run([*map(str, command), *map(str, _sources())], capture_output=True, text=True, check=False)
+        known = os.pathsep.join(map(str, [*needed, f"{_spark_jars()}/*"]))
+        command = [javac, "--release", _RELEASE, "-proc:none", "-nowarn", "-cp", known, "-d", str(classes)]
+        done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise EnvironmentProblem(f"the connector to Spark does not compile with {javac}:\n{done.stderr.strip()}")
         packed = Path(folder, "packed.jar")
@@ -63,8 +85,16 @@ def compile_to(target: Path) -> Path:
     return target
 
 
+def _found(name: str) -> Path | None:
+    return next((found for found in (_HERE / name, _cache() / name) if found.exists()), None)
+
+
 def _name() -> str:
-    return f"tidegate-connector-{_content_hash()}.jar"
+    return f"tidegate-connector-{_content_hash('', _SOURCES)}.jar"
+
+
+def _kafka_name() -> str:
+    return f"tidegate-kafka-{_content_hash(maven.KAFKA_CLIENTS, _KAFKA_SOURCES, _SOURCES)}.jar"
 
 
 def _pack(classes: Path, jar_file: Path) -> None:
@@ -74,13 +104,13 @@ def _pack(classes: Path, jar_file: Path) -> None:
             packed.writestr(entry, found.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
-def _sources() -> list[Path]:
-    return sorted(_SOURCES.rglob("*.java"))
+def _sources(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.java"))
 
 
-def _content_hash() -> str:
-    content = hashlib.sha256(f"{version('pyspark')} {_RELEASE}".encode())
-    for source in _sources():
+def _content_hash(needed: str, *folders: Path) -> str:
+    content = hashlib.sha256(f"{version('pyspark')} {_RELEASE}{needed}".encode())
+    for source in (each for folder in folders for each in _sources(folder)):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return content.hexdigest()[:16]
 

@@ -1,8 +1,8 @@
 """Jars that no Python package carries, fetched by Maven into a cache.
 
-A cluster's log is Kafka, and Spark's own connector to it is not in pyspark.
-Maven is asked once; what the cache has is taken from there. Which repository
-it asks is Maven's own setting.
+A cluster's log is Kafka, and its client is not in pyspark. Maven is asked once;
+what the cache has is taken from there. Which repository it asks is Maven's own
+setting.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from tidegate.errors import EnvironmentProblem
 FETCH_TIMEOUT_S = 300.0
 """A first fetch brings Maven's own plugins too."""
 
-_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+KAFKA_CLIENTS = "org.apache.kafka:kafka-clients:3.9.2"
+"""Of the broker that the tests run; it speaks with every broker since 0.10."""
 
-# Spark's parent names a mirror of its own, which Maven would ask first; where that can't be reached nothing is
-# resolved. A repository of that id that is switched off leaves the ones of Maven's settings.
 _POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
@@ -30,14 +29,6 @@ _POM = """\
   <artifactId>fetched</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
-  <repositories>
-    <repository>
-      <id>gcs-maven-central-mirror</id>
-      <url>file:.</url>
-      <releases><enabled>false</enabled></releases>
-      <snapshots><enabled>false</enabled></snapshots>
-    </repository>
-  </repositories>
   <dependencies>
     <dependency>
       <groupId>{group}</groupId>
@@ -49,18 +40,18 @@ _POM = """\
 """
 
 
-def kafka_jars(cache: Path, version: str | None = None) -> list[Path]:
-    """Spark's connector to Kafka, of pyspark's own version, and what it needs that pyspark has not."""
+def kafka_jars(cache: Path) -> list[Path]:
+    """Kafka's client, and what it needs that pyspark has not."""
     import pyspark
 
-    version = version or pyspark.__version__
     has = {_without_version(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
-    return [jar for jar in fetch(f"{_KAFKA}:{version}", cache) if _without_version(jar) not in has]
+    return [jar for jar in fetch(KAFKA_CLIENTS, cache) if _without_version(jar) not in has]
 
 
 def fetch(artifact: str, cache: Path) -> list[Path]:
     """All jars that an artifact, written `group:name:version`, runs with; its own among them."""
     group, name, version = artifact.split(":")
+    cache = cache.resolve()  # Maven would take it from where the draft is
     folder = cache / f"{name}-{version}"
     if not folder.is_dir():
         if shutil.which("mvn") is None:

@@ -11,72 +11,32 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
-import org.apache.spark.sql.connector.read.streaming.Offset;
-import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
-import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The driver's side of the source: which partitions there are, and how far they go. */
-final class LogStream implements MicroBatchStream, SupportsRealTimeMode {
+final class LogStream extends OffsetStream {
   private final CaseInsensitiveStringMap options;
   private final Path folder;
-  private final LogOffset start;
 
   LogStream(CaseInsensitiveStringMap options) {
+    super(options.getOrDefault("start", "{}"));
     this.options = options;
     this.folder = Path.of(options.get("path"));
-    this.start = LogOffset.fromJson(options.getOrDefault("start", "{}"));
   }
 
   @Override
-  public Offset initialOffset() {
-    return offsets((name, partition) -> start.positions.getOrDefault(name, Partition.begin(partition)));
+  Map<String, Long> begins() {
+    return offsets(Partition::begin);
   }
 
   @Override
-  public Offset latestOffset() {
-    return offsets((name, partition) -> Math.max(Partition.end(partition), start.positions.getOrDefault(name, 0L)));
+  Map<String, Long> ends() {
+    return offsets(Partition::end);
   }
 
   @Override
-  public Offset deserializeOffset(String json) {
-    return LogOffset.fromJson(json);
-  }
-
-  @Override
-  public InputPartition[] planInputPartitions(Offset from, Offset to) {
-    return plan((LogOffset) from, (LogOffset) to);
-  }
-
-  @Override
-  public InputPartition[] planInputPartitions(Offset from) {
-    LogOffset open = new LogOffset(((LogOffset) initialOffset()).positions);
-    open.positions.replaceAll((name, position) -> Long.MAX_VALUE);
-    return plan((LogOffset) from, open);
-  }
-
-  /** A partition that is new since {@code from} is read from where the service starts in it. */
-  private InputPartition[] plan(LogOffset from, LogOffset to) {
-    Map<String, Long> begins = ((LogOffset) initialOffset()).positions;
-    return to.positions.entrySet().stream()
-        .map(
-            each -> {
-              long position = from.positions.getOrDefault(each.getKey(), begins.getOrDefault(each.getKey(), 0L));
-              return new Piece(folder.toString(), each.getKey(), position, each.getValue(), options);
-            })
-        .filter(piece -> piece.begin < piece.end)
-        .toArray(InputPartition[]::new);
-  }
-
-  @Override
-  public Offset mergeOffsets(PartitionOffset[] reached) {
-    Map<String, Long> positions = new TreeMap<>();
-    for (PartitionOffset each : reached) {
-      Reached one = (Reached) each;
-      positions.put(one.partition, one.position);
-    }
-    return new LogOffset(positions);
+  InputPartition piece(String partition, long begin, long end) {
+    return new Piece(folder.toString(), partition, begin, end, options);
   }
 
   @Override
@@ -84,39 +44,20 @@ final class LogStream implements MicroBatchStream, SupportsRealTimeMode {
     return new Readers();
   }
 
-  @Override
-  public void commit(Offset end) {}
-
-  @Override
-  public void stop() {}
-
   private interface Place {
-    long in(String name, Path partition) throws IOException;
+    long in(Path partition) throws IOException;
   }
 
-  private LogOffset offsets(Place place) {
+  private Map<String, Long> offsets(Place place) {
     Map<String, Long> positions = new TreeMap<>();
     try (DirectoryStream<Path> partitions = Files.newDirectoryStream(folder, Files::isDirectory)) {
       for (Path partition : partitions) {
-        String name = partition.getFileName().toString();
-        positions.put(name, place.in(name, partition));
+        positions.put(partition.getFileName().toString(), place.in(partition));
       }
     } catch (IOException problem) {
       throw new UncheckedIOException("the stream in " + folder + " can't be read", problem);
     }
-    return new LogOffset(positions);
-  }
-
-  /** How far a reader got. */
-  static final class Reached implements PartitionOffset {
-    private static final long serialVersionUID = 1L;
-    final String partition;
-    final long position;
-
-    Reached(String partition, long position) {
-      this.partition = partition;
-      this.position = position;
-    }
+    return positions;
   }
 
   /** What one task reads. */

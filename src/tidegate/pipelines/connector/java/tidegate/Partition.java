@@ -2,6 +2,7 @@ package tidegate;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
@@ -58,6 +59,26 @@ final class Partition {
   static long begin(Path folder) throws IOException {
     List<Long> bases = segments(folder);
     return bases.isEmpty() ? 0 : bases.get(0);
+  }
+
+  /** The offset of the last entry of the time index before a moment. */
+  static long offsetAt(Path folder, long micros) throws IOException {
+    List<Long> bases = segments(folder);
+    long at = bases.isEmpty() ? 0 : bases.get(0);
+    for (long base : bases) {
+      Path times = times(folder, base);
+      if (!Files.exists(times)) {
+        continue;
+      }
+      ByteBuffer entries = ByteBuffer.wrap(Files.readAllBytes(times)).order(ByteOrder.LITTLE_ENDIAN);
+      while (entries.remaining() >= 16) {
+        if (entries.getLong() >= micros) {
+          return at;
+        }
+        at = entries.getLong();
+      }
+    }
+    return at;
   }
 
   /** How many of a file's first bytes are whole lines. */

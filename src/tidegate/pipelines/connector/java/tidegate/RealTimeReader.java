@@ -56,7 +56,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public PartitionOffset getOffset() {
-    return new LogStream.Reached(piece.partition, lines.position());
+    return new OffsetStream.Reached(piece.partition, lines.position());
   }
 
   @Override

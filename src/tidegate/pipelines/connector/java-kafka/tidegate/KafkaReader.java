@@ -1,0 +1,129 @@
+package tidegate;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Reads one partition of a topic: up to an offset for a micro-batch, on and on in real-time mode.
+ *
+ * <p>Where a {@code group} is named, the reader notes once a second how far the service has come, as the group's
+ * offset. The one thread of a stateless task hands each row through to the writer before it asks for the next, so
+ * when the producer of this JVM has delivered what it was given, all before the position has been dealt with, also
+ * what was filtered out and left no record.
+ */
+final class KafkaReader implements SupportsRealTimeRead<InternalRow> {
+  private static final long NOTE_EVERY = TimeUnit.SECONDS.toNanos(1);
+  /** Kafka forgets the offsets of a group that says nothing for days. */
+  private static final long REMIND_EVERY = TimeUnit.HOURS.toNanos(1);
+  private static final long LONGEST_WAIT_MS = 1_000;
+
+  private final KafkaStream.Piece piece;
+  private final KafkaPlace place;
+  private final UTF8String partition;
+  private final GenericInternalRow row = new GenericInternalRow(4);
+  private final Metrics metrics;
+  private final AtomicLong reached;
+  /** Held from the first row on: that it has failed is known to it alone. */
+  private final KafkaSender sender;
+  private long noted = -1;
+  private long noteDue = System.nanoTime() + NOTE_EVERY;
+  private long remindDue = noteDue;
+
+  KafkaReader(KafkaStream.Piece piece) {
+    this.piece = piece;
+    this.partition = UTF8String.fromString(piece.partition);
+    this.metrics = Metrics.of(piece.service);
+    this.reached = metrics.reached(piece.stream + "/" + piece.partition);
+    this.reached.set(piece.begin);
+    this.sender = piece.group.isEmpty() ? null : KafkaSender.of(piece.settings);
+    try {
+      this.place = KafkaPlace.of(piece);
+    } catch (IOException problem) {
+      throw new UncheckedIOException(problem);
+    }
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    while (place.position() < piece.end) {
+      if (step(LONGEST_WAIT_MS)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  @Override
+  public InternalRow get() {
+    return row;
+  }
+
+  @Override
+  public PartitionOffset getOffset() {
+    return new OffsetStream.Reached(piece.partition, place.position());
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long startMillis, Long timeoutMillis) throws IOException {
+    return nextWithTimeout(timeoutMillis);
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+    while (true) {
+      long left = Math.max(0, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime()));
+      if (step(Math.min(left, LONGEST_WAIT_MS))) {
+        return RecordStatus.newStatusWithArrivalTimeMs(row.getLong(2) / 1_000);
+      }
+      if (left == 0) {
+        return RecordStatus.newStatusWithoutArrivalTime(false);
+      }
+    }
+  }
+
+  private boolean step(long timeoutMillis) throws IOException {
+    note();
+    ConsumerRecord<byte[], byte[]> record = place.next(piece.end, timeoutMillis);
+    reached.set(place.position());
+    if (record == null) {
+      return false;
+    }
+    boolean timed = record.timestampType() != TimestampType.NO_TIMESTAMP_TYPE;
+    row.update(0, partition);
+    row.update(1, record.offset());
+    row.update(2, timed ? record.timestamp() * 1_000 : Metrics.nowMicros());
+    row.update(3, UTF8String.fromBytes(record.value()));
+    metrics.read(record.value().length, place.missed());
+    return true;
+  }
+
+  private void note() throws IOException {
+    long now = System.nanoTime();
+    if (sender == null || now < noteDue) {
+      return;
+    }
+    noteDue = now + NOTE_EVERY;
+    long position = place.position();
+    if (position != noted || now >= remindDue) {
+      sender.flush();
+      place.note(position);
+      noted = position;
+      remindDue = now + REMIND_EVERY;
+    }
+  }
+
+  @Override
+  public void close() {
+    place.leave();
+  }
+}

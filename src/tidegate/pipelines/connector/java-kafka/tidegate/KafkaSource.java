@@ -1,0 +1,28 @@
+package tidegate;
+
+import java.util.Map;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * A stream that is a Kafka topic as a streaming source.
+ *
+ * <p>Options: {@code settings} (of all clients; see {@link KafkaClients}), {@code topic}, {@code stream} (its name
+ * in metrics), {@code start} (JSON: an offset for each partition; partitions that it does not name start at their
+ * beginning), {@code service} (whose metrics count what is read), {@code group} (where readers note how far the
+ * service has come; see {@link KafkaReader}).
+ */
+public final class KafkaSource implements TableProvider {
+  @Override
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    return StreamTable.SCHEMA;
+  }
+
+  @Override
+  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+    return new StreamTable("tidegate-kafka", KafkaStream::new);
+  }
+}

@@ -1,0 +1,96 @@
+package tidegate;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** The driver's side of the source: which partitions a topic has, and how far they go. */
+final class KafkaStream extends OffsetStream {
+  private static final long LOOK_EVERY = TimeUnit.SECONDS.toNanos(1);
+
+  private final CaseInsensitiveStringMap options;
+  private final String settings;
+  private final String topic;
+  private int partitions;
+  private long lookDue;
+
+  KafkaStream(CaseInsensitiveStringMap options) {
+    super(options.getOrDefault("start", "{}"));
+    this.options = options;
+    this.settings = options.get("settings");
+    this.topic = options.get("topic");
+  }
+
+  @Override
+  Map<String, Long> begins() {
+    return offsets(OffsetSpec.earliest());
+  }
+
+  @Override
+  Map<String, Long> ends() {
+    return offsets(OffsetSpec.latest());
+  }
+
+  @Override
+  InputPartition piece(String partition, long begin, long end) {
+    return new Piece(partition, begin, end, options);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new Readers();
+  }
+
+  private Map<String, Long> offsets(OffsetSpec place) {
+    try {
+      long now = System.nanoTime();
+      if (partitions == 0 || now >= lookDue) {
+        partitions = KafkaClients.partitions(settings, topic);
+        lookDue = now + LOOK_EVERY;
+      }
+      return KafkaClients.offsets(settings, topic, partitions, place);
+    } catch (IOException problem) {
+      throw new UncheckedIOException("the topic " + topic + " can't be read", problem);
+    }
+  }
+
+  /** What one task reads. */
+  static final class Piece implements InputPartition {
+    private static final long serialVersionUID = 1L;
+    final String settings;
+    final String topic;
+    final String stream;
+    final String partition;
+    final long begin;
+    final long end;
+    final String service;
+    final String group;
+
+    Piece(String partition, long begin, long end, CaseInsensitiveStringMap options) {
+      this.settings = options.get("settings");
+      this.topic = options.get("topic");
+      this.stream = options.getOrDefault("stream", topic);
+      this.partition = partition;
+      this.begin = begin;
+      this.end = end;
+      this.service = options.getOrDefault("service", "");
+      this.group = options.getOrDefault("group", "");
+    }
+  }
+
+  private static final class Readers implements PartitionReaderFactory {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition piece) {
+      return new KafkaReader((Piece) piece);
+    }
+  }
+}

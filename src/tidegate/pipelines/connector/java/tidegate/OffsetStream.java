@@ -1,0 +1,99 @@
+package tidegate;
+
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
+
+/** The driver's side of a source whose partitions have an offset each. */
+abstract class OffsetStream implements MicroBatchStream, SupportsRealTimeMode {
+  private final LogOffset start;
+
+  OffsetStream(String start) {
+    this.start = LogOffset.fromJson(start);
+  }
+
+  /** The offset of the oldest record in each partition there is. */
+  abstract Map<String, Long> begins();
+
+  /** The offset behind the newest whole record of each. */
+  abstract Map<String, Long> ends();
+
+  /** What a task reads of a partition. */
+  abstract InputPartition piece(String partition, long begin, long end);
+
+  @Override
+  public final Offset initialOffset() {
+    Map<String, Long> found = begins();
+    found.replaceAll((name, begin) -> start.positions.getOrDefault(name, begin));
+    return new LogOffset(found);
+  }
+
+  @Override
+  public final Offset latestOffset() {
+    Map<String, Long> found = ends();
+    found.replaceAll((name, end) -> Math.max(end, start.positions.getOrDefault(name, 0L)));
+    return new LogOffset(found);
+  }
+
+  @Override
+  public final Offset deserializeOffset(String json) {
+    return LogOffset.fromJson(json);
+  }
+
+  @Override
+  public final InputPartition[] planInputPartitions(Offset from, Offset to) {
+    return plan((LogOffset) from, (LogOffset) to, ((LogOffset) initialOffset()).positions);
+  }
+
+  @Override
+  public final InputPartition[] planInputPartitions(Offset from) {
+    Map<String, Long> begins = ((LogOffset) initialOffset()).positions;
+    LogOffset open = new LogOffset(begins);
+    open.positions.replaceAll((name, position) -> Long.MAX_VALUE);
+    return plan((LogOffset) from, open, begins);
+  }
+
+  /** A partition that is new since {@code from} is read from where the service starts in it. */
+  private InputPartition[] plan(LogOffset from, LogOffset to, Map<String, Long> begins) {
+    return to.positions.entrySet().stream()
+        .filter(each -> beginOf(each.getKey(), from, begins) < each.getValue())
+        .map(each -> piece(each.getKey(), beginOf(each.getKey(), from, begins), each.getValue()))
+        .toArray(InputPartition[]::new);
+  }
+
+  private static long beginOf(String partition, LogOffset from, Map<String, Long> begins) {
+    return from.positions.getOrDefault(partition, begins.getOrDefault(partition, 0L));
+  }
+
+  @Override
+  public final Offset mergeOffsets(PartitionOffset[] reached) {
+    Map<String, Long> positions = new TreeMap<>();
+    for (PartitionOffset each : reached) {
+      Reached one = (Reached) each;
+      positions.put(one.partition, one.position);
+    }
+    return new LogOffset(positions);
+  }
+
+  @Override
+  public void commit(Offset end) {}
+
+  @Override
+  public void stop() {}
+
+  /** How far a reader got. */
+  static final class Reached implements PartitionOffset {
+    private static final long serialVersionUID = 1L;
+    final String partition;
+    final long position;
+
+    Reached(String partition, long position) {
+      this.partition = partition;
+      this.position = position;
+    }
+  }
+}

@@ -1,0 +1,160 @@
+package tidegate;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.spark.sql.ForeachWriter;
+import org.apache.spark.sql.Row;
+
+/**
+ * Appends the rows of a service to a log, each just once, also when Spark hands it a row again after a failure.
+ *
+ * <p>The columns: {@code verdict} (pass, flag, quarantine, drop or fail), {@code partition} (of the output),
+ * {@code key} (null where the position tells), {@code revision}, {@code child}, {@code id}, {@code source},
+ * {@code arrived} (microseconds), {@code body} (the JSON object without id and source).
+ *
+ * <p>By position: the rows of an output partition come in the order of one source partition, so those up to
+ * the last one written are skipped, by position ({@code revision}) and child. By key: a row is skipped when its
+ * key was written with this revision or a later one since the last checkpoint; see {@link Written}.
+ */
+abstract class OutputWriter extends ForeachWriter<Row> {
+  private static final long serialVersionUID = 1L;
+
+  private final String service;
+  private final String output;
+  private final String quarantine;
+  /** How rows are told apart: {@code position} (of their source), {@code key}, or {@code revision} (of their key). */
+  private final String identity;
+  private transient Metrics metrics;
+  private transient Map<String, Target> targets;
+  private transient String ownPartition;
+
+  OutputWriter(String service, String output, String quarantine, String identity) {
+    this.service = service;
+    this.output = output;
+    this.quarantine = quarantine;
+    this.identity = identity;
+  }
+
+  /** Begins to write to a partition of the output or the quarantine. */
+  abstract Target target(String stream, String partition) throws IOException;
+
+  final boolean keyed() {
+    return !identity.equals("position");
+  }
+
+  final boolean revised() {
+    return identity.equals("revision");
+  }
+
+  @Override
+  public boolean open(long partition, long epoch) {
+    metrics = Metrics.of(service);
+    targets = new HashMap<>();
+    ownPartition = Long.toString(partition);
+    return true;
+  }
+
+  @Override
+  public final void process(Row row) {
+    String verdict = row.getString(0);
+    if (verdict.equals("drop")) {
+      metrics.dropped();
+      return;
+    }
+    if (verdict.equals("fail")) {
+      throw new ConstraintViolated(row.getString(8));
+    }
+    String stream = verdict.equals("quarantine") ? quarantine : output;
+    String partition = row.isNullAt(1) ? ownPartition : row.getString(1);
+    try {
+      Target target = found(stream, partition);
+      if (target.has(row)) {
+        metrics.skipped();
+        return;
+      }
+      long arrived = row.isNullAt(7) ? 0 : row.getLong(7);
+      target.append(row, () -> count(verdict, arrived));
+      target.note(row);
+    } catch (IOException problem) {
+      throw unwritten(problem);
+    }
+  }
+
+  @Override
+  public void close(Throwable problem) {}
+
+  final UncheckedIOException unwritten(IOException problem) {
+    return new UncheckedIOException("the output of " + service + " can't be written", problem);
+  }
+
+  private Target found(String stream, String partition) throws IOException {
+    String key = stream + "/" + partition;
+    Target found = targets.get(key);
+    if (found == null) {
+      found = target(stream, partition);
+      targets.put(key, found);
+    }
+    return found;
+  }
+
+  private void count(String verdict, long arrivedMicros) {
+    if (verdict.equals("quarantine")) {
+      metrics.quarantined();
+      return;
+    }
+    if (verdict.equals("flag")) {
+      metrics.flagged();
+    }
+    metrics.written(arrivedMicros);
+  }
+
+  /** One partition that is written to. */
+  abstract static class Target {
+    private final Written written;
+    private long position;
+    private long child;
+
+    /** Rows are told apart by position: {@code last} has position and child of the last one; null: there is none. */
+    Target(long[] last) {
+      written = null;
+      position = last == null ? -1 : last[0];
+      child = last == null ? 0 : last[1];
+    }
+
+    /** Rows are told apart by key. */
+    Target(Written written) {
+      this.written = written;
+    }
+
+    /** Appends a row; {@code written} is run when it is in the log. */
+    abstract void append(Row row, Runnable written) throws IOException;
+
+    final boolean has(Row row) {
+      long revision = row.getLong(3);
+      if (written != null) {
+        return written.has(row.getString(2), revision);
+      }
+      return revision < position || revision == position && row.getInt(4) <= child;
+    }
+
+    final void note(Row row) {
+      if (written != null) {
+        written.note(row.getString(2), row.getLong(3));
+      } else {
+        position = row.getLong(3);
+        child = row.getInt(4);
+      }
+    }
+  }
+
+  /** What `on_violation: fail` ends a service with. */
+  public static final class ConstraintViolated extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
+    ConstraintViolated(String reason) {
+      super("a constraint is violated, and the service is told to fail: " + reason);
+    }
+  }
+}

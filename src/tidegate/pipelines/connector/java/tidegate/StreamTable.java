@@ -1,0 +1,80 @@
+package tidegate;
+
+import java.util.EnumSet;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A stream of a log as Spark sees it, for micro-batches and for real-time mode. */
+final class StreamTable implements Table, SupportsRead {
+  /** {@code position} is the record's offset, {@code arrived} when it came, in microseconds. */
+  static final StructType SCHEMA =
+      new StructType()
+          .add("partition", DataTypes.StringType, false)
+          .add("position", DataTypes.LongType, false)
+          .add("arrived", DataTypes.LongType, false)
+          .add("value", DataTypes.StringType, false);
+
+  /** What opens a stream by the options of its reader. */
+  interface Opening {
+    MicroBatchStream open(CaseInsensitiveStringMap options);
+  }
+
+  private final String name;
+  private final Opening opening;
+
+  StreamTable(String name, Opening opening) {
+    this.name = name;
+    this.opening = opening;
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public StructType schema() {
+    return SCHEMA;
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    return EnumSet.of(TableCapability.MICRO_BATCH_READ);
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return () -> new StreamScan(options);
+  }
+
+  private final class StreamScan implements Scan {
+    private final CaseInsensitiveStringMap options;
+
+    StreamScan(CaseInsensitiveStringMap options) {
+      this.options = options;
+    }
+
+    @Override
+    public StructType readSchema() {
+      return SCHEMA;
+    }
+
+    @Override
+    public String description() {
+      return name;
+    }
+
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+      return opening.open(options);
+    }
+  }
+}

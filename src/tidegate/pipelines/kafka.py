@@ -1,0 +1,137 @@
+"""The cluster's log in Spark: Kafka topics through the connector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.errors import LogError
+from tidegate.logs import Cursor, KafkaLog, Mark
+from tidegate.pipelines.connector import attach
+from tidegate.pipelines.planner import Plan
+from tidegate.services.definitions import Service
+
+FORMAT = "tidegate.KafkaSource"
+
+LOOK_BACK = 100, 1_000, 10_000
+"""How many records of each partition are looked at to know how far an output came: ever more, until each source is
+found. Where one is not, the position that its readers noted must do, and the second before it is written again."""
+
+
+class KafkaStreams:
+    """Reads and writes the streams of a `KafkaLog`."""
+
+    def __init__(
+        self, spark: SparkSession, log: KafkaLog, brokers: str, *, client_settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`client_settings` are for Kafka's Java clients, security above all; `log` has its own."""
+        self._spark, self._log = spark, log
+        settings = {"bootstrap.servers": brokers, **(client_settings or {})}
+        for name, value in settings.items():
+            if "\n" in name + value or "=" in name:
+                raise LogError(f"bad setting {name!r} of Kafka's clients; expected one line")
+        self._settings = "\n".join(f"{name}={value}" for name, value in settings.items())
+
+    def scan(
+        self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
+    ) -> DataFrame:
+        """A topic as a streaming frame, from an offset for each partition on.
+
+        `marks` names the output beside which the reader notes how far it has come: as offsets of a group, which
+        Kafka keeps.
+        """
+        reader = (
+            self._spark.readStream.format(FORMAT)
+            .option("settings", self._settings)
+            .option("topic", self._log.topic(stream))
+            .option("stream", stream)
+            .option("service", service)
+            .option("start", json.dumps(dict(start or {})))
+        )
+        group = None if marks is None else self._group(marks)
+        return reader.load() if group is None else reader.option("group", group).load()
+
+    def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
+        """The Java object that writes a service's events to its topics."""
+        written = (
+            "" if plan.keyed else self._written(service.name, service) + self._written(service.quarantine, service)
+        )
+        return self._writer(service, plan.identity, since_micros, written)
+
+    def refusing_writer(self, service: Service) -> Any:
+        """The Java object that writes what can't be read to the quarantine's topic."""
+        return self._writer(service, "position", 0, self._written(service.quarantine, service))
+
+    def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
+        """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
+        group = self._group(output)
+        if group is None:
+            return {}
+        noted = json.loads(self._jvm.KafkaClients.noted(self._settings, group, self._log.topic(stream)))
+        found: dict[str, int] = {name: noted[name] for name in partitions if name in noted}
+        marks = self._marks(output, {f"{stream}/{name}" for name in partitions})
+        for name in partitions:
+            mark = marks.get(f"{stream}/{name}")
+            if mark is not None:
+                # The record itself, too: not all that was made of it may have been written.
+                found[name] = max(found.get(name, 0), mark if isinstance(mark, int) else mark[0])
+        return found
+
+    def metrics(self, service: str) -> dict[str, Any]:
+        """What the tasks of a service have done; what expired unread is counted in records."""
+        return json.loads(self._jvm.Metrics.snapshot(service))  # type: ignore[no-any-return]
+
+    def release(self, service: Service) -> None:
+        """Wait for what a service that was stopped has sent, and close its consumers."""
+        for stream in (service.name, service.quarantine):
+            self._jvm.KafkaServiceWriter.release(self._settings, stream, self._log.topic(stream))
+
+    # How far outputs came ------------------------------------------------------------
+
+    def _group(self, output: str) -> str | None:
+        """Where readers note how far an output came; of one that is made again, another. None: there is no output."""
+        if output not in self._log.streams():
+            return None
+        return f"tidegate.{self._log.topic(output)}.{self._log.end(output).generation}"
+
+    def _written(self, output: str, service: Service) -> str:
+        """What a topic has of each source, as the writer takes it."""
+        sources = {f"{stream}/{name}" for stream in service.inputs for name in self._log.partitions(stream)}
+        marks = self._marks(output, sources)
+        return "".join(f"{self._log.topic(output)} {source}:{_text(mark)}\n" for source, mark in marks.items())
+
+    def _marks(self, output: str, sources: Set[str]) -> Mapping[str, Mark]:
+        """The last place of each source in an output, as far as one looks back."""
+        begin, end = self._log.begin(output).offsets, self._log.end(output)
+        found: Mapping[str, Mark] = {}
+        for many in LOOK_BACK:
+            back = {name: max(begin[name], at - many) for name, at in end.offsets.items()}
+            found = self._read(output, Cursor(end.generation, back)).marks
+            if sources <= found.keys() or back == begin:
+                break
+        return found
+
+    def _read(self, output: str, cursor: Cursor) -> Cursor:
+        """Read on to the end; the cursor there has the marks of all that was passed."""
+        while (read := self._log.read(output, cursor, 10_000)).records:
+            cursor = read.cursor
+        return read.cursor
+
+    # Java -----------------------------------------------------------------------------
+
+    def _writer(self, service: Service, identity: str, since_micros: int, written: str) -> Any:
+        output, quarantine = self._log.topic(service.name), self._log.topic(service.quarantine)
+        return self._jvm.KafkaServiceWriter(
+            self._settings, service.name, output, quarantine, identity, since_micros, written
+        )
+
+    @property
+    def _jvm(self) -> Any:
+        return attach.java(self._spark)
+
+
+def _text(mark: Mark) -> str:
+    return str(mark) if isinstance(mark, int) else f"{mark[0]}.{mark[1]}"

@@ -1,0 +1,42 @@
+"""What services need of a log on Spark's side: to read streams, to write outputs, and to know how far they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+
+from tidegate.pipelines.planner import Plan
+from tidegate.services.definitions import Service
+
+
+class Streams(Protocol):
+    """The streams of one log, through the connector."""
+
+    def scan(
+        self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
+    ) -> DataFrame:
+        """A stream as a streaming frame, from an offset for each partition on.
+
+        `service` is whose metrics count what is read. `marks` names the stream
+        beside which the reader notes how far it has come.
+        """
+
+    def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
+        """The Java object that writes a service's events, each once.
+
+        `since_micros` is when the last checkpoint was made: what was written later may come again.
+        """
+
+    def refusing_writer(self, service: Service) -> Any:
+        """The Java object that writes what can't be read to the quarantine."""
+
+    def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
+        """Where to go on reading a stream, as an output made of it tells; without those of which it tells nothing."""
+
+    def metrics(self, service: str) -> dict[str, Any]:
+        """What the tasks of a service have done: counts since the start, latencies since the last call."""
+
+    def release(self, service: Service) -> None:
+        """Let go of what a service that was stopped had open."""

@@ -1,0 +1,272 @@
+"""Services on real Spark, over a real Kafka: the laws of the engine, and what is Kafka's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipelines.running import PATIENCE_S, World, until
+from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here too
+    MADE,
+    MERGED,
+    STREAMS,
+    gps,
+    test_a_filter_that_python_evaluates_goes_on_where_its_output_ends,
+    test_a_new_service_begins_now_and_with_backfill_at_the_beginning,
+    test_a_service_on_a_service,
+    test_a_stateless_service_goes_on_where_its_output_ends,
+    test_final_values_once_each_after_a_restart,
+    test_flagged_and_dropped,
+    test_merged_filtered_judged_masked,
+    test_updates_of_a_window_after_a_restart,
+)
+from tidegate.logs import KafkaLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),  # one JVM for all that needs Spark
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{secrets.token_hex(4)}."
+
+
+@pytest.fixture
+def world(spark: SparkSession, kafka: str, prefix: str, tmp_path: Path) -> Iterator[MADE]:
+    made: list[World] = []
+
+    def make(services: str) -> World:
+        made.append(World(spark, tmp_path, STREAMS + services, kafka, prefix))
+        return made[-1]
+
+    yield make
+    for each in made:
+        for name in list(each.jobs):
+            each.stop(name)
+        for stream in each.log.streams():
+            each.log.delete(stream)
+        each.close()
+
+
+def kafka_log(here: World) -> KafkaLog:
+    assert isinstance(here.log, KafkaLog)
+    return here.log
+
+
+def raw(here: World, stream: str) -> list[bytes]:
+    """All that a stream's topic holds, repeats too."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    log = kafka_log(here)
+    consumer = Consumer({"bootstrap.servers": log._brokers, "group.id": "raw", "enable.auto.commit": False})
+    found = []
+    for name, end in log.end(stream).offsets.items():
+        consumer.assign([TopicPartition(log.topic(stream), int(name), 0)])
+        for _ in range(end):
+            message = consumer.poll(10)
+            assert message is not None
+            found.append(message.value() or b"")
+    consumer.close()
+    return found
+
+
+def test_a_restart_writes_nothing_twice(world: MADE) -> None:
+    here = world(MERGED)
+    for restart in range(3):
+        here.start("gps")
+        here.append("a", [gps(n) for n in range(restart * 3 + 20, restart * 3 + 23)])
+        here.append("b", [b"{nonsense", gps(1, speed=-1.0)])
+        here.await_events("gps", restart * 3 + 3)
+        here.await_events("gps.quarantine", restart * 2 + 2)
+        here.stop("gps")
+    assert len(raw(here, "gps")) == 9
+    assert len(raw(here, "gps.quarantine")) == 6
+
+
+def test_what_was_filtered_out_is_not_read_again(world: MADE) -> None:
+    from tidegate.pipelines.kafka import KafkaStreams
+
+    here = world(MERGED)
+    here.start("gps")
+    here.append("a", [gps(n, speed=13.0) for n in range(50)])
+    streams = here.engine._streams
+    assert isinstance(streams, KafkaStreams)
+    until(lambda: streams.resume("gps", "a", ["0"]) == {"0": 50}, "the note to follow")
+    here.stop("gps")
+    before = here.engine.metrics("gps")["read"]
+    here.start("gps")
+    here.append("a", [gps(1)])
+    here.await_events("gps", 1)
+    assert here.engine.metrics("gps")["read"] == before + 1
+
+
+def test_a_source_that_was_silent_for_long_is_still_found(world: MADE) -> None:
+    here = world(MERGED)
+    here.start("gps")
+    here.append("b", [gps(1)])
+    here.await_events("gps", 1)
+    here.append("a", [gps(n) for n in range(100, 400)])
+    here.await_events("gps", 301)
+    here.stop("gps")
+    here.start("gps")
+    here.append("b", [gps(2)])
+    here.await_events("gps", 302)
+    assert len(raw(here, "gps")) == 302
+
+
+def test_a_partition_that_comes_later_is_read_after_a_restart(world: MADE) -> None:
+    here = world("services: {slow: {from: a, pipeline: [{filter: speed < 50}]}}")
+    here.start("slow")
+    here.append("a", [gps(1)])
+    here.await_events("slow", 1)
+    here.log.create("a", ["0", "1", "2"])
+    for partition in ("1", "2"):
+        here.append("a", [gps(int(partition) + 1)], partition)
+    here.stop("slow")
+    here.start("slow")
+    assert {e["_src"] for e in here.await_events("slow", 3)} == {"a/0:0", "a/1:0", "a/2:0"}
+
+
+def test_repeats_in_an_input_are_read_once(world: MADE) -> None:
+    here = world(
+        """
+services:
+  slow: {from: a, pipeline: [{filter: speed < 50}]}
+  kmh: {from: slow, pipeline: [{project: {vid: vid, kmh: speed * 3.6, time: time}}]}
+"""
+    )
+    here.start("slow")
+    here.start("kmh")
+    here.append("a", [gps(n) for n in range(5)])
+    here.await_events("kmh", 5)
+    here.stop("slow")
+    here.log.append("slow", "a.0", raw(here, "slow")[2:])  # as a writer that had lost its way would
+    assert len([at for at in here.log.end("slow").offsets.values() if at]) == 1, "a key has two partitions"
+    here.append("a", [gps(5)])
+    here.start("slow")
+    here.await_events("kmh", 6)
+    assert len(raw(here, "slow")) == 9
+    assert len(raw(here, "kmh")) == 6
+
+
+def test_a_record_that_is_too_long_ends_its_service_and_no_other(world: MADE) -> None:
+    here = world(
+        """
+services:
+  doubled: {from: a, pipeline: [{project: {vid: vid, again: vid, time: time}}]}
+  slow: {from: a, pipeline: [{project: {speed: speed, time: time}}]}
+"""
+    )
+    here.start("slow")
+    job = here.start("doubled")
+    here.append("a", [gps(1, vid="x" * 600_000), gps(2)])
+    until(lambda: job.failure() is not None, "the service to fail")
+    assert "expected at most 1000000" in str(job.failure())
+    here.stop("doubled")
+    assert [e["speed"] for e in here.await_events("slow", 2)] == [1.0, 2.0]
+
+
+def test_nothing_is_written_behind_a_record_that_failed(world: MADE) -> None:
+    here = world("services: {slow: {from: a, pipeline: [{filter: speed < 50}]}}")
+    job = here.start("slow")
+    longest(here, "slow", 20_000)
+    sent = [gps(n % 40, vid="x" * (30_000 if n == 150 else 1)) for n in range(400)]
+    for n in range(0, 400, 10):
+        here.append("a", sent[n : n + 10])
+    until(lambda: job.failure() is not None, "the service to fail")
+    here.stop("slow")
+    written = here.events("slow")
+    assert [e["_src"] for e in written] == [f"a/0:{n}" for n in range(len(written))]
+    assert len(written) <= 150
+    longest(here, "slow", 1_000_000)
+    here.start("slow")
+    assert [e["_src"] for e in here.await_events("slow", 400)] == [f"a/0:{n}" for n in range(400)]
+
+
+def longest(here: World, stream: str, size_bytes: int) -> None:
+    """Let a topic's broker refuse what is longer."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    log = kafka_log(here)
+    entry = ConfigEntry("max.message.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, log.topic(stream), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": log._brokers})
+    admin.incremental_alter_configs([resource])[resource].result()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.pipelines.running import World
+from tests.pipelines.test_engine import STREAMS
+from tidegate.pipelines.session import service_session
+
+folder, kafka, prefix, text, name = sys.argv[1:]
+world = World(service_session("child", kafka=True), Path(folder), STREAMS + text, kafka, prefix)
+world.start(name)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+COUNTED = """
+services:
+  flow:
+    from: a
+    pipeline: [{aggregate: {count: n, by: [vid], window: {length: 60s}, emit: updates}}]
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("gps", MERGED), ("flow", COUNTED)])
+def test_nothing_is_lost_or_written_twice_when_the_jvm_is_killed(
+    world: MADE, kafka: str, prefix: str, tmp_path: Path, name: str, text: str
+) -> None:
+    here = world(text)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path), kafka, prefix, text, name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    )
+    enough = Event()
+    sent: list[int] = []
+
+    def feed() -> None:
+        while not enough.is_set():
+            here.append("a", [gps(len(sent) + 20, second=len(sent) % 60)])
+            sent.append(len(sent))
+
+    feeding = Thread(target=feed)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        feeding.start()
+        until(lambda: len(here.events(name)) > 200, "the first events", PATIENCE_S)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        enough.set()
+        child.communicate()
+    feeding.join()
+    here.start(name)
+    here.append("a", [gps(0, second=3)])
+    events = here.await_events(name, len(sent) + 1)
+    assert len({e["_id"] for e in events}) == len(events) == len(sent) + 1
+    records = [json.loads(each)["_id"] for each in raw(here, name)]
+    assert len(set(records)) == len(records)
