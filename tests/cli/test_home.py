@@ -58,8 +58,8 @@ def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path, mon
 
 def test_a_folder_has_one_tidegate_at_a_time(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    with home.locked():
-        with pytest.raises(EnvironmentProblem, match=r"runs in .* already \(process \d+\)"), home.locked():
-            pytest.fail("two at once")
+    already = pytest.raises(EnvironmentProblem, match=r"runs in .* already \(process \d+\)")
+    with home.locked(), already, home.locked():
+        pytest.fail("two at once")
     with home.locked():
         pass

@@ -44,7 +44,7 @@ class EmbeddedLog:
             reader = reader.option("marks", str(self._root / marks))
         return reader.load()
 
-    def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
+    def writer(self, service: Service, plan: Plan, *, since_micros: int, floor: Mapping[str, int]) -> Any:
         """The Java object that appends a service's events, each once."""
         return self._jvm.ServiceWriter(
             service.name,
@@ -53,13 +53,14 @@ class EmbeddedLog:
             self._segment_bytes,
             plan.identity,
             since_micros,
+            json.dumps(dict(floor)),
         )
 
     def refusing_writer(self, service: Service) -> Any:
         """The Java object that appends what can't be read to the quarantine."""
         quarantine = str(self._root / service.quarantine)
         return self._jvm.ServiceWriter(
-            service.name, str(self._root / service.name), quarantine, self._segment_bytes, "position", 0
+            service.name, str(self._root / service.name), quarantine, self._segment_bytes, "position", 0, "{}"
         )
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from tidegate.pipelines.streams import Streams
 from tidegate.services.definitions import Service
 
 Positions = dict[str, dict[str, int]]
-"""By stream, by partition: an offset."""
+"""By stream, by partition: an offset. Of inputs where to begin, of the output where it ended then."""
 
 STATELESS_EPOCH = "1 hour"
 """Between two checkpoints of a service without state, which needs none: each would pause it for 0.2 s."""
@@ -100,7 +100,7 @@ class Engine:
         compiled = self._compile(service, inputs, begins)
         job = Job(service, version, compiled, partitions)
         try:
-            self._start_queries(job, folder)
+            self._start_queries(job, folder, begins.get(service.name, {}))
         except BaseException:
             job.stop()
             raise
@@ -153,6 +153,8 @@ class Engine:
             begins = {stream: dict(self._log.end(stream).offsets) for stream in partitions}
             for stream, reached in self._earlier(service, partitions).items():
                 begins[stream] |= reached
+            if service.name in self._log.streams():
+                begins[service.name] = dict(self._log.end(service.name).offsets)
         _write_json(noted, begins)
         return begins
 
@@ -190,13 +192,13 @@ class Engine:
 
         return compile_service(service, inputs, scan, key=self._key)
 
-    def _start_queries(self, job: Job, folder: Path) -> None:
+    def _start_queries(self, job: Job, folder: Path, floor: Mapping[str, int]) -> None:
         plan, service = job.compiled.plan, job.service
         checkpoint = folder / "main"
         if not plan.keyed:
             shutil.rmtree(checkpoint, ignore_errors=True)  # its own output says where to go on
         since = _last_commit_us(checkpoint) - SLACK_US if plan.keyed else 0
-        writer = self._streams.writer(service, plan, since_micros=since)
+        writer = self._streams.writer(service, plan, since_micros=since, floor=floor)
         write = (
             job.compiled.frame.writeStream.queryName(service.name)
             .outputMode(plan.output)

@@ -54,16 +54,16 @@ class KafkaStreams:
         group = None if marks is None else self._group(marks)
         return reader.load() if group is None else reader.option("group", group).load()
 
-    def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
+    def writer(self, service: Service, plan: Plan, *, since_micros: int, floor: Mapping[str, int]) -> Any:
         """The Java object that writes a service's events to its topics."""
         written = (
             "" if plan.keyed else self._written(service.name, service) + self._written(service.quarantine, service)
         )
-        return self._writer(service, plan.identity, since_micros, written)
+        return self._writer(service, plan.identity, since_micros, floor, written)
 
     def refusing_writer(self, service: Service) -> Any:
         """The Java object that writes what can't be read to the quarantine's topic."""
-        return self._writer(service, "position", 0, self._written(service.quarantine, service))
+        return self._writer(service, "position", 0, {}, self._written(service.quarantine, service))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
@@ -122,10 +122,12 @@ class KafkaStreams:
 
     # Java -----------------------------------------------------------------------------
 
-    def _writer(self, service: Service, identity: str, since_micros: int, written: str) -> Any:
+    def _writer(
+        self, service: Service, identity: str, since_micros: int, floor: Mapping[str, int], written: str
+    ) -> Any:
         output, quarantine = self._log.topic(service.name), self._log.topic(service.quarantine)
         return self._jvm.KafkaServiceWriter(
-            self._settings, service.name, output, quarantine, identity, since_micros, written
+            self._settings, service.name, output, quarantine, identity, since_micros, json.dumps(dict(floor)), written
         )
 
     @property

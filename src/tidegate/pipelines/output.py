@@ -39,7 +39,7 @@ def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *
     id_ = _hidden_id(place) if hidden and keyed else F.col("_id")
     return judged.select(
         _verdict(service).alias("verdict"),
-        F.col("_partition").alias("partition"),
+        _partition(keyed).alias("partition"),
         (place if keyed else F.lit(None).cast("string")).alias("key"),
         (F.col("_revision") if keyed else F.col("_position")).cast("long").alias("revision"),
         F.col("_child").cast("int").alias("child"),
@@ -56,6 +56,13 @@ def _verdict(service: Service) -> Column:
         .when(F.col("_problem").isNotNull(), F.lit("drop" if service.on_violation == "drop" else "quarantine"))
         .otherwise(F.lit(_VERDICTS[service.on_violation]))
     )
+
+
+def _partition(keyed: bool) -> Column:
+    """What keys tell apart is refused to a partition of its own: in the others positions do."""
+    if not keyed:
+        return F.col("_partition")
+    return F.when(F.col("_reason").isNull(), F.col("_partition")).otherwise(F.lit("0"))
 
 
 def _source() -> Column:

@@ -23,10 +23,12 @@ class Streams(Protocol):
         beside which the reader notes how far it has come.
         """
 
-    def writer(self, service: Service, plan: Plan, *, since_micros: int) -> Any:
+    def writer(self, service: Service, plan: Plan, *, since_micros: int, floor: Mapping[str, int]) -> Any:
         """The Java object that writes a service's events, each once.
 
-        `since_micros` is when the last checkpoint was made: what was written later may come again.
+        `since_micros` is when the last checkpoint was made: what was written
+        later may come again. `floor` is where the output ended when this
+        version of the service began.
         """
 
     def refusing_writer(self, service: Service) -> Any:

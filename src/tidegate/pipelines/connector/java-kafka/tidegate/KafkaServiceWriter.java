@@ -26,6 +26,7 @@ public final class KafkaServiceWriter extends OutputWriter {
 
   private final String settings;
   private final long sinceMicros;
+  private final String floor;
   private final String reached;
   private transient KafkaSender sender;
 
@@ -34,6 +35,7 @@ public final class KafkaServiceWriter extends OutputWriter {
    * @param quarantine the topic of the quarantine
    * @param identity how rows are told apart; see {@link OutputWriter}
    * @param sinceMicros with keys: when the last checkpoint was made; what was written later may come again
+   * @param floor where the output ended when this version began: what is before that is another version's
    * @param reached with positions: what the topics have of each source, in lines {@code topic stream/partition:position}
    */
   public KafkaServiceWriter(
@@ -43,10 +45,12 @@ public final class KafkaServiceWriter extends OutputWriter {
       String quarantine,
       String identity,
       long sinceMicros,
+      String floor,
       String reached) {
     super(service, output, quarantine, identity);
     this.settings = settings;
     this.sinceMicros = sinceMicros;
+    this.floor = floor;
     this.reached = reached;
   }
 
@@ -109,7 +113,8 @@ public final class KafkaServiceWriter extends OutputWriter {
         return;
       }
       consumer.assign(List.of(partition));
-      consumer.seek(partition, begin.offset());
+      long own = LogOffset.fromJson(floor).positions.getOrDefault(Integer.toString(partition.partition()), 0L);
+      consumer.seek(partition, Math.max(own, begin.offset()));
       long end = consumer.endOffsets(List.of(partition)).get(partition);
       while (consumer.position(partition) < end) {
         for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1)).records(partition)) {

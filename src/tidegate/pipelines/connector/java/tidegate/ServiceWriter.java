@@ -10,6 +10,7 @@ public final class ServiceWriter extends OutputWriter {
 
   private final long segmentBytes;
   private final long sinceMicros;
+  private final String floor;
 
   /**
    * @param output the folder of the output stream
@@ -17,12 +18,20 @@ public final class ServiceWriter extends OutputWriter {
    * @param identity how rows are told apart: {@code position} (of their source), {@code key}, or {@code revision} (of
    *     their key)
    * @param sinceMicros with keys: when the last checkpoint was made; what was written later may come again
+   * @param floor where the output ended when this version began: what is before that is another version's
    */
   public ServiceWriter(
-      String service, String output, String quarantine, long segmentBytes, String identity, long sinceMicros) {
+      String service,
+      String output,
+      String quarantine,
+      long segmentBytes,
+      String identity,
+      long sinceMicros,
+      String floor) {
     super(service, output, quarantine, identity);
     this.segmentBytes = segmentBytes;
     this.sinceMicros = sinceMicros;
+    this.floor = floor;
   }
 
   /** Closes the files of streams that are not written to any longer. */
@@ -42,7 +51,8 @@ public final class ServiceWriter extends OutputWriter {
   }
 
   private void read(Path folder, Written.Taker take) throws IOException {
-    try (LineReader lines = new LineReader(folder, Partition.offsetAt(folder, sinceMicros))) {
+    long own = LogOffset.fromJson(floor).positions.getOrDefault(folder.getFileName().toString(), 0L);
+    try (LineReader lines = new LineReader(folder, Math.max(own, Partition.offsetAt(folder, sinceMicros)))) {
       for (byte[] line = lines.next(); line != null; line = lines.next()) {
         take.line(line);
       }
