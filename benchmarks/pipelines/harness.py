@@ -59,7 +59,7 @@ class Tidegate:
 
 
 @contextmanager
-def running(folder: Path, services: str) -> Iterator[Tidegate]:
+def running(folder: Path, services: str, *options: str) -> Iterator[Tidegate]:
     """Start `tidegate up` and wait until it is ready; end it, however."""
     file = folder / "services.yaml"
     file.write_text(services)
@@ -68,7 +68,7 @@ def running(folder: Path, services: str) -> Iterator[Tidegate]:
     errors.write_bytes(b"")
     with errors.open("ab") as written:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder)],
+            [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder), *options],
             stdout=written,
             stderr=written,
             start_new_session=True,

@@ -54,7 +54,7 @@ def _measure(brokers: str, folder: Path, rate: int, seconds: float) -> dict[str,
     spark = service_session("tidegate-bench", threads=8, kafka=True)
     engine = Engine(spark, log, KafkaStreams(spark, log, brokers), folder / "checkpoints", key=b"bench")
     job = engine.start(definitions.services["moving"], 1, {"gps": definitions.streams["gps"].schema})
-    while not job.is_ready():
+    while not engine.is_ready(job):
         time.sleep(0.1)
     cursor, _, _ = _run(log, brokers, rate, WARM_S, log.begin("moving"))
     engine.metrics("moving")

@@ -71,10 +71,9 @@ class World:
         until(lambda: self._ready(job), f"{name} to start")
         return job
 
-    @staticmethod
-    def _ready(job: Job) -> bool:
+    def _ready(self, job: Job) -> bool:
         assert job.failure() is None
-        return job.is_ready()
+        return self.engine.is_ready(job)
 
     def stop(self, name: str) -> None:
         self.engine.stop(self.jobs.pop(name))

@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import durations, options
+from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.filters import Filter
+from tidegate.logs import SegmentLog
 from tidegate.services import check
 
 
@@ -22,10 +24,11 @@ def backtest(
     param: Annotated[list[str] | None, typer.Option(help="A parameter; may be given again.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="How many of the newest matches to show.")] = 5,
     data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
     as_json: options.AsJson = False,
 ) -> None:
     """Count the past events of a service that a filter would have matched, on Spark, and show some."""
-    home = options.home(data)
+    home = options.home(data, profile)
     registry = home.existing_registry()
     try:
         definitions = registry.definitions()
@@ -39,10 +42,12 @@ def backtest(
     moment = None if since is None else time.time_ns() // 1_000 - round(durations.seconds(since) * 1e6)
 
     from tidegate.pipelines import backtest as on_spark
-    from tidegate.pipelines.session import service_session
 
-    spark = service_session("tidegate-backtest", threads=2)
     log = home.log()
+    if not isinstance(log, SegmentLog):
+        log.close()
+        raise EnvironmentProblem("backtest reads segment files; a log in Kafka has none (profile log: files)")
+    spark = home.session("tidegate-backtest")
     try:
         found = on_spark.backtest(spark, log, home.log_folder, service, wanted, moment, sample)
     finally:

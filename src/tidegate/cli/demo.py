@@ -21,7 +21,7 @@ from tidegate.cli import durations, options
 from tidegate.cli.home import Home
 from tidegate.cli.up import log_to_stderr, run, until_told
 from tidegate.errors import MissingDependency, TidegateError
-from tidegate.logs import SegmentLog
+from tidegate.logs import EventLog
 from tidegate.services import Definitions, load
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _tell(home: Home, definitions: Definitions, seen: dict[str, Status], console
         raise TidegateError("; ".join(f"{name} failed: {error}" for name, error in errors.items()))
 
 
-def _output(log: SegmentLog, stream: str) -> dict[str, Any]:
+def _output(log: EventLog, stream: str) -> dict[str, Any]:
     """How many events a stream holds, and the last of them."""
     count, last = 0, None
     if stream in log.streams():

@@ -1,4 +1,4 @@
-"""The folder that an embedded Tidegate lives in: its log, registry, checkpoints and secret."""
+"""The folder that a Tidegate lives in, and what its profile makes of it: log, registry, checkpoints and secret."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
-from tidegate.logs import SegmentLog
+from tidegate.logs import EventLog, SegmentLog
 from tidegate.registry import SqliteRegistry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipelines.streams import Streams
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
 """The environment variable that holds the secret of `mask: hmac`, where it is not the folder's own."""
@@ -23,6 +30,7 @@ class Home:
     """Where everything is."""
 
     folder: Path
+    profile: Profile = field(default_factory=Profile)
 
     @property
     def log_folder(self) -> Path:
@@ -39,9 +47,32 @@ class Home:
         """Where sources go on after a restart."""
         return self.folder / "sources"
 
-    def log(self) -> SegmentLog:
+    def log(self) -> EventLog:
         """Open the log."""
-        return SegmentLog(self.log_folder)
+        if self.profile.kafka is None:
+            return SegmentLog(self.log_folder)
+        from tidegate.logs import KafkaLog
+
+        return KafkaLog(self.profile.kafka)
+
+    def session(self, app: str) -> SparkSession:
+        """Start Spark, or reach the cluster's."""
+        from tidegate.pipelines.session import service_session
+
+        profile = self.profile
+        return service_session(app, profile.spark, master=profile.master, kafka=profile.kafka is not None)
+
+    def streams(self, spark: SparkSession, log: EventLog) -> Streams:
+        """The log as Spark reads and writes it."""
+        from tidegate.logs import KafkaLog
+
+        if isinstance(log, KafkaLog):
+            from tidegate.pipelines.kafka import KafkaStreams
+
+            return KafkaStreams(spark, log, str(self.profile.kafka))
+        from tidegate.pipelines.embedded import EmbeddedLog
+
+        return EmbeddedLog(spark, self.log_folder)
 
     def registry(self) -> SqliteRegistry:
         """Open the registry, which is made where there is none."""

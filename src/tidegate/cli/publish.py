@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import options
+from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 
 _BATCH = 1_000
@@ -21,11 +22,12 @@ def publish(
         str, typer.Argument(metavar="[FILE]", help="Events, one JSON object a line; - is standard input.")
     ] = "-",
     data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
 ) -> None:
     """Append events to a raw stream, one JSON object a line; what is none goes to the stream's quarantine."""
     from tidegate.pipelines.sources.intake import Input, Intake
 
-    home = options.home(data)
+    home = options.home(data, profile)
     registry = home.existing_registry()
     try:
         found = registry.stream(stream).stream

@@ -11,11 +11,14 @@ from rich.table import Table
 
 from tidegate.cli import options
 from tidegate.cli.home import Home
+from tidegate.cli.profile import EMBEDDED
 
 
-def services(data: options.Data = options.DATA, as_json: options.AsJson = False) -> None:
+def services(
+    data: options.Data = options.DATA, profile: options.Profile = EMBEDDED, as_json: options.AsJson = False
+) -> None:
     """List the services of a folder with their last known state, rates and latencies."""
-    home = options.home(data)
+    home = options.home(data, profile)
     registry = home.existing_registry()
     try:
         registered = registry.services()

@@ -14,6 +14,7 @@ import typer
 
 from tidegate.cli import durations, options
 from tidegate.cli.home import Home
+from tidegate.cli.profile import EMBEDDED
 from tidegate.services import load
 
 
@@ -22,6 +23,7 @@ def up(
         list[str] | None, typer.Argument(metavar="[FILE...]", help="Service files to apply first, YAML.")
     ] = None,
     data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
     for_: Annotated[str | None, typer.Option("--for", help="Stop after this long: 30s, 2m.")] = None,
     force: Annotated[bool, typer.Option(help="Apply also what breaks subscribers.")] = False,
     backfill: Annotated[bool, typer.Option(help="Run what is new or changed over the retained history first.")] = False,
@@ -30,7 +32,7 @@ def up(
 
     Prints one line when all of them read their inputs.
     """
-    home = options.home(data)
+    home = options.home(data, profile)
     limit = durations.seconds(for_) if for_ is not None else None
     log_to_stderr()
     with home.locked():
@@ -52,7 +54,16 @@ def run(
 
     begun = time.monotonic()
     log = home.log()
-    runtime = Runtime(registry, log, home.log_folder, home.checkpoints, home.positions, key=home.mask_key())
+    spark = home.session("tidegate")
+    runtime = Runtime(
+        registry,
+        log,
+        spark,
+        home.streams(spark, log),
+        checkpoints=home.checkpoints,
+        positions=home.positions,
+        key=home.mask_key(),
+    )
     ready_at: float | None = None
 
     def watch() -> None:

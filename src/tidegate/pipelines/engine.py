@@ -52,10 +52,6 @@ class Job:
                 return attach.cause(query) or "the query ended without a reason"
         return None
 
-    def is_ready(self) -> bool:
-        """Whether it has begun to read."""
-        return all(_has_begun(query) for query in self.queries)
-
     def state_rows(self) -> int | None:
         """How many keys its state held at the last checkpoint; None before the first."""
         progress = self.queries[0].lastProgress if self.queries else None
@@ -111,6 +107,15 @@ class Engine:
         self.note_reached(job)
         job.stop()
         self._streams.release(job.service)
+
+    def is_ready(self, job: Job) -> bool:
+        """Whether a service has begun to read."""
+        if not all(_has_begun(query) for query in job.queries):
+            return False
+        if job.compiled.plan.mode == "micro-batch" or not str(self._spark.sparkContext.master).startswith("local"):
+            return True  # tasks come and go, or are elsewhere
+        reached = self.metrics(job.service.name)["reached"]
+        return all(f"{stream}/{each}" in reached for stream, found in job.partitions.items() for each in found)
 
     def metrics(self, service: str) -> dict[str, Any]:
         """What the tasks of a service have done."""

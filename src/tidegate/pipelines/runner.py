@@ -144,7 +144,7 @@ class Runner:
         failure = job.failure()
         if failure is not None:
             self._failed(kept, failure)
-        elif kept.status.state != "running" and job.is_ready():
+        elif kept.status.state != "running" and self._engine.is_ready(job):
             kept.status.state = "running"
             _log.info("service runs", service=job.service.name, mode=job.compiled.plan.mode)
         elif kept.failures and time.time() - job.started > STEADY_S:

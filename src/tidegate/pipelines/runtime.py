@@ -8,29 +8,33 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
-import structlog
+from pyspark.sql import SparkSession
 
-from tidegate.logs import SegmentLog
-from tidegate.pipelines.embedded import EmbeddedLog
+from tidegate.logs import EventLog
 from tidegate.pipelines.engine import Engine
 from tidegate.pipelines.runner import LOOK_S, Runner
-from tidegate.pipelines.session import service_session
 from tidegate.pipelines.sources.feed import start_feeds
+from tidegate.pipelines.streams import Streams
 from tidegate.registry import Registry
-
-_log = structlog.get_logger("tidegate")
 
 
 class Runtime:
     """Runs what a registry says, over one log, until told to stop."""
 
     def __init__(
-        self, registry: Registry, log: SegmentLog, log_folder: Path, checkpoints: Path, positions: Path, *, key: bytes
+        self,
+        registry: Registry,
+        log: EventLog,
+        spark: SparkSession,
+        streams: Streams,
+        *,
+        checkpoints: Path,
+        positions: Path,
+        key: bytes,
     ) -> None:
-        self._registry, self._log, self._positions = registry, log, positions
-        self._spark = service_session("tidegate")
-        streams = EmbeddedLog(self._spark, log_folder)
-        self.runner = Runner(registry, log, Engine(self._spark, log, streams, checkpoints, key=key))
+        """`positions` is where sources note how far they came; `key` is the secret of masks."""
+        self._registry, self._log, self._positions, self._spark = registry, log, positions, spark
+        self.runner = Runner(registry, log, Engine(spark, log, streams, checkpoints, key=key))
 
     def run(self, stop: Event, look: Callable[[], None] = lambda: None) -> None:
         """Run until stopped; `look` is called every quarter of a second.

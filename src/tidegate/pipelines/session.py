@@ -22,17 +22,19 @@ _PUSHING = tuple(
     f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
 )
 
+_JVM = "-Xss8m -XX:-DontCompileHugeMethods"
+"""Streaming plans recurse deeply: the default stack overflows. And the code that Spark makes for a wide schema is
+longer than what the JVM compiles by default."""
+
 _SETTINGS = {
-    # Streaming plans recurse deeply: the default stack overflows.
-    # And the code that Spark makes for a wide schema is longer than what the JVM compiles by default.
-    "spark.driver.extraJavaOptions": f"-Xss8m -XX:-DontCompileHugeMethods -Dlog4j2.configurationFile={_LOGGING}",
+    "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING}",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
 }
+
+_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 def local_session(app: str, threads: int = 2, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -40,22 +42,22 @@ def local_session(app: str, threads: int = 2, settings: Mapping[str, str] | None
 
     `settings` override ours.
     """
-    need_java()
-    # Else Spark's workers are whatever `python3` is on PATH, and time out.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(f"local[{threads}]").appName(app)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return _session(app, f"local[{threads}]", {**_SETTINGS, **_LOOPBACK, **(settings or {})})
 
 
 def service_session(
-    app: str, settings: Mapping[str, str] | None = None, threads: int = SLOTS, *, kafka: bool = False
+    app: str,
+    settings: Mapping[str, str] | None = None,
+    threads: int = SLOTS,
+    *,
+    master: str = "local",
+    kafka: bool = False,
 ) -> SparkSession:
     """Start Spark as services need it: the connector, and a slot for every task of every service.
 
-    `kafka`: with what a log in Kafka needs.
+    `kafka`: with what a log in Kafka needs. `master`: of a cluster, whose
+    machines must reach this one; `local` is this process, with `threads` slots.
     """
     jars = [build.jar(), *(build.kafka_jars() if kafka else [])]
     ours = {
@@ -65,8 +67,21 @@ def service_session(
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.streaming.pollingDelay": "20ms",
+        **(settings or {}),
     }
-    return local_session(app, threads, {**ours, **(settings or {})})
+    if master == "local":
+        return local_session(app, threads, ours)
+    return _session(app, master, {**_SETTINGS, "spark.executor.extraJavaOptions": _JVM, **ours})
+
+
+def _session(app: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    need_java()
+    # Else Spark's workers are whatever `python3` is on PATH, and time out.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName(app)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def need_java() -> None:
