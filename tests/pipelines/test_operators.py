@@ -248,7 +248,7 @@ def _projected(spark: SparkSession, texts: list[str], events: list[dict[str, Any
 
     schema = generate.SCHEMA
     operator = Project({f"x{n}": Computed(text) for n, text in enumerate(texts)})
-    parsed = records.parse(scanned(spark, events), "a", schema)
+    parsed = records.Parser(schema)(scanned(spark, events), "a")
     made = project.apply(parsed, operator, schema, schema_after(operator, schema))
     found: list[dict[str, Any]] = made.select(*operator.attributes, "_problem").toArrow().to_pylist()
     assert all(row["_problem"] is None for row in found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -57,13 +57,20 @@ def compile_service(
     shape = shapes.shape(service, inputs)
     chosen = plan_service(service, inputs, connector)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
-    shows = not service.mask
-    frames = {name: records.parse(scan(name, following), name, inputs[name], shows=shows) for name in service.inputs}
+    parsers = {schema: records.Parser(schema, shows=not service.mask) for schema in inputs.values()}
+
+    def parsed(follow: Following | None) -> dict[str, DataFrame]:
+        return {name: parsers[inputs[name]](scan(name, follow), name) for name in service.inputs}
+
+    frames = parsed(following)
     if chosen.keyed:
         frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
     frame = _pipeline(service, frames, inputs, shape)
     out = output.finish(frame, service, shape.unmasked, shape.output, keyed=chosen.keyed, key=key)
-    return Compiled(chosen, shape.output, out, _refused(service, inputs, scan) if chosen.keyed else None)
+    refused = None
+    if chosen.keyed:
+        refused = _refused(service, parsed(Following(service.quarantine, notes=True)).values())
+    return Compiled(chosen, shape.output, out, refused)
 
 
 def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape) -> list[Schema]:
@@ -71,12 +78,9 @@ def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape)
     return [inputs[service.inputs[0]], *shape.steps][: len(service.pipeline)]
 
 
-def _refused(service: Service, inputs: Mapping[str, Schema], scan: Scan) -> DataFrame:
+def _refused(service: Service, frames: Iterable[DataFrame]) -> DataFrame:
     """The records of all inputs that can't be read."""
-    following = Following(service.quarantine, notes=True)
-    shows = not service.mask
-    parsed = [records.parse(scan(name, following), name, inputs[name], shows=shows) for name in service.inputs]
-    return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service) for each in parsed])
+    return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service) for each in frames])
 
 
 def _pipeline(

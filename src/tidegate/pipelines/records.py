@@ -45,39 +45,48 @@ def col(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def parse(scanned: DataFrame, stream: str, schema: Schema, *, shows: bool = True) -> DataFrame:
-    """Make columns of a scan's records; those that do not fit the schema have a `_problem`.
+class Parser:
+    """Makes columns of scanned records of a schema; those that do not fit it have a `_problem`.
 
-    It tells what was found in the place of a value only where that `shows`.
+    It tells what was found in the place of a value only where that `shows`. One
+    serves any number of streams: the columns are made once, as each costs some
+    calls into the JVM.
     """
-    fields = spark.StructType(
-        [
-            *(spark.StructField(field.name, wire.wire_type(field.type)) for field in schema.root),
-            *(spark.StructField(field.name, wire.wire_type(field.type)) for field in _RESERVED),
+
+    def __init__(self, schema: Schema, *, shows: bool = True) -> None:
+        fields = (*schema.root, *_RESERVED)
+        read = [
+            *(spark.StructField(field.name, wire.wire_type(field.type)) for field in fields),
             spark.StructField(_CORRUPT, spark.StringType()),
         ]
-    )
-    event = F.from_json("value", fields, {**_READING, "columnNameOfCorruptRecord": _CORRUPT})
-    opened = scanned.select("partition", "position", "arrived", "value", event.alias("event"))
-    attributes = {field.name: wire.typed(_read(field), field.type) for field in (*schema.root, *_RESERVED)}
-    time = attributes["_time"]
-    if schema.event_time is not None:
-        time = F.coalesce(attributes[schema.event_time], time)
-    place = F.concat(F.lit(f"{stream}:"), F.col("partition"), F.lit(":"), F.col("position").cast("string"))
-    typed = opened.select(
-        *(attributes[field.name].alias(field.name) for field in schema.root),
-        F.coalesce(attributes["_id"], place).alias("_id"),
-        F.coalesce(time, F.timestamp_micros("arrived")).alias("_time"),
-        attributes["_themes"].alias("_themes"),
-        F.concat(F.lit(f"{stream}."), F.col("partition")).alias("_partition"),
-        F.concat(F.lit(f"{stream}/"), F.col("partition")).alias("_source"),
-        F.col("position").alias("_position"),
-        F.lit(0).alias("_child"),
-        F.col("arrived").alias("_arrived"),
-        _problem(schema, shows).alias("_problem"),
-        F.col("value").alias("_raw"),
-    )
-    return typed.withColumn("_clock", F.col("_time"))
+        options = {**_READING, "columnNameOfCorruptRecord": _CORRUPT}
+        self._event = F.from_json("value", spark.StructType(read), options).alias("event")
+        attributes = {field.name: wire.typed(_read(field), field.type) for field in fields}
+        time = attributes["_time"]
+        if schema.event_time is not None:
+            time = F.coalesce(attributes[schema.event_time], time)
+        stream, partition = F.col("stream"), F.col("partition")
+        place = F.concat_ws(":", stream, partition, F.col("position").cast("string"))
+        self._columns = [
+            *(attributes[field.name].alias(field.name) for field in schema.root),
+            F.coalesce(attributes["_id"], place).alias("_id"),
+            F.coalesce(time, F.timestamp_micros("arrived")).alias("_time"),
+            attributes["_themes"].alias("_themes"),
+            F.concat_ws(".", stream, partition).alias("_partition"),
+            F.concat_ws("/", stream, partition).alias("_source"),
+            F.col("position").alias("_position"),
+            F.lit(0).alias("_child"),
+            F.col("arrived").alias("_arrived"),
+            _problem(schema, shows).alias("_problem"),
+            F.col("value").alias("_raw"),
+        ]
+        self._clock = F.col("_time").alias("_clock")
+
+    def __call__(self, scanned: DataFrame, stream: str) -> DataFrame:
+        """Parse what a scan of a stream gives."""
+        name = F.lit(stream).alias("stream")
+        opened = scanned.select(name, "partition", "position", "arrived", "value", self._event)
+        return opened.select(*self._columns).select("*", self._clock)
 
 
 def _read(field: Field) -> Column:

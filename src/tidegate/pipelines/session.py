@@ -29,6 +29,8 @@ longer than what the JVM compiles by default."""
 _SETTINGS = {
     "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING}",
     "spark.sql.session.timeZone": "UTC",
+    # Else every column that is made asks the JVM three times where in the Python code it was.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
