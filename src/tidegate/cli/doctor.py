@@ -97,7 +97,7 @@ def connector() -> Finding:
     found = build.find()
     if found is not None:
         return Finding("connector", True, found.name)
-    remedy = "install a JDK, not only a JRE: without the connector services run in micro-batches"
+    remedy = "install a JDK, not only a JRE, which compiles it; or a wheel, which carries it"
     return _finding("connector", build.compiler() is not None, "compiled at the first start", remedy)
 
 

@@ -44,18 +44,16 @@ class Compiled:
     """Beside it, the records that can't be read: operators with a state have no room for them."""
 
 
-def plan_service(service: Service, inputs: Mapping[str, Schema], connector: bool = True) -> Plan:
+def plan_service(service: Service, inputs: Mapping[str, Schema]) -> Plan:
     """Choose how a service runs; `inputs` are the schemas of its inputs."""
     shape = shapes.shape(service, inputs)
-    return plan(service, _before(service, inputs, shape), shape.unmasked, connector)
+    return plan(service, _before(service, inputs, shape), shape.unmasked)
 
 
-def compile_service(
-    service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes, connector: bool = True
-) -> Compiled:
+def compile_service(service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes) -> Compiled:
     """Compile a service; `key` is the secret of its masks."""
     shape = shapes.shape(service, inputs)
-    chosen = plan_service(service, inputs, connector)
+    chosen = plan_service(service, inputs)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
     parsers = {schema: records.Parser(schema, shows=not service.mask) for schema in inputs.values()}
 

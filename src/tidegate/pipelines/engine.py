@@ -136,10 +136,6 @@ class Engine:
         """Remove what is kept of a service that was removed; its output stays until it expires."""
         shutil.rmtree(self._checkpoints / service, ignore_errors=True)
 
-    def plan(self, service: Service, inputs: Mapping[str, Schema]) -> Compiled:
-        """Compile a service without starting it."""
-        return self._compile(service, inputs, {})
-
     # Where to begin --------------------------------------------------------------
 
     def _begin(

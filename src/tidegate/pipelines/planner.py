@@ -48,11 +48,11 @@ class Plan:
         return "position" if not self.keyed else "revision" if self.revised else "key"
 
 
-def plan(service: Service, schemas: Sequence[Schema], output: Schema, connector: bool = True) -> Plan:
+def plan(service: Service, schemas: Sequence[Schema], output: Schema) -> Plan:
     """Choose: real-time wherever it can do all that the service asks.
 
     `schemas` are those before each operator, `output` is the last with the
-    service's constraints. Without the connector there is no real-time source.
+    service's constraints.
     """
     steps = list(zip(service.pipeline, schemas, strict=True))
     obstacles = [text for operator, schema in steps if (text := _obstacle(operator, schema))]
@@ -61,8 +61,6 @@ def plan(service: Service, schemas: Sequence[Schema], output: Schema, connector:
     if len(stateful) > 1:
         names = " and ".join(type(operator).__name__.lower() for operator in stateful)
         obstacles.append(f"{names} both keep a state, and real-time mode takes one")
-    if not connector:
-        obstacles.insert(0, "the connector is not compiled (no jar, no javac)")
     keyed = bool(stateful) or any(isinstance(operator, Custom) for operator, _ in steps)
     updates = any(_emits_updates(operator) for operator, _ in steps)
     if obstacles:
