@@ -266,6 +266,7 @@ def test_a_broker_without_mqtt_5_is_spoken_to_in_the_old_way(log: SegmentLog) ->
                         connection.sendall(b"\x32" + bytes([len(payload)]) + payload)
                         acknowledged.append(connection.recv(4))
                         stop.set()
+                        connection.recv(64)  # its goodbye: whoever hangs up first has lost the other
 
         thread = Thread(target=old_broker)
         thread.start()
