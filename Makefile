@@ -34,8 +34,10 @@ test: lint ## All tests, real Spark and Kafka included: what CI runs
 	@scripts/need-java
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --doctest-modules src tests $(ARGS)
 
-soak: $(READY) ## The long runs: 200,000 texts and deep property searches
+soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka" tests $(ARGS)
+	@scripts/need-java
+	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -s tests/pipelines/test_kill.py
 
 bench: $(READY) ## Measure; options: make bench AREA=matching ARGS="--quick"
 	$(BIN)/tidegate bench $(AREA) $(ARGS)

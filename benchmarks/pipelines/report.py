@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import measure
-from benchmarks.matching.charts import shown
+from benchmarks.matching.charts import line_chart, shown
 from benchmarks.pipelines.workloads import WORKLOADS, Row, Setting
 
 ONLY = "TIDEGATE_BENCH_ONLY"
@@ -20,7 +20,7 @@ ONLY = "TIDEGATE_BENCH_ONLY"
 
 
 def run(quick: bool, as_json: bool, out: Path) -> None:
-    """Measure everything, print it, and write `pipelines.json` to `out/pipelines`."""
+    """Measure everything, print it, and write `pipelines.json` and plots to `out/pipelines`."""
     console = Console(stderr=as_json)
     results: dict[str, Any] = {"benchmark": "pipelines", "quick": quick, "environment": measure.environment()}
     wanted = [name for name in os.environ.get(ONLY, "").split(",") if name] or list(WORKLOADS)
@@ -35,6 +35,11 @@ def run(quick: bool, as_json: bool, out: Path) -> None:
             _print(console, name, tables[name])
     results |= {"tables": tables, "took_s": spent, "load_average": os.getloadavg()}
     path = measure.write(out / "pipelines", "pipelines", results)
+    for name, rows in tables.items():
+        for n, row in enumerate(each for each in rows if "by_second" in each):
+            title = row["what"].rpartition(":")[0]
+            chart = line_chart(title, "seconds", "milliseconds", row["by_second"], log_x=False)
+            (path.parent / f"{name}{n or ''}.svg").write_text(chart)
     if as_json:
         print(json.dumps(results, indent=2))
     else:

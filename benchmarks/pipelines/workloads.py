@@ -161,8 +161,8 @@ def _latency(
         value, floor = percentile(out.latencies, at), percentile(raw.latencies, at)
         row = _row(f"{what}, {rate:,} events/s: {share}", value, "ms", targets.get(share))
         yield row | {"peer": "the raw stream", "peer_value": floor, "ratio": value / floor, "events": out.count}
-    worst = max(out.seconds.values(), key=max)
-    yield _row(f"{what}, {rate:,} events/s: longest", max(worst), "ms", None)
+    row = _row(f"{what}, {rate:,} events/s: longest", max(out.latencies), "ms", None)
+    yield row | {"by_second": _by_second(out)}
 
 
 def _watched(
@@ -205,7 +205,15 @@ def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
     first, final_ = percentile(early, 0.5), percentile(late, 0.5)
     row = _row(f"{what}: median of the last three seconds", final_, "ms", None)
     yield row | {"peer": "of the first three", "peer_value": first, "ratio": final_ / first}
-    yield _row(f"{what}: p99", percentile(seen.latencies, 0.99), "ms", None)
+    yield _row(f"{what}: p99", percentile(seen.latencies, 0.99), "ms", None) | {"by_second": _by_second(seen)}
+
+
+def _by_second(seen: Seen) -> dict[str, list[tuple[float, float]]]:
+    """Latencies over the time of a run, to be drawn."""
+    return {
+        name: [(float(n), percentile(found, share)) for n, found in sorted(seen.seconds.items())]
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
+    }
 
 
 def _first(up: Tidegate, stream: str, before: int) -> None:

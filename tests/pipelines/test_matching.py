@@ -1,0 +1,113 @@
+"""The matcher inside Spark, a filter over the past, and the example of a custom operator."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pipelines.running import World
+from tidegate import Filter, Schema
+from tidegate.logs import SegmentLog
+from tidegate.model import timestamps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+SCHEMA = Schema({"n": "int64", "speed": "float64?", "vid": "string"})
+FILTERS = {
+    "fast": "speed > 60",
+    "plates": "vid LIKE 'B%' AND n < 50",
+    "near": "vid STRLIKE 'B17' WITHIN 1 EDITS",
+    "rather": "FUZZY(speed IS S(40, 80)) >= 0.3",
+    "none": "speed IS NULL",
+}
+
+
+def events(count: int) -> list[dict[str, Any]]:
+    chance = random.Random(7)
+    return [
+        {
+            "n": n,
+            "speed": None if n % 17 == 0 else chance.uniform(0, 120),
+            "vid": f"{chance.choice('BC')}{chance.randrange(30)}",
+        }
+        for n in range(count)
+    ]
+
+
+def test_matched_in_spark_as_one_by_one(spark: SparkSession) -> None:
+    from tidegate.pipelines.matching import match
+    from tidegate.pipelines.types import to_spark
+
+    given = events(300)
+    filters = {name: Filter(text, SCHEMA) for name, text in FILTERS.items()}
+    rows = [(each["n"], each["speed"], each["vid"]) for each in given]
+    frame = spark.createDataFrame(rows, to_spark(SCHEMA)).repartition(3)
+    found = {(row["_subscription"], row["n"]): row["_degree"] for row in match(frame, filters).collect()}
+    expected = {
+        (name, event["n"]): filter_.degree(event)
+        for name, filter_ in filters.items()
+        for event in given
+        if filter_.matches(event)
+    }
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected)
+
+
+def test_a_filter_over_the_past(spark: SparkSession, tmp_path: Path) -> None:
+    from tidegate.pipelines.backtest import backtest
+
+    here = World(spark, tmp_path, "streams: {a: {schema: {n: int64, speed: 'float64?', vid: string}}}")
+    moments = [timestamps.to_text(1_767_225_600_000_000 + n * 1_000_000) for n in range(100)]
+    here.append("a", [{**event, "_time": moments[event["n"]]} for event in events(100)])
+    here.append("a", [b'{"n": "no number"}'])
+    log = SegmentLog(tmp_path / "log")
+    for text in FILTERS.values():
+        filter_ = Filter(text, here.schemas["a"])
+        matched = [event for event in events(100) if filter_.matches(event)]
+        found = backtest(spark, log, tmp_path / "log", "a", filter_, sample=2)
+        assert (found.events, found.matched) == (100, len(matched))
+        assert (found.first, found.last) == (moments[matched[0]["n"]], moments[matched[-1]["n"]])
+        assert [each["n"] for each in found.sample] == [each["n"] for each in matched[:-3:-1]]
+    late = backtest(spark, log, tmp_path / "log", "a", Filter("n >= 0", here.schemas["a"]), 1_767_225_690_000_000)
+    assert (late.events, late.matched) == (10, 10)
+    here.close()
+
+
+def test_the_companions_of_the_paper(spark: SparkSession, tmp_path: Path) -> None:
+    here = World(
+        spark,
+        tmp_path,
+        """
+streams: {anpr: {schema: {cid: string, vid: string, time: timestamp}, event_time: time, key: cid}}
+services:
+  companions:
+    from: anpr
+    pipeline:
+      - custom:
+          function: examples.companions:companions
+          schema: {a: string, b: string, cameras: int32, first: timestamp, last: timestamp}
+          window: {length: 60s}
+          options: {together: 3, within_s: 5}
+""",
+    )
+    here.start("companions")
+
+    def seen(camera: int, vid: str, second: float) -> dict[str, str]:
+        moment = timestamps.to_text(1_767_225_600_000_000 + round(second * 1e6))
+        return {"cid": f"C{camera}", "vid": vid, "time": moment}
+
+    here.append("anpr", [seen(n, vid, 10 * n + late) for n in range(4) for vid, late in (("X", 0), ("Y", 2))])
+    here.append("anpr", [seen(0, "Z", 1), seen(1, "Z", 12), seen(9, "W", 100)])
+    events = here.await_events("companions", 1)
+    assert [(e["a"], e["b"], e["cameras"]) for e in events] == [("X", "Y", 4)]
+    here.close()
