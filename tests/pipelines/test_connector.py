@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.pipelines.connector import archive, build
+from tidegate.pipelines.connector import build
 
 pytestmark = pytest.mark.spark  # needs a JDK, as Spark does
 
@@ -51,21 +51,3 @@ def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_
         build.compile_to(tmp_path / "a.jar")
     assert "Broken.java" in str(caught.value)
     assert not (tmp_path / "a.jar").exists()
-
-
-def test_the_archive_of_classes_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert archive.option() == ""
-    archive.path().parent.mkdir(parents=True)
-    archive.path().touch()
-    assert archive.option() == f"-XX:SharedArchiveFile={archive.path()}"
-
-
-def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    before = archive.path()
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert archive.path() != before
