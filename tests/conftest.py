@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
-EXAMPLES = {"quick": 100, "full": 250, "soak": 10_000}[LENGTH]
+EXAMPLES = {"quick": 50, "full": 250, "soak": 10_000}[LENGTH]
 """Examples of each property."""
-LARGE_EXAMPLES = {"quick": 15, "full": 40, "soak": 500}[LENGTH]
+LARGE_EXAMPLES = {"quick": 8, "full": 40, "soak": 500}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
-TEXTS = {"quick": 3_000, "full": 20_000, "soak": 200_000}[LENGTH]
+TEXTS = {"quick": 1_500, "full": 20_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 
 KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
