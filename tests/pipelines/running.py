@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.logs import EventLog, KafkaLog, SegmentLog
 from tidegate.model import Schema
-from tidegate.services import check, loads
+from tidegate.services import loads, stream_schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,9 +53,7 @@ class World:
         from tidegate.pipelines.engine import Engine
 
         self.definitions = loads(text)
-        streams = {stream.name: stream.schema for stream in self.definitions.streams.values()}
-        services = {name: shape.output for name, shape in check(self.definitions).items()}
-        self.schemas: Mapping[str, Schema] = {**streams, **services}
+        self.schemas: Mapping[str, Schema] = stream_schemas(self.definitions)
         self.log, streams_ = _embedded(spark, folder / "log") if kafka is None else _kafka(spark, kafka, prefix)
         for stream in self.definitions.streams.values():
             self.log.create(stream.name, [str(n) for n in range(stream.partitions)])

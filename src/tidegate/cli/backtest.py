@@ -14,7 +14,7 @@ from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.filters import Filter
 from tidegate.logs import SegmentLog
-from tidegate.services import check
+from tidegate.services import stream_schemas
 
 
 def backtest(
@@ -34,11 +34,10 @@ def backtest(
         definitions = registry.definitions()
     finally:
         registry.close()
-    schemas = {name: stream.schema for name, stream in definitions.streams.items()}
-    schemas |= {name: shape.output for name, shape in check(definitions, functions=False).items()}
-    if service not in schemas:
-        raise EnvironmentProblem(f"no service or stream {service!r}; expected one of {', '.join(sorted(schemas))}")
-    wanted = Filter(filter_, schemas[service], param or None)
+    known = stream_schemas(definitions)
+    if service not in known:
+        raise EnvironmentProblem(f"no service or stream {service!r}; expected one of {', '.join(sorted(known))}")
+    wanted = Filter(filter_, known[service], param or None)
     moment = None if since is None else time.time_ns() // 1_000 - round(durations.seconds(since) * 1e6)
 
     from tidegate.pipelines import backtest as on_spark

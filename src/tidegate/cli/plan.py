@@ -9,7 +9,7 @@ import typer
 
 from tidegate.cli import options
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.services import Definitions, check, load
+from tidegate.services import Definitions, check, load, stream_schemas
 
 
 def plan(
@@ -45,12 +45,12 @@ def _plans(definitions: Definitions, wanted: list[str]) -> list[dict[str, Any]]:
     from tidegate.pipelines.explain import explain
     from tidegate.pipelines.session import service_session
 
-    schemas = {name: stream.schema for name, stream in definitions.streams.items()}
-    schemas |= {name: shape.output for name, shape in check(definitions).items()}
+    check(definitions)
+    known = stream_schemas(definitions)
     session = service_session("tidegate-plan", threads=2)
     try:
         return [
-            explain(session, each, {name: schemas[name] for name in each.inputs})
+            explain(session, each, {name: known[name] for name in each.inputs})
             for each in (definitions.services[name] for name in wanted)
         ]
     finally:

@@ -120,10 +120,10 @@ def _is_float(value: float | int, name: str) -> bool:
         return False
     if isinstance(value, float) and not math.isfinite(value):
         return True
-    return abs(value) <= (_GREATEST_FLOAT32 if name == "float32" else sys.float_info.max)
+    return abs(value) <= (GREATEST_FLOAT32 if name == "float32" else sys.float_info.max)
 
 
-_GREATEST_FLOAT32 = 3.4028235677973362e38
+GREATEST_FLOAT32 = 3.4028235677973362e38
 """Above this a number rounds to infinity."""
 
 

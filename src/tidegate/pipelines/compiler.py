@@ -53,7 +53,7 @@ def plan_service(service: Service, inputs: Mapping[str, Schema]) -> Plan:
 def compile_service(service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes) -> Compiled:
     """Compile a service; `key` is the secret of its masks."""
     shape = shapes.shape(service, inputs)
-    chosen = plan_service(service, inputs)
+    chosen = plan(service, _before(service, inputs, shape), shape.unmasked)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
     parsers = {schema: records.Parser(schema, shows=not service.mask) for schema in inputs.values()}
 

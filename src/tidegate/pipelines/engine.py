@@ -104,7 +104,7 @@ class Engine:
 
     def stop(self, job: Job) -> None:
         """Stop a service and let go of its files."""
-        self.note_reached(job)
+        self.note_reached(job, self.metrics(job.service.name)["reached"])
         job.stop()
         self._streams.release(job.service)
 
@@ -121,12 +121,12 @@ class Engine:
         """What the tasks of a service have done."""
         return self._streams.metrics(service)
 
-    def note_reached(self, job: Job) -> None:
+    def note_reached(self, job: Job, positions: Mapping[str, int]) -> None:
         """Write down how far a service with state has read, for its next version to begin there."""
         if not job.compiled.plan.keyed:
             return
         reached: Positions = {}
-        for source, position in self.metrics(job.service.name)["reached"].items():
+        for source, position in positions.items():
             stream, _, partition = source.rpartition("/")
             reached.setdefault(stream, {})[partition] = position
         if reached:

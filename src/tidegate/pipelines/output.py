@@ -15,8 +15,6 @@ from tidegate.services.definitions import Mask, Service
 COLUMNS = ("verdict", "partition", "key", "revision", "child", "id", "source", "arrived", "body")
 """What the writer takes, in its order."""
 
-_VERDICTS = {"quarantine": "quarantine", "drop": "drop", "flag": "flag", "fail": "fail"}
-
 
 def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *, keyed: bool, key: bytes) -> DataFrame:
     """Judge each event, hide what is to be hidden, and write it as JSON.
@@ -54,7 +52,7 @@ def _verdict(service: Service) -> Column:
     return (
         F.when(F.col("_reason").isNull(), F.lit("pass"))
         .when(F.col("_problem").isNotNull(), F.lit("drop" if service.on_violation == "drop" else "quarantine"))
-        .otherwise(F.lit(_VERDICTS[service.on_violation]))
+        .otherwise(F.lit(service.on_violation))
     )
 
 

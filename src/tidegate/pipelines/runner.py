@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
-from threading import Event
 
 import structlog
 
@@ -18,7 +17,7 @@ from tidegate.pipelines import status as statuses
 from tidegate.pipelines.engine import Engine, Job
 from tidegate.pipelines.status import Status
 from tidegate.registry import RegisteredService, Registry
-from tidegate.services import check
+from tidegate.services import stream_schemas
 from tidegate.services.definitions import Definitions
 
 LOOK_S = 0.25
@@ -59,15 +58,6 @@ class Runner:
         self._schemas: dict[str, Schema] = {}
         log.create(statuses.STREAM)
 
-    def run(self, stop: Event) -> None:
-        """Keep everything running until told to stop; then stop it all."""
-        try:
-            while not stop.is_set():
-                self.step()
-                stop.wait(LOOK_S)
-        finally:
-            self.close()
-
     def step(self) -> None:
         """Look once: at the registry, at every query, and at what is due."""
         self._reconcile()
@@ -104,8 +94,7 @@ class Runner:
             return
         wanted = self._registry.services()
         self._definitions = self._registry.definitions()
-        self._schemas = {name: stream.schema for name, stream in self._definitions.streams.items()}
-        self._schemas |= {name: each.output for name, each in check(self._definitions, functions=False).items()}
+        self._schemas = stream_schemas(self._definitions)
         for stream in self._definitions.streams.values():
             self._log.create(stream.name, [str(n) for n in range(stream.partitions)])
         for name in [name for name in self._kept if name not in wanted]:
@@ -205,7 +194,7 @@ class Runner:
                 kept.status.measure(metrics, elapsed_s)
                 kept.status.behind_bytes = self._behind(kept.job, metrics["reached"])
                 kept.status.state_rows = kept.job.state_rows()
-                self._engine.note_reached(kept.job)
+                self._engine.note_reached(kept.job, metrics["reached"])
             else:
                 kept.status.read_per_s = kept.status.written_per_s = 0.0
             records.append(kept.status.record(micros))

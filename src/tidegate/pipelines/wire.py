@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
+from tidegate.model.events import GREATEST_FLOAT32
 from tidegate.model.types import INTEGER_RANGES, Array, Enum, Field, Scalar, Struct, Type, notation
 from tidegate.pipelines.types import spark_type
 
@@ -29,7 +30,6 @@ _READ: dict[str, spark.DataType] = {
 }
 """What Spark's reader of JSON would take too much as."""
 
-_GREATEST_FLOAT32 = 3.4028235677973362e38
 _FIRST, _LAST = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 
 Check = tuple[Column, Column]
@@ -144,7 +144,7 @@ def _misfit(value: Column, kind: Scalar | Enum) -> Column | None:
         case "uint64" | "timestamp":
             return value.isNotNull() & typed(value, kind).isNull()
         case "float32":
-            return (F.abs(value) > _GREATEST_FLOAT32) & (F.abs(value) < float("inf"))
+            return (F.abs(value) > GREATEST_FLOAT32) & (F.abs(value) < float("inf"))
         case "char":
             return F.char_length(value) != 1
         case "int8" | "uint8" | "uint16" | "uint32":

@@ -3,7 +3,7 @@
 Knows nothing of how they run.
 """
 
-from tidegate.services.check import check
+from tidegate.services.check import check, stream_schemas
 from tidegate.services.definitions import Definitions, Service, Stream
 from tidegate.services.document import from_dict, load, loads
 from tidegate.services.shapes import Shape, output_schema, schema_after, shape
@@ -21,5 +21,6 @@ __all__ = [
     "output_schema",
     "schema_after",
     "shape",
+    "stream_schemas",
     "to_dict",
 ]

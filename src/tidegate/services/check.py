@@ -24,6 +24,12 @@ def check(definitions: Definitions, *, functions: bool = True) -> dict[str, Shap
     return shapes
 
 
+def stream_schemas(definitions: Definitions) -> dict[str, Schema]:
+    """Give the schema of every stream, raw or put out by a service, of definitions that hold together."""
+    raw = {name: stream.schema for name, stream in definitions.streams.items()}
+    return raw | {name: shape.output for name, shape in check(definitions, functions=False).items()}
+
+
 def examine(
     definitions: Definitions, broken: Collection[str] = (), *, functions: bool = True
 ) -> tuple[dict[str, Shape], list[DefinitionProblem]]:
