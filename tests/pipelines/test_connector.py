@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.pipelines.connector import build
+from tidegate.pipelines.connector import archive, build
 
 pytestmark = pytest.mark.spark  # needs a JDK, as Spark does
 
@@ -51,3 +54,42 @@ def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_
         build.compile_to(tmp_path / "a.jar")
     assert "Broken.java" in str(caught.value)
     assert not (tmp_path / "a.jar").exists()
+
+
+def test_the_archive_of_classes_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert archive.option() == ""
+    archive.path().parent.mkdir(parents=True)
+    archive.path().touch()
+    assert archive.option().startswith(f"-XX:SharedArchiveFile={archive.path()} ")
+
+
+def test_a_java_that_refuses_the_archive_starts_without_it_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    archive.path().parent.mkdir(parents=True)
+    archive.path().write_bytes(b"not an archive")
+    ran = subprocess.run(["java", *archive.option().split(), "--version"], capture_output=True, text=True, check=True)
+    plain = subprocess.run(["java", "-Xshare:off", "--version"], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (plain.stdout, plain.stderr)
+
+
+def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = archive.path()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert archive.path() != before
+
+
+def test_jars_that_were_installed_anew_have_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "spark.jar").write_bytes(b"jar")
+    monkeypatch.setattr(build, "spark_jars", lambda: tmp_path)
+    os.utime(tmp_path / "spark.jar", (1, 1))
+    before = archive.path()
+    assert archive.path() == before
+    os.utime(tmp_path / "spark.jar", (2, 2))
+    assert archive.path() != before

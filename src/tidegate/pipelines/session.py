@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.pipelines.connector import build
+from tidegate.pipelines.connector import archive, build
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -24,12 +24,11 @@ _PUSHING = tuple(
     f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
 )
 
-_JVM = "-Xss8m -XX:-DontCompileHugeMethods"
-"""Streaming plans recurse deeply: the default stack overflows. And the code that Spark makes for a wide schema is
-longer than what the JVM compiles by default."""
+_JVM = "-Xss8m -XX:-DontCompileHugeMethods -XX:+UseSerialGC"
+"""Streaming plans recurse deeply: the default stack overflows. The code that Spark makes for a wide schema is longer
+than what the JVM compiles by default. And the serial collector is the cheapest for a heap of a gigabyte."""
 
 _SETTINGS = {
-    "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING}",
     "spark.sql.session.timeZone": "UTC",
     # Else every column that is made asks the JVM three times where in the Python code it was.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -41,13 +40,16 @@ _SETTINGS = {
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
-def local_session(app: str, threads: int = 2, settings: Mapping[str, str] | None = None) -> SparkSession:
+def local_session(
+    app: str, threads: int = 2, settings: Mapping[str, str] | None = None, *, jvm: str | None = None
+) -> SparkSession:
     """Start Spark inside this process, on loopback.
 
-    `settings` override ours.
+    `settings` override ours. `jvm` are options of the driver's JVM in place of
+    the archive of classes.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return _session(app, f"local[{threads}]", {**_SETTINGS, **_LOOPBACK, **(settings or {})})
+    return _session(app, f"local[{threads}]", {**_SETTINGS, **_driver(jvm), **_LOOPBACK, **(settings or {})})
 
 
 def service_session(
@@ -57,6 +59,7 @@ def service_session(
     *,
     master: str = "local",
     kafka: bool = False,
+    jvm: str | None = None,
 ) -> SparkSession:
     """Start Spark as services need it: the connector, and a slot for every task of every service.
 
@@ -74,8 +77,13 @@ def service_session(
         **(settings or {}),
     }
     if master == "local":
-        return local_session(app, threads, ours)
-    return _session(app, master, {**_SETTINGS, "spark.executor.extraJavaOptions": _JVM, **ours})
+        return local_session(app, threads, ours, jvm=jvm)
+    return _session(app, master, {**_SETTINGS, **_driver(jvm), "spark.executor.extraJavaOptions": _JVM, **ours})
+
+
+def _driver(jvm: str | None) -> dict[str, str]:
+    extra = archive.option() if jvm is None else jvm
+    return {"spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING} {extra}".rstrip()}
 
 
 def _session(app: str, master: str, settings: Mapping[str, str]) -> SparkSession:

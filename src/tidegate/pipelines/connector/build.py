@@ -33,7 +33,7 @@ _KAFKA_SOURCES = _HERE / "java-kafka"
 
 def jar() -> Path:
     """Give the connector's jar, compiled now if it must be."""
-    return find() or compile_to(_cache() / _name())
+    return find() or compile_to(cache() / _name())
 
 
 def find() -> Path | None:
@@ -48,13 +48,13 @@ def compile_to(target: Path) -> Path:
 
 def kafka_jars() -> list[Path]:
     """Give the jars that a log in Kafka needs beside it: ours, compiled now if it must be, and Kafka's client."""
-    clients = maven.kafka_jars(_cache())
-    return [_found(_kafka_name()) or compile_kafka_to(_cache() / _kafka_name()), *clients]
+    clients = maven.kafka_jars(cache())
+    return [_found(_kafka_name()) or compile_kafka_to(cache() / _kafka_name()), *clients]
 
 
 def compile_kafka_to(target: Path) -> Path:
     """Compile what is over Kafka's client to a jar."""
-    return _compile(_sources(_KAFKA_SOURCES), [jar(), *maven.kafka_jars(_cache())], target)
+    return _compile(_sources(_KAFKA_SOURCES), [jar(), *maven.kafka_jars(cache())], target)
 
 
 def package() -> list[Path]:
@@ -74,7 +74,7 @@ def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path) -> P
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         classes = Path(folder, "classes")
-        known = os.pathsep.join(map(str, [*needed, f"{_spark_jars()}/*"]))
+        known = os.pathsep.join(map(str, [*needed, f"{spark_jars()}/*"]))
         command = [javac, "--release", _RELEASE, "-proc:none", "-nowarn", "-cp", known, "-d", str(classes)]
         done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -86,7 +86,7 @@ def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path) -> P
 
 
 def _found(name: str) -> Path | None:
-    return next((found for found in (_HERE / name, _cache() / name) if found.exists()), None)
+    return next((found for found in (_HERE / name, cache() / name) if found.exists()), None)
 
 
 def _name() -> str:
@@ -121,13 +121,15 @@ def compiler() -> str | None:
     return shutil.which(str(Path(home, "bin", "javac")) if home else "javac")
 
 
-def _spark_jars() -> Path:
+def spark_jars() -> Path:
+    """The folder of Spark's own jars."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EnvironmentProblem("pyspark is not installed: pip install 'tidegate[spark]'")
     return Path(spec.origin).parent / "jars"
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Where what was compiled or fetched is kept, for all of a user's Tidegates."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "tidegate"

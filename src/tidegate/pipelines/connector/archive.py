@@ -1,0 +1,98 @@
+"""An archive of Spark's classes, which the JVM maps instead of loading and checking each: some seconds of every start.
+
+Made once, at set-up, for one JVM and the very jars of one Spark; where it is
+missing or the JVM refuses it, Spark starts without it, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tidegate.pipelines.connector import build
+
+_TRIAL = """
+import sys, tempfile
+from pathlib import Path
+from tidegate.pipelines.connector import archive
+archive.run_trial(Path(tempfile.mkdtemp()), sys.argv[1])
+"""
+_PATIENCE_S = 300
+
+_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+"""Else a JVM that refuses the archive says so on standard output, amid what a program may read."""
+
+
+def option() -> str:
+    """What the JVM is told to use the archive; nothing where there is none."""
+    found = path()
+    return f"-XX:SharedArchiveFile={found} -Xshare:auto {_QUIET}" if found.exists() else ""
+
+
+def path() -> Path:
+    """Where the archive is: named by the JVM and the jars that it is of, which the JVM knows by size and time."""
+    java = shutil.which(str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else "java")
+    real = Path(java or "java").resolve()
+    named = hashlib.sha256()
+    for each in (real, *sorted(build.spark_jars().glob("*.jar"))):
+        found = each.stat() if each.exists() else None
+        named.update(f"{each} {found and (found.st_size, found.st_mtime_ns)}\n".encode())
+    return _folder() / f"classes-{named.hexdigest()[:16]}.jsa"
+
+
+def make() -> bool:
+    """Make the archive, unless it is there: start Spark and a service once, and keep the classes that they took."""
+    target = path()
+    if target.exists():
+        return True
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = target.with_suffix(f".{os.getpid()}")
+    ran = subprocess.run(
+        [sys.executable, "-c", _TRIAL, str(new)], capture_output=True, timeout=_PATIENCE_S, check=False
+    )
+    if ran.returncode or not new.exists():
+        new.unlink(missing_ok=True)
+        return False
+    for old in target.parent.glob("classes-*.jsa"):
+        old.unlink()
+    new.replace(target)
+    return True
+
+
+def run_trial(folder: Path, target: str) -> None:
+    """Run a small service to its first event, in a JVM that writes its classes to a file as it ends."""
+    from tidegate.logs import SegmentLog
+    from tidegate.pipelines import session
+    from tidegate.pipelines.embedded import EmbeddedLog
+    from tidegate.pipelines.engine import Engine
+    from tidegate.services import loads
+
+    text = """
+streams: {a: {schema: {n: int64, x: float64, kind: string, time: timestamp}, event_time: time}}
+services:
+  plain: {from: a, pipeline: [{filter: n > 0}], constraints: {x: ">= 0"}, mask: {kind: hmac}}
+  counted: {from: a, pipeline: [{aggregate: {count: n, by: [kind], window: {length: 60s}, emit: updates}}]}
+"""
+    definitions = loads(text)
+    log = SegmentLog(folder / "log")
+    log.create("a")
+    spark = session.service_session("tidegate-archive", jvm=f"-XX:ArchiveClassesAtExit={target}")
+    engine = Engine(spark, log, EmbeddedLog(spark, folder / "log"), folder / "checkpoints", key=b"archive")
+    inputs = {"a": definitions.streams["a"].schema}
+    jobs = [engine.start(each, 1, inputs) for each in definitions.services.values()]
+    log.append("a", "0", [b'{"n":1,"x":1.5,"kind":"k","time":"2026-01-01T00:00:00Z"}'])
+    for job in jobs:
+        log.wait(job.service.name, log.begin(job.service.name), 60.0)
+        engine.stop(job)
+    spark.stop()
+    log.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder() -> Path:
+    """In the environment that the jars are of, so that it goes when they go."""
+    return Path(sys.prefix, "share", "tidegate")
