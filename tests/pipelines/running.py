@@ -79,6 +79,8 @@ class World:
     def close(self) -> None:
         for name in list(self.jobs):
             self.stop(name)
+        for name in self.definitions.services:
+            self.engine.forget(name)
         self.log.close()
 
     def append(self, stream: str, events: Iterable[Mapping[str, Any] | bytes], partition: str = "0") -> None:

@@ -73,6 +73,10 @@ class EmbeddedLog:
         """What the tasks of a service have done: counts since the start, latencies since the last call."""
         return json.loads(self._jvm.Metrics.snapshot(service))  # type: ignore[no-any-return]
 
+    def forget(self, service: str) -> None:
+        """Begin to count anew for a service of this name."""
+        self._jvm.Metrics.forget(service)
+
     def release(self, service: Service) -> None:
         """Close the files of a service that was stopped."""
         for stream in (service.name, service.quarantine):

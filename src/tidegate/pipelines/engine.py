@@ -134,6 +134,7 @@ class Engine:
 
     def forget(self, service: str) -> None:
         """Remove what is kept of a service that was removed; its output stays until it expires."""
+        self._streams.forget(service)
         shutil.rmtree(self._checkpoints / service, ignore_errors=True)
 
     # Where to begin --------------------------------------------------------------

@@ -84,6 +84,10 @@ class KafkaStreams:
         """What the tasks of a service have done; what expired unread is counted in records."""
         return json.loads(self._jvm.Metrics.snapshot(service))  # type: ignore[no-any-return]
 
+    def forget(self, service: str) -> None:
+        """Begin to count anew for a service of this name."""
+        self._jvm.Metrics.forget(service)
+
     def release(self, service: Service) -> None:
         """Wait for what a service that was stopped has sent, and close its consumers."""
         for stream in (service.name, service.quarantine):

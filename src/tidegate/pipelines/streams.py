@@ -40,5 +40,8 @@ class Streams(Protocol):
     def metrics(self, service: str) -> dict[str, Any]:
         """What the tasks of a service have done: counts since the start, latencies since the last call."""
 
+    def forget(self, service: str) -> None:
+        """Begin to count anew for a service of this name."""
+
     def release(self, service: Service) -> None:
         """Let go of what a service that was stopped had open."""
