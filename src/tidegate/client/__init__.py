@@ -1,0 +1,1 @@
+"""Our HTTP API from Python, sync and async."""

@@ -1,0 +1,1 @@
+"""Live, catch-up, acknowledgement, retry: from a service's output to whoever subscribed. No HTTP here."""

@@ -1,0 +1,62 @@
+"""The record of a subscription."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Format = Literal["cloudevents", "plain"]
+"""How an event is written: in a CloudEvents envelope, or as the object alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """The consumer asks for its events: by SSE, WebSocket or polling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Events are sent to an address, signed."""
+
+    url: str
+    secrets: tuple[str, ...] = ()
+    """Standard Webhooks secrets (`whsec_...`), the newest first: while one is replaced, all of them sign."""
+    batch: int = 1
+    """Events in one request, at most; more than one makes a CloudEvents batch."""
+
+
+Deliver = Pull | Webhook
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a consumer wants of a service, and how."""
+
+    id: str
+    service: str
+    filter: str = ""
+    """As it was written; empty: everything."""
+    params: tuple[Any, ...] = ()
+    deliver: Deliver = field(default_factory=Pull)
+    select: tuple[str, ...] | None = None
+    """The attributes that are sent; None: all."""
+    format: Format = "cloudevents"
+    every_s: float | None = None
+    """Conflation: at most the latest event of each key in so long."""
+    key: str | None = None
+    """The attribute whose values conflation tells apart; None: all events are of one key."""
+    idle_s: float | None = None
+    """Tell when nothing has come for so long."""
+    description: str = ""
+    owner: str | None = None
+    """Whose it is: the id of an API key, or a token's subject; None: made where no key was asked for."""
+
+
+def new_id() -> str:
+    """An id for a new subscription: no two are the same, and none can be guessed.
+
+    >>> new_id().startswith("sub_")
+    True
+    """
+    return f"sub_{secrets.token_hex(10)}"
