@@ -15,7 +15,8 @@ LARGE_EXAMPLES = {"quick": 8, "full": 40, "soak": 500}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
 TEXTS = {"quick": 1_500, "full": 20_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
-
+SPARK_SEEDS = {"quick": 1, "full": 4, "soak": 40}[LENGTH]
+"""Random sets of filters that Spark evaluates."""
 KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
 """How often a running Tidegate is killed."""
 
@@ -23,6 +24,11 @@ settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 settings.load_profile(LENGTH)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest: at the end all others would wait for it."""
+    items.sort(key=lambda item: item.path.name != "test_kill.py")
 
 
 @pytest.fixture(scope="session")

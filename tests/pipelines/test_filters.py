@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import generate
+from tests.conftest import SPARK_SEEDS
 from tidegate import Enum, Filter, FilterNotNative, Schema, UnsatisfiableFilter
 from tidegate.model import Array, Scalar, Struct, Type, arrow
 from tidegate.pipelines import types
@@ -46,7 +47,7 @@ WIDE = Schema(
         "parts": "{x: float64, y: string}[3]",
     }
 )
-EVENTS, FILTERS, AT_ONCE = 120, 160, 20
+EVENTS, AT_ONCE = 120, 20
 
 
 def spark_value(value: Any, kind: Type) -> Any:
@@ -111,14 +112,14 @@ def check(frame: DataFrame, events: list[dict[str, Any]], made: list[Filter]) ->
             assert row[f"d{n}"] == pytest.approx(each.degree(event), abs=1e-9), f"{each.text} on {event}"
 
 
-@pytest.mark.parametrize("seed", range(FILTERS // AT_ONCE))
+@pytest.mark.parametrize("seed", range(SPARK_SEEDS))
 def test_native_columns_agree_with_one_event_at_a_time(
     frame: DataFrame, events: list[dict[str, Any]], seed: int
 ) -> None:
     check(frame, events, filters(Random(seed), AT_ONCE))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(SPARK_SEEDS))
 def test_native_columns_agree_on_random_schemas(spark: SparkSession, seed: int) -> None:
     rng = Random(1_000 + seed)
     schema = generate.schema(rng)
