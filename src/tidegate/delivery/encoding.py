@@ -1,0 +1,60 @@
+"""An event as subscribers get it: the record's own bytes in an envelope, put together without being parsed again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tidegate.subscriptions import Format
+
+# What our writers put in front of every record.
+_FRONT = re.compile(
+    rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?:,"_time":("[^"\\]*"|null))?(?:,(?=")|(?=\}))'
+)
+
+RESERVED = ("_id", "_src", "_time")
+"""The keys that an envelope has in another place, or that are nobody's business."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How events are written for all who may see, and want to see, the same of them."""
+
+    format: Format = "cloudevents"
+    select: tuple[str, ...] | None = None
+    """The attributes that are sent; None: all."""
+    hidden: frozenset[str] = frozenset()
+    """Attributes that are never sent."""
+
+    def encode(self, service: str, record: bytes, event: Mapping[str, Any]) -> bytes:
+        """Write one event of a service; `event` is the record, parsed.
+
+        >>> record = b'{"_id":"a:0:7","_src":"a/0:7","_time":"2026-01-01T00:00:00Z","speed":61.50}'
+        >>> Encoding("plain").encode("gps", record, orjson.loads(record))
+        b'{"_id":"a:0:7","_time":"2026-01-01T00:00:00Z","speed":61.50}'
+        """
+        id_, time, data = self._parts(record, event)
+        if self.format == "plain":
+            front = b'{"_id":%s,"_time":%s' % (id_, time)
+            return front + data[1:] if data == b"{}" else front + b"," + data[1:]
+        said = b"" if time == b"null" else b',"time":%s' % time
+        return (
+            b'{"specversion":"1.0","id":%s,"source":"/v1/services/%s","type":"tidegate.event"%s,'
+            b'"datacontenttype":"application/json","data":%s}' % (id_, service.encode(), said, data)
+        )
+
+    def _parts(self, record: bytes, event: Mapping[str, Any]) -> tuple[bytes, bytes, bytes]:
+        """The JSON texts of an event's id, its time and its attributes."""
+        if self.select is None and not self.hidden:
+            front = _FRONT.match(record)
+            if front is not None:
+                return front[1], front[2] or b"null", b"{" + record[front.end() :]
+        data = {name: value for name, value in event.items() if name not in RESERVED and self._shows(name)}
+        return orjson.dumps(event.get("_id")), orjson.dumps(event.get("_time")), orjson.dumps(data)
+
+    def _shows(self, name: str) -> bool:
+        return name not in self.hidden and (self.select is None or name in self.select)

@@ -1,0 +1,49 @@
+"""A sink that remembers, and that can be full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.delivery.batch import Batch
+from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+
+Given = tuple[str, str, str]
+"""Subscriber, event and the cursor behind it."""
+
+
+class Recording(Sink):
+    """Takes events until it holds `room_for`; `drain` makes room again."""
+
+    def __init__(self, room_for: int = 1_000_000) -> None:
+        super().__init__()
+        self.given: list[Given] = []
+        self.notices: list[Notice] = []
+        self.room_for = room_for
+        self._held = 0
+        self._free = asyncio.Event()
+        self._free.set()
+
+    def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:
+        return [(to.id, batch.events[n]["_id"], batch.cursor(n, to.floor)) for n, to in picks]
+
+    def write(self, rendered: Any) -> bool:
+        self.given += rendered
+        self._held += len(rendered)
+        if self._held >= self.room_for:
+            self._free.clear()
+        return self._free.is_set()
+
+    async def room(self) -> None:
+        await self._free.wait()
+
+    def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002
+        self.notices.append(notice)
+
+    def drain(self) -> None:
+        self._held = 0
+        self._free.set()
+
+    def ids(self, subscriber: str) -> list[str]:
+        return [event for to, event, _ in self.given if to == subscriber]

@@ -1,0 +1,351 @@
+"""Whoever subscribes gets just what matches, each partition in order, however it falls behind, leaves and returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import LARGE_EXAMPLES
+from tests.delivery.sinks import Recording
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.hub import NOW, Hub, Start
+from tidegate.delivery.subscriber import Subscriber
+from tidegate.errors import RegistryError
+from tidegate.filters import Filter
+from tidegate.logs import Cursor, Retention, SegmentLog
+from tidegate.model import Schema
+
+SCHEMA = Schema({"n": "int64", "speed": "float64"})
+PATIENCE_S = 20.0
+
+
+def record(partition: str, n: int, **more: Any) -> bytes:
+    return b'{"_id":"%s:%d","_time":"2026-01-01T00:00:00.000000Z","n":%d,"speed":%d.0}' % (
+        partition.encode(),
+        n,
+        n,
+        n % 100,
+    )
+
+
+@asynccontextmanager
+async def hub_on(log: SegmentLog) -> AsyncIterator[Hub]:
+    hub = Hub(log)
+    hub.serve({"gps": SCHEMA})
+    try:
+        yield hub
+    finally:
+        await hub.close()
+
+
+async def until(true: Callable[[], bool], what: str) -> None:
+    async def look() -> None:
+        while not true():  # noqa: ASYNC110 - it happens in another thread
+            await asyncio.sleep(0.002)
+
+    try:
+        await asyncio.wait_for(look(), PATIENCE_S)
+    except TimeoutError:
+        pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def subscriber(id_: str, text: str, sink: Recording, position: Cursor | None) -> Subscriber:
+    return Subscriber(id_, "gps", Filter(text, SCHEMA) if text else None, sink, Encoding(), position)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> SegmentLog:
+    log = SegmentLog(tmp_path / "log")
+    log.create("gps", ["a.0", "b.0"])
+    return log
+
+
+class Truth:
+    """What was appended, and what of it a filter wants."""
+
+    def __init__(self, log: SegmentLog) -> None:
+        self._log = log
+        self.sent: dict[str, int] = {"a.0": 0, "b.0": 0}
+
+    def append(self, partition: str, count: int) -> None:
+        first = self.sent[partition]
+        self._log.append("gps", partition, [record(partition, n) for n in range(first, first + count)])
+        self.sent[partition] += count
+
+    def wanted(self, partition: str, begin: int, wants: Callable[[int], bool]) -> list[str]:
+        return [f"{partition}:{n}" for n in range(begin, self.sent[partition]) if wants(n)]
+
+
+WANTS: dict[str, Callable[[int], bool]] = {
+    "": lambda _: True,
+    "speed > 60": lambda n: n % 100 > 60,
+    "n >= 100": lambda n: n >= 100,
+    "speed = 7": lambda n: n % 100 == 7,
+}
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_everybody_gets_exactly_what_matches(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run(_random_life(Random(seed), tmp_path_factory.mktemp("life")))
+
+
+async def _random_life(chance: Random, folder: Path) -> None:
+    log = SegmentLog(folder / "log")
+    log.create("gps", ["a.0", "b.0"])
+    truth = Truth(log)
+    async with hub_on(log) as hub:
+        people: list[_Person] = []
+        for _ in range(chance.randint(10, 40)):
+            what = chance.random()
+            if what < 0.5:
+                truth.append(chance.choice(["a.0", "b.0"]), chance.choice([1, 3, 50, 700]))
+            elif what < 0.65 or not people:
+                people.append(await _Person.arrive(f"s{len(people)}", hub, truth, chance))
+            else:
+                await chance.choice(people).do_something(chance)
+            for _ in range(chance.choice([0, 0, 1, 5])):
+                await asyncio.sleep(0)
+        for person in people:
+            person.come_back()
+            person.sink.room_for = 1_000_000
+            person.sink.drain()
+        await until(lambda: all(map(_Person.has_all, people)), "everybody to have everything")
+        for person in people:
+            person.judge()
+    log.close()
+
+
+class _Person:
+    """Subscribes, drains its sink or not, leaves, and comes back with the last cursor that it saw."""
+
+    def __init__(self, id_: str, hub: Hub, truth: Truth, text: str, begin: Cursor, first: dict[str, int]) -> None:
+        self.id, self._hub, self._truth, self._text, self._first = id_, hub, truth, text, first
+        self.sink = Recording()
+        self._subscriber: Subscriber | None = subscriber(id_, text, self.sink, begin)
+        self._begin = begin
+        hub.subscribe(self._subscriber)
+
+    @classmethod
+    async def arrive(cls, id_: str, hub: Hub, truth: Truth, chance: Random) -> _Person:
+        beginning = chance.random() < 0.5
+        first = {"a.0": 0, "b.0": 0} if beginning else dict(truth.sent)
+        begin = await hub.begin("gps", Start(beginning=True) if beginning else NOW)
+        assert begin is not None
+        person = cls(id_, hub, truth, chance.choice(list(WANTS)), begin, first)
+        person.sink.room_for = chance.choice([1, 10, 400, 1_000_000])
+        return person
+
+    async def do_something(self, chance: Random) -> None:
+        if self._subscriber is None:
+            self.come_back()
+        elif chance.random() < 0.5:
+            self.sink.drain()
+        else:
+            self._hub.unsubscribe(self._subscriber)
+            self._subscriber = None
+
+    def come_back(self) -> None:
+        if self._subscriber is None:
+            cursor = Cursor.from_text(self.sink.given[-1][2]) if self.sink.given else self._begin
+            sink, self.sink = self.sink, Recording(self.sink.room_for)
+            self.sink.given = sink.given
+            self._subscriber = subscriber(self.id, self._text, self.sink, cursor)
+            self._hub.subscribe(self._subscriber)
+
+    def wanted(self, partition: str) -> list[str]:
+        return self._truth.wanted(partition, self._first[partition], WANTS[self._text])
+
+    def has_all(self) -> bool:
+        return len(self.sink.given) >= sum(len(self.wanted(each)) for each in self._truth.sent)
+
+    def judge(self) -> None:
+        for partition in self._truth.sent:
+            found = [event for event in self.sink.ids(self.id) if event.startswith(f"{partition}:")]
+            assert found == self.wanted(partition)
+
+
+def live_with(hub: Hub, each: Subscriber) -> Awaitable[None]:
+    hub.subscribe(each)
+    return until(lambda: each.state == "live", "the subscriber to be live")
+
+
+def test_one_that_reads_nothing_delays_nobody_and_gets_all_later(log: SegmentLog) -> None:
+    async def work() -> None:
+        truth = Truth(log)
+        async with hub_on(log) as hub:
+            begin = log.begin("gps")
+            stuck, quick = Recording(room_for=5), Recording()
+            await live_with(hub, subscriber("stuck", "", stuck, begin))
+            await live_with(hub, subscriber("quick", "", quick, begin))
+            for _ in range(50):
+                truth.append("a.0", 100)
+            await until(lambda: len(quick.given) == 5_000, "the quick one to have all")
+            assert len(stuck.given) < 5_000
+            stuck.room_for = 1_000_000
+            stuck.drain()
+            await until(lambda: len(stuck.given) == 5_000, "the stuck one to have all")
+            assert stuck.ids("stuck") == quick.ids("quick")
+
+    run(work())
+
+
+def test_a_filter_changes_between_two_events_and_says_where(log: SegmentLog) -> None:
+    async def work() -> None:
+        truth = Truth(log)
+        async with hub_on(log) as hub:
+            sink = Recording()
+            each = subscriber("s", "n < 10", sink, log.begin("gps"))
+            await live_with(hub, each)
+            truth.append("a.0", 20)
+            await until(lambda: len(sink.given) == 10, "the first ten")
+            place = await hub.change(each, Filter("n >= 20", SCHEMA))
+            assert place is not None
+            (notice,) = sink.notices
+            assert (notice.kind, notice.cursor, notice.said["filter"]) == ("changed", place.text, "n >= 20")
+            truth.append("a.0", 5)
+            await until(lambda: len(sink.given) == 15, "five more")
+            assert sink.ids("s") == [f"a.0:{n}" for n in (*range(10), *range(20, 25))]
+            assert log.read("gps", place, 10).records[0] == record("a.0", 20)
+
+    run(work())
+
+
+def test_what_expired_unread_is_told_as_a_gap(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = SegmentLog(tmp_path / "small", segment_bytes=200)
+        log.create("gps", ["a.0"])
+        begin = log.begin("gps")
+        for n in range(20):
+            log.append("gps", "a.0", [record("a.0", n)])
+        log.expire("gps", Retention(size_bytes=300))
+        left = len(log.read("gps", log.begin("gps"), 100).records)
+        async with hub_on(log) as hub:
+            sink = Recording()
+            await live_with(hub, subscriber("s", "", sink, begin))
+            (notice,) = sink.notices
+            assert notice.kind == "gap"
+            assert notice.said["missed"][0]["partition"] == "a.0"
+            assert 0 < left < 20
+            assert sink.ids("s") == [f"a.0:{n}" for n in range(20 - left, 20)]
+
+    run(work())
+
+
+def test_a_stream_that_is_made_anew_is_told_as_a_gap(log: SegmentLog) -> None:
+    async def work() -> None:
+        truth = Truth(log)
+        truth.append("a.0", 3)
+        async with hub_on(log) as hub:
+            sink = Recording()
+            await live_with(hub, subscriber("s", "", sink, log.begin("gps")))
+            await until(lambda: len(sink.given) == 3, "three events")
+            log.delete("gps")
+            log.create("gps", ["a.0"])
+            log.append("gps", "a.0", [record("a.0", 77)])
+            await until(lambda: len(sink.given) == 4, "the event of the new stream")
+            assert [notice.kind for notice in sink.notices] == ["gap"]
+            assert sink.ids("s")[-1] == "a.0:77"
+
+    run(work())
+
+
+def test_an_output_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = SegmentLog(tmp_path / "empty")
+        async with hub_on(log) as hub:
+            assert await hub.begin("gps") is None
+            sink = Recording()
+            each = subscriber("s", "", sink, None)
+            hub.subscribe(each)
+            log.create("gps", ["a.0"])
+            log.append("gps", "a.0", [record("a.0", 0)])
+            await until(lambda: sink.ids("s") == ["a.0:0"], "the first event")
+
+    run(work())
+
+
+def test_a_service_that_is_not_there_is_named_with_a_hint(log: SegmentLog) -> None:
+    async def work() -> None:
+        async with hub_on(log) as hub:
+            with pytest.raises(RegistryError, match="no service 'gsp'; did you mean 'gps'"):
+                await hub.begin("gsp")
+
+    run(work())
+
+
+def test_another_schema_keeps_those_it_fits_and_tells_the_others(log: SegmentLog) -> None:
+    async def work() -> None:
+        truth = Truth(log)
+        async with hub_on(log) as hub:
+            fits, broken = Recording(), Recording()
+            await live_with(hub, subscriber("fits", "n > 5", fits, log.begin("gps")))
+            await live_with(hub, subscriber("broken", "speed > 5", broken, log.begin("gps")))
+            truth.append("a.0", 10)
+            await until(lambda: len(fits.given) == len(broken.given) == 4, "four events each")
+            hub.serve({"gps": Schema({"n": "int64"})})
+            truth.append("a.0", 10)
+            await until(lambda: len(fits.given) == 14, "ten more")
+            assert len(broken.given) == 4
+            assert [notice.kind for notice in broken.notices] == ["error"]
+            assert "speed" in broken.notices[0].said["detail"]
+
+    run(work())
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_several_on_one_sink_get_exactly_what_matches_each(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run(_shared_life(Random(seed), tmp_path_factory.mktemp("shared")))
+
+
+async def _shared_life(chance: Random, folder: Path) -> None:
+    log = SegmentLog(folder / "log")
+    log.create("gps", ["a.0", "b.0"])
+    log.create("bus", ["a.0"])
+    truth = Truth(log)
+    async with hub_on(log) as hub:
+        hub.serve({"gps": SCHEMA, "bus": SCHEMA})
+        sinks = [Recording(chance.choice([1, 10, 400])) for _ in range(2)]
+        texts = {f"s{n}": chance.choice(list(WANTS)) for n in range(6)}
+        for n, (id_, text) in enumerate(texts.items()):
+            hub.subscribe(subscriber(id_, text, sinks[n % 2], log.begin("gps")))
+        bus = Subscriber("bus", "bus", None, sinks[0], Encoding(), log.begin("bus"))
+        hub.subscribe(bus)
+        sent = 0
+        for _ in range(chance.randint(5, 30)):
+            if chance.random() < 0.5:
+                truth.append(chance.choice(["a.0", "b.0"]), chance.choice([1, 3, 50, 700]))
+                log.append("bus", "a.0", [record("bus", sent)])
+                sent += 1
+            else:
+                chance.choice(sinks).drain()
+            for _ in range(chance.choice([0, 0, 1, 5])):
+                await asyncio.sleep(0)
+        for sink in sinks:
+            sink.room_for = 1_000_000
+            sink.drain()
+        wanted = {
+            (id_, partition): truth.wanted(partition, 0, WANTS[text])
+            for id_, text in texts.items()
+            for partition in truth.sent
+        }
+        wanted["bus", "bus"] = [f"bus:{n}" for n in range(sent)]
+        total = sum(map(len, wanted.values()))
+        await until(lambda: sum(len(sink.given) for sink in sinks) >= total, "everybody to have everything")
+        for (id_, partition), events in wanted.items():
+            found = [event for sink in sinks for event in sink.ids(id_) if event.startswith(f"{partition}:")]
+            assert found == events
+    log.close()
