@@ -75,8 +75,8 @@ class Live:
     async def join(self, subscriber: Subscriber) -> bool:
         """Take in a subscriber that has reached the end; false: it has more to catch up, from its position on."""
         done: asyncio.Future[bool] = self._loop.create_future()
-        subscriber.epoch = subscriber.sink.epoch
-        self._tell(lambda: self._join(subscriber, done))
+        epoch = subscriber.sink.epoch
+        self._tell(lambda: self._join(subscriber, epoch, done))
         return await done
 
     def leave(self, subscriber: Subscriber) -> None:
@@ -218,7 +218,7 @@ class Live:
                 del self._floors[id_]
                 self._post(partial(_forget, self._members[id_], floor))
 
-    def _join(self, subscriber: Subscriber, done: asyncio.Future[bool]) -> None:
+    def _join(self, subscriber: Subscriber, epoch: int, done: asyncio.Future[bool]) -> None:
         position = subscriber.position
         assert position is not None
         try:
@@ -230,18 +230,19 @@ class Live:
             if not reaches(position, self._position):
                 self._answer(done, False)
                 return
+            subscriber.epoch = epoch
             self._admit(subscriber, position)
         except TidegateError as problem:
             self._fail(done, problem)
             return
-        self._post(lambda: self._came_live(subscriber, done))
+        self._post(lambda: self._came_live(subscriber, epoch, done))
 
     def _begin_at(self, position: Cursor) -> None:
         self._position = position
         self._post(lambda: self._hand(position, []))
 
-    def _came_live(self, subscriber: Subscriber, done: asyncio.Future[bool]) -> None:
-        joined = subscriber.state == "joining" and subscriber.epoch == subscriber.sink.epoch
+    def _came_live(self, subscriber: Subscriber, epoch: int, done: asyncio.Future[bool]) -> None:
+        joined = subscriber.state == "joining" and subscriber.sink.epoch == epoch
         if joined:
             subscriber.state = "live"
         else:  # it has gone meanwhile, or its sink is full

@@ -70,7 +70,7 @@ class Subscriber:
         self.position = position
         self.state: State = "behind"
         self.epoch = 0
-        """Of its sink, when it came live."""
+        """Of its sink, when it asked to come live; set by the thread that serves it."""
         self.floor: Mapping[str, int] | None = None
         """What it had seen, when it came live, of what all others still had before them."""
         sink.subscribers.add(self)
