@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -23,6 +23,9 @@ MOST = 500
 ABSENT_S = 0.2
 """Between two looks for a stream that is not there yet."""
 
+
+Given = Literal["more", "all", "absent"]
+"""There may be more; there is no more; the output is not there yet."""
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -182,7 +185,10 @@ class Hub:
         try:
             while subscriber.state == "behind":
                 await subscriber.sink.room()
-                if subscriber.state == "behind" and await self._give(subscriber):
+                given = await self.give(subscriber) if subscriber.state == "behind" else "more"
+                if given == "absent":
+                    await asyncio.sleep(ABSENT_S)
+                elif given == "all":
                     await self._come_live(subscriber)
         except TidegateError as problem:
             self._refuse(subscriber, problem)
@@ -190,8 +196,8 @@ class Hub:
             _log.exception("a subscriber can't go on", service=subscriber.service, subscriber=subscriber.id)
             self._refuse(subscriber, TidegateError(f"internal error: {type(problem).__name__}"))
 
-    async def _give(self, subscriber: Subscriber) -> bool:
-        """Give some events from its position on; true: there are no more."""
+    async def give(self, subscriber: Subscriber) -> Given:
+        """Give a subscriber who is behind some events from its position on."""
         position = subscriber.position
         try:
             if position is None:
@@ -199,19 +205,18 @@ class Hub:
             batch, rendered = await self._loop.run_in_executor(self._pool, self._read, subscriber, position)
         except CursorError:
             await self._begin_anew(subscriber)
-            return False
+            return "more"
         except LogError:
             self.schema(subscriber.service)
-            await asyncio.sleep(ABSENT_S)
-            return False
+            return "absent"
         if subscriber.state != "behind":
-            return False
+            return "more"
         if batch.gaps:
             subscriber.sink.tell(subscriber, gap(batch))
         subscriber.position = batch.end
         if rendered is not None:
             subscriber.sink.write(rendered)
-        return not batch.records and not batch.gaps
+        return "more" if batch.records or batch.gaps else "all"
 
     def _read(self, subscriber: Subscriber, position: Cursor) -> tuple[Batch, Any]:
         batch = Batch(subscriber.service, position, self._log.read(subscriber.service, position, MOST))

@@ -1,0 +1,36 @@
+"""The API as one ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from tidegate import __version__
+from tidegate.gateway import problems
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.routes import events, health, services
+
+
+def make_app(gateway: Gateway) -> FastAPI:
+    """All routes over a gateway that was started."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await gateway.close()
+
+    app = FastAPI(
+        title="Tidegate",
+        version=__version__,
+        summary="Sensor streams as services: subscribe with a filter, get just the events that match.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+    )
+    problems.install(app)
+    app.include_router(health.router(gateway))
+    for each in (services, events):
+        app.include_router(each.router(gateway), prefix="/v1")
+    return app

@@ -1,0 +1,107 @@
+"""What the gateway knows: the log, the registry, who subscribes, and how services are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import structlog
+
+from tidegate.delivery.hub import Hub
+from tidegate.errors import LogError, RegistryError, TidegateError, did_you_mean
+from tidegate.logs import Cursor, EventLog
+from tidegate.model import Schema
+from tidegate.registry import Registry
+from tidegate.services import Definitions, Service, stream_schemas
+
+LOOK_S = 0.25
+"""Between two looks at the registry and `_status`."""
+STATUS = "_status"
+
+_log = structlog.get_logger("tidegate.gateway")
+
+
+class Gateway:
+    """Follows the registry, and serves what it says."""
+
+    def __init__(self, registry: Registry, log: EventLog, statuses: Schema) -> None:
+        """`statuses` is the schema of the stream `_status`."""
+        self.registry, self.log = registry, log
+        self._statuses = statuses
+        self.hub = Hub(log)
+        self.definitions = Definitions()
+        self.schemas: Mapping[str, Schema] = {}
+        self.versions: Mapping[str, int] = {}
+        self.status: dict[str, dict[str, Any]] = {}
+        """The newest event of `_status` for each service."""
+        self._revision = -1
+        self._seen: Cursor | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self.is_draining = False
+
+    async def start(self) -> None:
+        """Look once, then go on looking."""
+        await self.look()
+        self._follower = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Let go of everybody."""
+        self.is_draining = True
+        if self._follower is not None:
+            self._follower.cancel()
+        await self.hub.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every service of the registry runs."""
+        running = {
+            name
+            for name, said in self.status.items()
+            if said["state"] == "running" and said["version"] == self.versions.get(name)
+        }
+        return not self.is_draining and self.definitions.services.keys() <= running
+
+    def service(self, name: str) -> Service:
+        """A service; an error with a hint where it is not there."""
+        found = self.definitions.services.get(name)
+        if found is None:
+            raise RegistryError(f"no service {name!r}{did_you_mean(name, self.definitions.services)}")
+        return found
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except TidegateError as problem:
+                _log.warning("can't look at the registry", problem=str(problem))
+
+    async def look(self) -> None:
+        """Take in what has changed in the registry, and what services say of themselves."""
+        loop = asyncio.get_running_loop()
+        revision = await loop.run_in_executor(None, self.registry.revision)
+        if revision != self._revision:
+            definitions, versions = await loop.run_in_executor(None, self._read)
+            self.definitions, self.versions, self._revision = definitions, versions, revision
+            self.schemas = stream_schemas(definitions)
+            served = {name: self.schemas[name] for name in definitions.services}
+            self.hub.serve({**served, STATUS: self._statuses})
+        await loop.run_in_executor(None, self._read_status)
+
+    def _read(self) -> tuple[Definitions, dict[str, int]]:
+        definitions = self.registry.definitions()
+        return definitions, {name: each.version for name, each in self.registry.services().items()}
+
+    def _read_status(self) -> None:
+        try:
+            if self._seen is None:
+                self._seen = self.log.begin(STATUS)
+            while (read := self.log.read(STATUS, self._seen, 1_000)).records:
+                for record in read.records:
+                    said = orjson.loads(record)
+                    self.status[said["service"]] = said
+                self._seen = read.cursor
+        except LogError:  # nothing has run here yet, or it was made anew
+            self._seen = None

@@ -1,0 +1,77 @@
+"""What a consumer says in a query string, understood."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.hub import Start
+from tidegate.filters import Filter
+from tidegate.gateway.problems import Problem, bad_parameter
+from tidegate.logs import Cursor
+from tidegate.model import Schema, timestamps, units
+
+FORMATS = ("cloudevents", "plain")
+
+
+def start(cursor: str | None, begin: str | None) -> Start:
+    """Where to begin: behind a cursor, or `now`, `beginning`, a moment, or `10m` for ten minutes ago.
+
+    >>> start(None, "beginning")
+    Start(cursor=None, since_micros=None, beginning=True)
+    """
+    if cursor and begin:
+        raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
+    if cursor:
+        return Start(cursor=Cursor.from_text(cursor))
+    if begin in (None, "", "now"):
+        return Start()
+    assert begin is not None
+    if begin == "beginning":
+        return Start(beginning=True)
+    moment = timestamps.from_text(begin)
+    if moment is None and (ago := units.seconds(begin)) is not None:
+        moment = time.time_ns() // 1_000 - round(ago * 1e6)
+    if moment is None:
+        raise bad_parameter("from", begin, "now, beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
+    return Start(since_micros=moment)
+
+
+def filter_(text: str | None, params: Sequence[str] | None, schema: Schema) -> Filter | None:
+    """A filter over a service's events; None: everything."""
+    if not (text or "").strip():
+        if params:
+            raise bad_parameter("param", params[0], "no parameter, as there is no filter")
+        return None
+    made = Filter(text or "", schema, list(params) if params else None)
+    made.require_evaluable()
+    return made
+
+
+def encoding(format_: str | None, select: str | None, schema: Schema) -> Encoding:
+    """How events are written."""
+    if format_ not in (None, *FORMATS):
+        raise bad_parameter("format", format_ or "", " or ".join(FORMATS))
+    names = None if not select else tuple(each.strip() for each in select.split(",") if each.strip())
+    known = [field.name for field in schema.root]
+    for name in names or ():
+        if name not in known:
+            raise bad_parameter("select", name, f"attributes of the service: {', '.join(known)}")
+    return Encoding("plain" if format_ == "plain" else "cloudevents", names)
+
+
+def seconds(name: str, text: str | None, most: float) -> float | None:
+    """A length of time; a bare number is seconds.
+
+    >>> seconds("wait", "500ms", 60)
+    0.5
+    """
+    if text is None or text == "":
+        return None
+    found = units.seconds(text)
+    if found is None:
+        found = units.seconds(f"{text}s")
+    if found is None or not 0 <= found <= most:
+        raise bad_parameter(name, text, f"a length of time from 0 to {most:g}s, such as 500ms or 30s")
+    return found

@@ -1,0 +1,126 @@
+"""Errors as RFC 9457 problem documents that point at what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from tidegate.errors import (
+    BreakingChange,
+    CursorError,
+    DefinitionError,
+    EventError,
+    FilterError,
+    LanguageError,
+    MissingDependency,
+    RegistryError,
+    SchemaError,
+    TidegateError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(Exception):  # noqa: N818 - the word of RFC 9457
+    """An answer that says what is wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        title: str,
+        detail: str,
+        errors: list[dict[str, Any]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        """`kind` names the problem for programs; `errors` are the places, where there are several."""
+        super().__init__(detail)
+        self.status, self.headers = status, dict(headers or {})
+        self.document: dict[str, Any] = {
+            "type": f"urn:tidegate:problem:{kind}",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            **({"errors": errors} if errors is not None else {}),
+            **more,
+        }
+
+    def response(self) -> Response:
+        """The answer itself."""
+        return Response(orjson.dumps(self.document), self.status, self.headers, MEDIA_TYPE)
+
+
+def bad_parameter(name: str, value: str, expected: str) -> Problem:
+    """A query parameter that can't be used."""
+    detail = f"{name}: expected {expected}, not {value!r}"
+    return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=value)
+
+
+def of(error: TidegateError) -> Problem:
+    """What an error of ours is over HTTP."""
+    match error:
+        case FilterError():
+            return Problem(400, "bad-filter", "The filter can't be used", str(error), _places(error), text=error.text)
+        case LanguageError():
+            return Problem(400, "bad-expression", "The expression can't be used", str(error), _places(error))
+        case CursorError():
+            return Problem(400, "bad-cursor", "The cursor can't be used", str(error))
+        case EventError():
+            errors = [{"pointer": each.path, "detail": each.message} for each in error.violations]
+            return Problem(422, "bad-event", "An event does not fit its schema", str(error), errors)
+        case DefinitionError():
+            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            return Problem(422, "bad-definition", "The definition can't be used", str(error), errors)
+        case BreakingChange():
+            return Problem(409, "breaking-change", "The change would break subscribers", str(error))
+        case RegistryError() if str(error).startswith("no "):
+            return Problem(404, "not-found", "There is no such thing", str(error))
+        case RegistryError():
+            return Problem(409, "conflict", "The registry won't do that", str(error))
+        case SchemaError():
+            return Problem(422, "bad-schema", "The schema can't be used", str(error))
+        case MissingDependency():
+            return Problem(501, "not-installed", "A part is not installed", str(error))
+    return Problem(500, "internal", "Something went wrong", str(error))
+
+
+def _places(error: LanguageError) -> list[dict[str, Any]]:
+    return [
+        {"detail": each.message, "at": each.at, "text": error.text[each.at : each.at + each.length]}
+        for each in error.problems
+    ]
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error with a problem document."""
+
+    async def ours(_: Request, error: Exception) -> Response:
+        assert isinstance(error, TidegateError)
+        return of(error).response()
+
+    async def raised(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)
+        return error.response()
+
+    async def http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        title = str(error.detail)
+        return Problem(error.status_code, "http", title, title, headers=error.headers).response()
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        errors = [{"pointer": "/".join(map(str, each["loc"])), "detail": each["msg"]} for each in error.errors()]
+        detail = "; ".join(f"{each['pointer']}: {each['detail']}" for each in errors)
+        return Problem(422, "bad-request", "The request can't be used", detail, errors).response()
+
+    app.add_exception_handler(TidegateError, ours)
+    app.add_exception_handler(Problem, raised)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)

@@ -1,0 +1,65 @@
+"""`GET /v1/services/{name}/events`: an ad-hoc subscription, as long as the connection lives."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from tidegate.delivery.subscriber import Sink, Subscriber
+from tidegate.gateway import parameters
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.poll import page
+from tidegate.gateway.sse import EventStream
+
+MOST_WAIT_S = 60.0
+MOST_EVENTS = 10_000
+
+_numbers = itertools.count()
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["events"])
+
+    @routes.get(
+        "/services/{name}/events",
+        summary="Events of a service: SSE with Accept: text/event-stream, else a page",
+        responses={200: {"content": {"text/event-stream": {}, "application/json": {}}}},
+    )
+    async def events(
+        request: Request,
+        name: str,
+        filter_: Annotated[str | None, Query(alias="filter", description="Just events that match.")] = None,
+        param: Annotated[list[str] | None, Query(description="Values of the filter's %0, %1, ...")] = None,
+        cursor: Annotated[str | None, Query(description="Go on behind it.")] = None,
+        last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
+        begin: Annotated[
+            str | None, Query(alias="from", description="now, beginning, a moment, or 10m for ten minutes ago.")
+        ] = None,
+        select: Annotated[str | None, Query(description="Attributes, separated by commas.")] = None,
+        format_: Annotated[str | None, Query(alias="format", description="cloudevents or plain.")] = None,
+        wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
+        idle: Annotated[str | None, Query(description="SSE: tell when nothing has come for so long.")] = None,
+    ) -> Any:
+        schema = gateway.hub.schema(name)
+        wanted = parameters.filter_(filter_, param, schema)
+        encoding = parameters.encoding(format_, select, schema)
+        wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
+        idle_s = parameters.seconds("idle", idle, 86_400.0)
+        is_stream = "text/event-stream" in request.headers.get("accept", "")
+        behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
+        start = parameters.start(behind or cursor, None if behind else begin)
+        position = await gateway.hub.begin(name, start)
+
+        def make(sink: Sink) -> Subscriber:
+            return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, sink, encoding, position)
+
+        if is_stream:
+            return EventStream(gateway.hub, make, idle_s=idle_s)
+        found = await page(gateway.hub, make, most, wait_s)
+        return Response(found.to_json(), media_type="application/json")
+
+    return routes

@@ -1,0 +1,27 @@
+"""Whether the process lives, and whether it serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from tidegate.gateway.gateway import Gateway
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get("/livez", summary="Whether the process lives")
+    async def livez() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @routes.get("/readyz", summary="Whether every service runs", responses={503: {"description": "Not yet"}})
+    async def readyz(response: Response) -> dict[str, Any]:
+        states = {name: gateway.status.get(name, {}).get("state", "never ran") for name in gateway.definitions.services}
+        if not gateway.is_ready:
+            response.status_code = 503
+        return {"status": "ok" if gateway.is_ready else "waiting", "services": states}
+
+    return routes

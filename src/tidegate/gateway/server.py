@@ -1,0 +1,68 @@
+"""The process that listens."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+
+import uvicorn
+import uvloop
+
+from tidegate.gateway.app import make_app
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.protocol import SocketProtocol
+
+SWITCH_S = 0.0005
+"""How long a thread may keep others from running: matching must not hold up the sockets."""
+DRAIN_S = 5
+
+
+class Server(uvicorn.Server):
+    """A gateway that listens; `stop` may be called from any thread."""
+
+    def __init__(self, gateway: Gateway, host: str, port: int, ready: Callable[[int], None] = lambda _: None) -> None:
+        """`port` 0 is any that is free; `ready` is called with the one it is, when requests are taken."""
+        super().__init__(
+            uvicorn.Config(
+                make_app(gateway),
+                host=host,
+                port=port,
+                http=SocketProtocol,
+                ws="websockets-sansio",
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=DRAIN_S,
+                backlog=4096,
+            )
+        )
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready(self.servers[0].sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        """Let requests end, and end."""
+        self.should_exit = True
+
+
+async def serve(
+    make: Callable[[], Gateway],
+    host: str,
+    port: int,
+    ready: Callable[[Server, int], None] = lambda _, __: None,
+) -> None:
+    """Listen until stopped, or until a signal says so."""
+    sys.setswitchinterval(SWITCH_S)
+    gateway = make()
+    await gateway.start()
+    server = Server(gateway, host, port, lambda found: ready(server, found))
+    await server.serve()
+
+
+def run(make: Callable[[], Gateway], host: str, port: int, ready: Callable[[int], None] = lambda _: None) -> None:
+    """Listen in this process, on uvloop."""
+    uvloop.run(serve(make, host, port, lambda _, found: ready(found)))

@@ -1,0 +1,86 @@
+"""A real gateway on loopback: its own event loop in a thread, real sockets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvloop
+
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.server import Server, serve
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema
+from tidegate.registry import SqliteRegistry
+from tidegate.services import loads
+
+CITY = """
+streams:
+  gps_taxi: {schema: {vid: string, speed: float64, time: timestamp}, event_time: time, key: vid}
+services:
+  gps: {from: gps_taxi, constraints: {speed: ">= 0"}}
+  fast: {from: gps, pipeline: [{filter: speed > 60}]}
+"""
+STATUSES = Schema({"service": "string", "state": "string", "version": "int64", "time": "timestamp"}, event_time="time")
+
+
+def record(n: int, **more: Any) -> bytes:
+    """An event of `gps`, as a writer leaves it in the log."""
+    return (
+        b'{"_id":"gps_taxi:0:%d","_src":"gps_taxi/0:%d","_time":"2026-01-01T00:00:00.000000Z",'
+        b'"vid":"B%d","speed":%d.0,"time":"2026-01-01T00:00:00.000000Z"}' % (n, n, n % 10, n % 100)
+    )
+
+
+class World:
+    """A folder with a registry and a log, and a gateway over them."""
+
+    def __init__(self, folder: Path, text: str = CITY) -> None:
+        self.registry = SqliteRegistry(folder / "registry.sqlite")
+        self.registry.apply(loads(text))
+        self.log = SegmentLog(folder / "log")
+        for service in self.registry.services():
+            self.log.create(service, ["gps_taxi.0"])
+        self.sent = 0
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def append(self, count: int, service: str = "gps") -> None:
+        self.log.append(service, "gps_taxi.0", [record(n) for n in range(self.sent, self.sent + count)])
+        self.sent += count
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=30)
+
+    @contextmanager
+    def running(self) -> Iterator[World]:
+        servers: list[Server] = []
+        begun = threading.Event()
+
+        def ready(server: Server, port: int) -> None:
+            servers.append(server)
+            self.port = port
+            begun.set()
+
+        def run() -> None:
+            try:
+                uvloop.run(serve(lambda: Gateway(self.registry, self.log, STATUSES), "127.0.0.1", self.port, ready))
+            finally:
+                begun.set()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        begun.wait()
+        assert servers, "the gateway did not start"
+        try:
+            yield self
+        finally:
+            servers[0].stop()
+            thread.join()

@@ -1,0 +1,172 @@
+"""Ad-hoc subscriptions over real HTTP: SSE and pages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.running import World
+
+SSE = {"accept": "text/event-stream"}
+
+
+class Events:
+    """Server-sent events as a browser reads them."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self.last_id = ""
+
+    def next(self) -> tuple[str, Any]:
+        """The next event's name and data; blocks without data only move the id."""
+        name, data = "message", ""
+        for line in self._lines:
+            if line == "" and data:
+                return name, json.loads(data)
+            field, _, value = line.partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                data += value
+            elif field == "id":
+                self.last_id = value
+        raise EOFError
+
+    def take(self, count: int) -> list[Any]:
+        return [self.next()[1] for _ in range(count)]
+
+
+@contextmanager
+def listening(
+    http: httpx.Client, params: Mapping[str, str], headers: Mapping[str, str] | None = None
+) -> Iterator[Events]:
+    path = "/v1/services/gps/events"
+    with http.stream("GET", path, params=dict(params), headers={**SSE, **(headers or {})}) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        yield Events(answer.iter_lines())
+
+
+def test_what_matches_comes_in_an_envelope(world: World, http: httpx.Client) -> None:
+    with listening(http, {"filter": "speed > %0", "param": "97", "from": "beginning"}) as events:
+        world.append(100)
+        assert events.take(2) == [
+            {
+                "specversion": "1.0",
+                "id": f"gps_taxi:0:{n}",
+                "source": "/v1/services/gps",
+                "type": "tidegate.event",
+                "time": "2026-01-01T00:00:00.000000Z",
+                "datacontenttype": "application/json",
+                "data": {"vid": f"B{n % 10}", "speed": float(n), "time": "2026-01-01T00:00:00.000000Z"},
+            }
+            for n in (98, 99)
+        ]
+
+
+def test_chosen_attributes_plain(world: World, http: httpx.Client) -> None:
+    params = {"select": "vid", "format": "plain", "from": "beginning"}
+    with listening(http, params) as events:
+        world.append(1)
+        assert events.take(1) == [{"_id": "gps_taxi:0:0", "_time": "2026-01-01T00:00:00.000000Z", "vid": "B0"}]
+
+
+@pytest.mark.parametrize("how", ["header", "query", "cursor"])
+def test_whoever_comes_back_goes_on(world: World, http: httpx.Client, how: str) -> None:
+    world.append(10)
+    with listening(http, {"from": "beginning"}) as events:
+        first = events.take(4)
+        last = events.last_id
+    world.append(5)
+    headers = {"last-event-id": last} if how == "header" else {}
+    params = {"query": {"Last-Event-ID": last}, "cursor": {"cursor": last}, "header": {}}[how]
+    with listening(http, params, headers) as events:
+        rest = events.take(11)
+    assert [each["id"] for each in first + rest] == [f"gps_taxi:0:{n}" for n in range(15)]
+
+
+def test_pages_have_all_once(world: World, http: httpx.Client) -> None:
+    world.append(25)
+    found, cursor = [], None
+    while True:
+        params = {"cursor": cursor} if cursor else {"from": "beginning"}
+        answer = http.get("/v1/services/gps/events", params={"max": 10, **params}).json()
+        cursor = answer["cursor"]
+        if not answer["events"]:
+            break
+        found += answer["events"]
+    assert [each["id"] for each in found] == [f"gps_taxi:0:{n}" for n in range(25)]
+
+
+def test_a_page_waits_for_something(world: World, http: httpx.Client) -> None:
+    cursor = http.get("/v1/services/gps/events").json()["cursor"]
+    threading.Timer(0.1, lambda: world.append(3)).start()
+    answer = http.get("/v1/services/gps/events", params={"cursor": cursor, "wait": "20s"}).json()
+    more = http.get("/v1/services/gps/events", params={"cursor": answer["cursor"]}).json()
+    assert [each["id"] for each in answer["events"] + more["events"]] == [f"gps_taxi:0:{n}" for n in range(3)]
+    assert answer["events"]
+
+
+def test_nothing_comes_and_the_page_says_so(http: httpx.Client) -> None:
+    answer = http.get("/v1/services/gps/events", params={"wait": "50ms"}).json()
+    assert answer["events"] == []
+    assert answer["cursor"]
+
+
+def test_curl_as_it_is_printed(world: World) -> None:
+    world.append(3)
+    url = f"{world.url}/v1/services/gps/events?from=beginning&filter=speed%20%3E%3D%201"
+    command = ["curl", "-sN", "-H", "Accept: text/event-stream", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = [next(process.stdout) for _ in range(8)]
+        process.terminate()
+    found = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+    assert [each["data"]["speed"] for each in found] == [1.0, 2.0]
+
+
+def test_told_when_nothing_comes(http: httpx.Client) -> None:
+    with listening(http, {"idle": "20ms"}) as events:
+        assert events.next() == ("idle", {"seconds": 0.02})
+
+
+@pytest.mark.parametrize(
+    ("params", "status", "detail"),
+    [
+        ({"filter": "sped > 3"}, 400, "unknown field 'sped'; did you mean 'speed'?"),
+        ({"filter": "speed >"}, 400, "expected a value"),
+        ({"select": "vdi"}, 400, "select: expected attributes of the service: vid, speed, time, not 'vdi'"),
+        ({"format": "xml"}, 400, "format: expected cloudevents or plain, not 'xml'"),
+        ({"cursor": "zzz"}, 400, "'zzz' is no cursor"),
+        ({"from": "soon"}, 400, "from: expected now, beginning, a moment"),
+        ({"from": "now", "cursor": "x"}, 400, "expected cursor or from, not both"),
+        ({"wait": "2h"}, 400, "wait: expected a length of time from 0 to 60s"),
+        ({"max": "0"}, 422, "query/max"),
+        ({"param": "3"}, 400, "param: expected no parameter"),
+    ],
+)
+def test_what_is_wrong_is_shown(http: httpx.Client, params: dict[str, str], status: int, detail: str) -> None:
+    answer = http.get("/v1/services/gps/events", params=params)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    said = answer.json()
+    assert said["status"] == status
+    assert detail in said["detail"]
+
+
+def test_a_problem_points_at_the_predicate(http: httpx.Client) -> None:
+    said = http.get("/v1/services/gps/events", params={"filter": "vid = 'B1' AND sped > 3"}).json()
+    assert said["errors"][0]["at"] == 15
+    assert said["errors"][0]["text"] == "sped"
+
+
+def test_another_service(http: httpx.Client) -> None:
+    answer = http.get("/v1/services/gsp/events")
+    assert (answer.status_code, answer.json()["detail"]) == (404, "no service 'gsp'; did you mean 'gps'?")
