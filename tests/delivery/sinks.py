@@ -26,7 +26,7 @@ class Recording(Sink):
         self._free.set()
 
     def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:
-        return [(to.id, batch.events[n]["_id"], batch.cursor(n, to.floor)) for n, to in picks]
+        return [(to.subscriber.id, batch.events[n]["_id"], batch.cursor(n, to.floor)) for n, to in picks]
 
     def write(self, rendered: Any) -> bool:
         self.given += rendered

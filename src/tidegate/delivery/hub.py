@@ -1,33 +1,32 @@
-"""All who subscribe, on all services: live together, or catching up, each at its own pace."""
+"""All who subscribe, on all services: live together, or catching up together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
-import structlog
-
-from tidegate.delivery.batch import Batch
-from tidegate.delivery.live import Live, gap
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.batch import Batch, ahead
+from tidegate.delivery.live import Live
+from tidegate.delivery.replay import Replay
+from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
+from tidegate.delivery.worker import gap
 from tidegate.errors import CursorError, LogError, RegistryError, TidegateError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
 
-MOST = 500
-"""Events that a subscriber who is behind is given at once."""
+MOST = 1_000
+"""Events that one `give` reads."""
 ABSENT_S = 0.2
 """Between two looks for a stream that is not there yet."""
-
 
 Given = Literal["more", "all", "absent"]
 """There may be more; there is no more; the output is not there yet."""
 
-_log = structlog.get_logger("tidegate.delivery")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,11 @@ class Start:
     since_micros: int | None = None
     beginning: bool = False
 
+    @property
+    def is_now(self) -> bool:
+        """Whether it begins with what comes next."""
+        return self.cursor is None and self.since_micros is None and not self.beginning
+
 
 NOW = Start()
 
@@ -45,13 +49,13 @@ NOW = Start()
 class Hub:
     """Serves subscribers of one log, in one event loop."""
 
-    def __init__(self, log: EventLog, *, threads: int = 2) -> None:
-        """`threads`: how many subscribers who are behind read at once."""
+    def __init__(self, log: EventLog) -> None:
         self._log, self._loop = log, asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="catch-up")
         self._schemas: dict[str, Schema] = {}
         self._live: dict[str, Live] = {}
-        self._tasks: dict[Subscriber, asyncio.Task[None]] = {}
+        self._replay: dict[str, Replay] = {}
+        self._subscribers: set[Subscriber] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # Services ------------------------------------------------------------------------
 
@@ -64,10 +68,11 @@ class Hub:
         changed = [name for name, schema in self._schemas.items() if schemas.get(name) != schema]
         self._schemas = dict(schemas)
         for name in changed:
-            live = self._live.pop(name, None)
-            if live is not None:
-                self._end(live)
-            for each in [each for each in self._tasks if each.service == name]:
+            of_it = [each for each in self._subscribers if each.service == name]
+            for each in of_it:
+                self._stop(each)
+            self._end(name)
+            for each in of_it:
                 self._retype(each)
 
     def schema(self, service: str) -> Schema:
@@ -86,18 +91,20 @@ class Hub:
                 subscriber.filter = Filter(old.text, schema, old.params, like_star=old.like_star)
         except TidegateError as problem:
             self._refuse(subscriber, problem)
-            return
-        if subscriber.state in ("live", "joining"):
-            self._tasks[subscriber].cancel()
-            subscriber.state = "behind"
+        else:
             self._follow(subscriber)
+
+    def _end(self, service: str) -> None:
+        for worker in (self._live.pop(service, None), self._replay.pop(service, None)):
+            if worker is not None:
+                worker.cancel()
 
     # Subscribers ---------------------------------------------------------------------
 
     async def begin(self, service: str, start: Start = NOW) -> Cursor | None:
         """The position of a start; None: the output is not there yet, and all of it will be new."""
         self.schema(service)
-        return await self._loop.run_in_executor(self._pool, self._begin, service, start)
+        return await self._in_thread(partial(self._begin, service, start))
 
     def _begin(self, service: str, start: Start) -> Cursor | None:
         if start.cursor is not None:
@@ -108,46 +115,46 @@ class Hub:
             if start.since_micros is not None:
                 return self._log.since(service, start.since_micros)
             return self._log.end(service)
-        except CursorError:
-            raise
         except LogError:
             return None
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Begin to serve a subscriber from its position on."""
+    def subscribe(self, subscriber: Subscriber, *, now: bool = False) -> None:
+        """Begin to serve a subscriber from its position on; `now`: with what comes next, wherever that is."""
         self.schema(subscriber.service)
-        self._follow(subscriber)
+        self._subscribers.add(subscriber)
+        if now:
+            self._come_live([subscriber], None)
+        else:
+            self._follow(subscriber)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Serve a subscriber no more. Once all of a sink's are gone, nothing is written to it."""
-        was_live = subscriber.state in ("live", "joining")
-        subscriber.position = self.position(subscriber)
+        self._stop(subscriber)
         subscriber.state = "gone"
+        self._subscribers.discard(subscriber)
         subscriber.sink.subscribers.discard(subscriber)
         if not subscriber.sink.subscribers:
             subscriber.sink.epoch += 1
-        task = self._tasks.pop(subscriber, None)
-        if task is not None:
-            task.cancel()
-        live = self._live.get(subscriber.service)
-        if was_live and live is not None:
-            live.leave(subscriber)
 
-    def position(self, subscriber: Subscriber) -> Cursor | None:
-        """How far a subscriber was served: whatever matched before has been written to its sink."""
-        live = self._live.get(subscriber.service)
-        if subscriber.state == "live" and live is not None:
-            return live.position(subscriber)
-        return subscriber.position
+    def _stop(self, subscriber: Subscriber) -> None:
+        """Take a subscriber out of whatever lane it is in, or is on its way to; it knows its place."""
+        member = subscriber.member
+        subscriber.place = subscriber.position
+        subscriber.state, subscriber.member = "behind", None
+        for worker in (self._live.get(subscriber.service), self._replay.get(subscriber.service)):
+            if member is not None and worker is not None:
+                worker.leave(member)
 
     async def change(self, subscriber: Subscriber, filter_: Filter | None) -> Cursor | None:
         """Give a subscriber another filter, between two events; its sink is told from where."""
         place = None
-        if subscriber.state in ("live", "joining"):
-            place = await self._of(subscriber.service).change(subscriber, filter_)
+        live = self._live.get(subscriber.service)
+        if subscriber.state == "live" and live is not None:
+            place = await live.change(subscriber, filter_)
         if place is None:
             subscriber.filter = filter_
-            place = subscriber.position
+            self._overflow(subscriber.sink)  # what was on its way was matched with the old one
+            place = subscriber.place
         text = str(filter_) if filter_ is not None else ""
         subscriber.sink.tell(subscriber, Notice("changed", place.text if place else "", {"filter": text}))
         return place
@@ -155,7 +162,7 @@ class Hub:
     def counts(self) -> dict[str, dict[str, int]]:
         """For each service with subscribers how many are live and behind, and what was read and matched."""
         found: dict[str, dict[str, int]] = {}
-        for each in self._tasks:
+        for each in self._subscribers:
             of = found.setdefault(each.service, {"live": 0, "behind": 0, "events": 0, "matched": 0})
             of["live" if each.state == "live" else "behind"] += 1
         for name, live in self._live.items():
@@ -165,105 +172,152 @@ class Hub:
 
     async def close(self) -> None:
         """Serve nobody any more."""
-        for subscriber in list(self._tasks):
+        for subscriber in list(self._subscribers):
             self.unsubscribe(subscriber)
-        for live in self._live.values():
-            await self._loop.run_in_executor(None, live.close)
-        self._live.clear()
-        await self._loop.run_in_executor(None, self._pool.shutdown)
+        for task in list(self._tasks):
+            task.cancel()
+        workers = [*self._live.values(), *self._replay.values()]
+        for worker in workers:
+            worker.cancel()
+        for worker in workers:
+            await self._in_thread(worker.close)
 
-    # Catching up ---------------------------------------------------------------------
-
-    def _follow(self, subscriber: Subscriber) -> None:
-        """Catch up; a task that has just brought it live goes on with it."""
-        task = self._tasks.get(subscriber)
-        if task is None or task.done() or task.cancelling():
-            self._tasks[subscriber] = self._loop.create_task(self._catch_up(subscriber))
-
-    async def _catch_up(self, subscriber: Subscriber) -> None:
-        """Read on at the subscriber's own pace, until it has reached the end and is live."""
-        try:
-            while subscriber.state == "behind":
-                await subscriber.sink.room()
-                given = await self.give(subscriber) if subscriber.state == "behind" else "more"
-                if given == "absent":
-                    await asyncio.sleep(ABSENT_S)
-                elif given == "all":
-                    await self._come_live(subscriber)
-        except TidegateError as problem:
-            self._refuse(subscriber, problem)
-        except Exception as problem:  # a fault of ours: this subscriber's alone
-            _log.exception("a subscriber can't go on", service=subscriber.service, subscriber=subscriber.id)
-            self._refuse(subscriber, TidegateError(f"internal error: {type(problem).__name__}"))
+    # Pages -----------------------------------------------------------------------------
 
     async def give(self, subscriber: Subscriber) -> Given:
-        """Give a subscriber who is behind some events from its position on."""
-        position = subscriber.position
+        """Give some events to a subscriber that is not served, from its place on."""
         try:
+            position = subscriber.place
             if position is None:
-                position = await self._loop.run_in_executor(self._pool, self._log.begin, subscriber.service)
-            batch, rendered = await self._loop.run_in_executor(self._pool, self._read, subscriber, position)
+                position = await self._in_thread(partial(self._log.begin, subscriber.service))
+            batch, rendered = await self._in_thread(partial(self._read, subscriber, position))
         except CursorError:
             await self._begin_anew(subscriber)
             return "more"
         except LogError:
-            self.schema(subscriber.service)
             return "absent"
-        if subscriber.state != "behind":
-            return "more"
         if batch.gaps:
             subscriber.sink.tell(subscriber, gap(batch))
-        subscriber.position = batch.end
+        subscriber.place = batch.end
         if rendered is not None:
             subscriber.sink.write(rendered)
         return "more" if batch.records or batch.gaps else "all"
 
     def _read(self, subscriber: Subscriber, position: Cursor) -> tuple[Batch, Any]:
         batch = Batch(subscriber.service, position, self._log.read(subscriber.service, position, MOST))
-        picks: list[Pick] = [(n, subscriber) for n, event in enumerate(batch.events) if subscriber.wants(event)]
+        member = Member(subscriber)
+        picks: list[Pick] = [(n, member) for n, event in enumerate(batch.events) if subscriber.wants(event)]
         return batch, subscriber.sink.render(batch, picks) if picks else None
 
-    async def _begin_anew(self, subscriber: Subscriber) -> None:
-        """Its cursor is of no place in this stream: it goes on at the beginning, and is told."""
-        begin = await self._loop.run_in_executor(self._pool, self._log.begin, subscriber.service)
-        said = {"reason": "the cursor is no place in this stream, which may have been made anew"}
-        subscriber.position = begin
-        subscriber.sink.tell(subscriber, Notice("gap", begin.text, said))
+    # Catching up, and coming live ----------------------------------------------------------
 
-    async def _come_live(self, subscriber: Subscriber) -> None:
-        subscriber.state = "joining"
-        joined = await self._of(subscriber.service).join(subscriber)
-        if not joined and subscriber.state == "joining":
-            subscriber.state = "behind"
+    def _follow(self, subscriber: Subscriber) -> None:
+        subscriber.state, subscriber.member = "behind", Member(subscriber)
+        self._spawn(self._catch_up(subscriber.member))
 
-    def _of(self, service: str) -> Live:
-        found = self._live.get(service)
-        if found is None:
-            found = self._live[service] = Live(
-                self._log, service, self.schema(service), self._loop, self._overflow, self._follow
-            )
-        return found
+    async def _catch_up(self, member: Member) -> None:
+        """Bring a subscriber to a lane, as soon as there is room and the stream is there."""
+        subscriber = member.subscriber
+        await subscriber.sink.room()
+        while subscriber.place is None and member.is_current:
+            try:
+                subscriber.place = await self._in_thread(partial(self._log.begin, subscriber.service))
+            except LogError:
+                await asyncio.sleep(ABSENT_S)
+        if member.is_current and subscriber.place is not None:
+            self._replay_of(subscriber.service).add(member, subscriber.place)
+
+    def _arrived(self, members: Sequence[Member], position: Cursor) -> None:
+        for each in members:
+            each.subscriber.place = ahead(position, each.floor or {})
+        for each in members:
+            if each.floor:  # it had seen more than its lane: rare, and brief
+                self._come_live([each.subscriber], each.subscriber.place)
+        self._come_live([each.subscriber for each in members if not each.floor], position)
+
+    def _come_live(self, subscribers: Sequence[Subscriber], position: Cursor | None) -> None:
+        members = [Member(each) for each in subscribers]
+        for each in members:
+            each.subscriber.state, each.subscriber.member = "joining", each
+        if members:
+            self._spawn(self._join(members, position))
+
+    async def _join(self, members: Sequence[Member], position: Cursor | None) -> None:
+        try:
+            joined = await self._live_of(members[0].subscriber.service).join(members, position)
+        except TidegateError:
+            joined = False
+        for each in members:
+            if not joined and each.is_current:
+                self._follow(each.subscriber)
 
     def _overflow(self, sink: Sink) -> None:
         """All subscribers of a sink that is full read from the log, when there is room again."""
         sink.epoch += 1
         for each in list(sink.subscribers):
-            if each.state == "live":
-                live = self._of(each.service)
-                each.position = live.position(each)
-                each.state = "behind"
-                live.leave(each)
+            if each in self._subscribers:
+                self._stop(each)
                 self._follow(each)
 
+    def _sent_back(self, subscriber: Subscriber) -> None:
+        self._stop(subscriber)
+        self._follow(subscriber)
+
+    def _failed(self, subscriber: Subscriber, problem: Exception) -> None:
+        """A lane could not go on: its place is nowhere, or its stream is."""
+        self._stop(subscriber)
+        if isinstance(problem, CursorError):
+            self._spawn(self._begin_again(subscriber))
+        elif isinstance(problem, LogError) and subscriber.service in self._schemas:
+            subscriber.place = None
+            self._follow(subscriber)
+        elif isinstance(problem, TidegateError):
+            self._refuse(subscriber, problem)
+        else:
+            self._refuse(subscriber, TidegateError(f"internal error: {type(problem).__name__}"))
+
+    async def _begin_again(self, subscriber: Subscriber) -> None:
+        await self._begin_anew(subscriber)
+        if subscriber in self._subscribers and subscriber.member is None:
+            self._follow(subscriber)
+
+    async def _begin_anew(self, subscriber: Subscriber) -> None:
+        """Its cursor is no place in this stream: it goes on at the beginning, and is told."""
+        try:
+            subscriber.place = await self._in_thread(partial(self._log.begin, subscriber.service))
+        except LogError:
+            subscriber.place = None
+        said = {"reason": "the cursor is no place in this stream, which may have been made anew"}
+        cursor = "" if subscriber.place is None else subscriber.place.text
+        subscriber.sink.tell(subscriber, Notice("gap", cursor, said))
+
     def _refuse(self, subscriber: Subscriber, problem: TidegateError) -> None:
-        place = self.position(subscriber)
+        place = subscriber.position
         self.unsubscribe(subscriber)
         subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": str(problem)}))
 
-    def _end(self, live: Live) -> None:
-        """End a tail whose schema is another now; its subscribers catch up from where it had handed over."""
-        for each in list(self._tasks):
-            if each.state == "live" and each.service == live.service:
-                each.position = live.position(each)
-        live.cancel()
-        self._loop.run_in_executor(None, live.close)
+    # Workers ---------------------------------------------------------------------------
+
+    def _live_of(self, service: str) -> Live:
+        found = self._live.get(service)
+        if found is None:
+            schema = self.schema(service)
+            found = Live(self._log, service, schema, self._loop, self._overflow, self._sent_back)
+            self._live[service] = found
+        return found
+
+    def _replay_of(self, service: str) -> Replay:
+        found = self._replay.get(service)
+        if found is None:
+            schema = self.schema(service)
+            found = Replay(self._log, service, schema, self._loop, self._overflow, self._arrived, self._failed)
+            self._replay[service] = found
+        return found
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(None, call)

@@ -1,46 +1,27 @@
-"""One service's events to all who have caught up: one thread reads and matches, one pass for everyone."""
+"""One service's events to all who have caught up."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any
 
-import structlog
-
 from tidegate.delivery.batch import Batch, ahead, reaches
-from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.delivery.lane import Lane
+from tidegate.delivery.subscriber import Member, Pick, Sink, Subscriber
+from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
-from tidegate.matching import Matcher
 from tidegate.model import Schema
 
 MOST = 2_000
 """Events of one pass. A pass takes what there is: the busier the stream, the larger."""
-LOOK_S = 0.02
-"""How long a join, a leave or a change waits where no event comes."""
-LINGER_S = 1.0
-"""How long the thread stays when the last subscriber has left."""
-
-_log = structlog.get_logger("tidegate.delivery")
-
-Output = tuple[Sink, int, Any]
-"""Where to, in which epoch of it, and what was rendered."""
 
 
-class Live:
-    """Tails one service's output while anybody is live.
-
-    The thread owns position, matcher and who is live; the event loop owns the
-    subscribers' states. They meet in two queues: commands one way, what is to be
-    handed over the other, in order.
-    """
+class Live(Worker):
+    """Tails one service's output while anybody is live."""
 
     def __init__(
         self,
@@ -49,306 +30,127 @@ class Live:
         schema: Schema,
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
-        fell_behind: Callable[[Subscriber], None],
+        sent_back: Callable[[Subscriber], None],
     ) -> None:
-        """Both are called in the loop: with a sink that is full, and with a subscriber that must catch up again."""
-        self.service = service
-        self._log, self._loop = log, loop
-        self._overflowed, self._fell_behind = overflowed, fell_behind
-        self._matcher = Matcher(schema)
-        self._members: dict[str, Subscriber] = {}
-        self._everything: dict[str, Subscriber] = {}
-        self._floors: dict[str, Mapping[str, int]] = {}
-        self._position: Cursor | None = None
-        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self.delivered: Cursor | None = None
-        """Where all that was handed over ends; the loop's."""
+        """`sent_back` is called, in the loop, with everybody whose place can't be read from any more."""
+        super().__init__(service, loop, overflowed, "live")
+        self._log, self._schema, self._sent_back = log, schema, sent_back
+        self._lane: Lane | None = None
         self.events = 0
         """How many were read."""
-        self.matched = 0
-        """How many pairs of event and subscriber there were."""
 
-    # For the event loop ------------------------------------------------------------
+    @property
+    def matched(self) -> int:
+        """Pairs of event and subscriber so far."""
+        return 0 if self._lane is None else self._lane.matched
 
-    async def join(self, subscriber: Subscriber) -> bool:
-        """Take in a subscriber that has reached the end; false: it has more to catch up, from its position on."""
+    # For the event loop ---------------------------------------------------------------
+
+    async def join(self, members: Sequence[Member], position: Cursor | None) -> bool:
+        """Take in those who have reached the end at a position, or who begin now.
+
+        False: they have more to catch up, each from its own place on.
+        """
         done: asyncio.Future[bool] = self._loop.create_future()
-        epoch = subscriber.sink.epoch
-        self._tell(lambda: self._join(subscriber, epoch, done))
+        self._tell(lambda: self._join(members, position, done))
         return await done
 
-    def leave(self, subscriber: Subscriber) -> None:
-        """Let go of a subscriber: soon nothing more is made for it."""
-        self._tell(lambda: self._leave(subscriber))
-
-    def position(self, subscriber: Subscriber) -> Cursor:
-        """How far a live subscriber was served."""
-        assert self.delivered is not None
-        return ahead(self.delivered, subscriber.floor or {})
+    def leave(self, member: Member) -> None:
+        """Let go of a member: soon nothing more is made for it."""
+        self._tell(lambda: self._leave(member))
 
     async def change(self, subscriber: Subscriber, filter_: Filter | None) -> Cursor | None:
         """Give a live subscriber another filter, between two events; give the place. None: it is not live."""
         done: asyncio.Future[Cursor | None] = self._loop.create_future()
-        self._tell(lambda: self._change(subscriber, filter_, done))
+        member = subscriber.member
+        assert member is not None
+        self._tell(lambda: self._change(member, filter_, done))
         return await done
 
-    def cancel(self) -> None:
-        """Hand nothing over any more, also of what is on its way."""
-        self._closed = True
+    # The thread -------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """End the thread, and wait until it has."""
-        self._closed = True
-        if self._thread is not None:
-            self._thread.join()
-        self._matcher.close()
+    def _work(self) -> bool:
+        lane = self._lane
+        if lane is None or not lane.members:
+            return False
+        if self._log.wait(self.service, lane.position, LOOK_S):
+            step = lane.step(MOST)
+            self.events += len(step.batch)
+            self._pass_on(lane, step)
+        return True
 
-    def _tell(self, command: Callable[[], None]) -> None:
-        self._commands.put(command)
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=f"live-{self.service}", daemon=True)
-            self._thread.start()
-
-    def _hand(self, end: Cursor, outputs: list[Output]) -> None:
-        if self._closed:
-            return
-        self.delivered = end
-        for sink, epoch, rendered in outputs:
-            if sink.epoch == epoch and not sink.write(rendered):
-                self._overflowed(sink)
-
-    # The thread ---------------------------------------------------------------------
-
-    def _run(self) -> None:
-        idle = 0.0
-        while not self._closed:
-            try:
-                self._obey()
-                if self._members:
-                    idle = 0.0
-                    self._pass_on()
-                    continue
-            except TidegateError:  # the stream is gone, or another one
-                self._send_all_back()
-                continue
-            except Exception:  # a fault of ours: they go on at their own pace
-                _log.exception("a live pass has failed", service=self.service)
-                self._send_all_back()
-                time.sleep(LINGER_S)
-                continue
-            self._position = None
-            idle += LOOK_S
-            if idle >= LINGER_S and self._loop_agrees_to_end():
-                return
-            self._wait_for_command()
-
-    def _loop_agrees_to_end(self) -> bool:
-        """End only where no command can come unseen: the loop itself looks."""
-        agreed = threading.Event()
-        ends = False
-
-        def look() -> None:
-            nonlocal ends
-            ends = self._commands.empty()
-            if ends:
-                self._thread = None
-            agreed.set()
-
-        self._post(look)
-        agreed.wait(LINGER_S)
-        return ends
-
-    def _wait_for_command(self) -> None:
-        with suppress(Empty):
-            self._commands.get(timeout=LOOK_S)()
-
-    def _obey(self) -> None:
-        while not self._commands.empty():
-            self._commands.get()()
-
-    def _pass_on(self) -> None:
-        """Read what there is, match it once for all, and hand it over."""
-        assert self._position is not None
-        if not self._log.wait(self.service, self._position, LOOK_S):
-            return
-        batch = self._read(self._position)
-        picks = self._picks(batch)
-        outputs = [(sink, epoch, sink.render(batch, found)) for (sink, epoch), found in picks.items()]
-        self._position = batch.end
-        self.events += len(batch)
-        if batch.gaps:
-            self._tell_gap(batch)
-        self._post(lambda: self._hand(batch.end, outputs))
-        if self._floors:
-            self._lower_floors()
-
-    def _read(self, position: Cursor) -> Batch:
-        return Batch(self.service, position, self._log.read(self.service, position, MOST))
-
-    def _picks(self, batch: Batch) -> Mapping[tuple[Sink, int], list[Pick]]:
-        """Who gets what, by where it goes and in which epoch, in the order of the events."""
-        found: dict[tuple[Sink, int], list[Pick]] = {}
-        if len(self._matcher):
-            events, ids = self._matcher.match(batch.events).pairs()
-            for event, id_ in zip(events.tolist(), ids.tolist(), strict=True):
-                member = self._members[id_]
-                found.setdefault((member.sink, member.epoch), []).append((event, member))
-        for member in self._everything.values():
-            found.setdefault((member.sink, member.epoch), []).extend((event, member) for event in range(len(batch)))
-        for place, picks in found.items():
-            if len(place[0].subscribers) > 1:
-                picks.sort(key=lambda pick: pick[0])
-            if self._floors:
-                found[place] = [
-                    (event, member)
-                    for event, member in picks
-                    if not (member.floor and batch.is_below(event, member.floor))
-                ]
-            self.matched += len(picks)
-        return {place: picks for place, picks in found.items() if picks}
-
-    def _lower_floors(self) -> None:
-        """Forget what subscribers had seen beyond all others, where the others have seen it too."""
-        assert self._position is not None
-        reached = self._position.offsets
-        for id_, floor in list(self._floors.items()):
-            if all(reached.get(partition, -1) >= offset for partition, offset in floor.items()):
-                del self._floors[id_]
-                self._post(partial(_forget, self._members[id_], floor))
-
-    def _join(self, subscriber: Subscriber, epoch: int, done: asyncio.Future[bool]) -> None:
-        position = subscriber.position
-        assert position is not None
+    def _join(self, members: Sequence[Member], position: Cursor | None, done: asyncio.Future[bool]) -> None:
         try:
-            if not self._members:
-                self._begin_at(position)
-            assert self._position is not None
-            if not reaches(position, self._position):
-                position = self._fetch_up(subscriber, position)
-            if not reaches(position, self._position):
-                self._answer(done, False)
+            lane = self._begun(position)
+            position = position or lane.position
+            if not reaches(position, lane.position):
+                position = self._fetch_up(lane, members, position)
+            if reaches(position, lane.position):
+                for member in members:
+                    lane.admit(member, position)
+                self._post(partial(self._came_live, lane, members, done))
                 return
-            subscriber.epoch = epoch
-            self._admit(subscriber, position)
         except TidegateError as problem:
-            self._fail(done, problem)
+            self._refuse(done, problem)
             return
-        self._post(lambda: self._came_live(subscriber, epoch, done))
+        self._answer(done, False)
 
-    def _begin_at(self, position: Cursor) -> None:
-        self._position = position
-        self._post(lambda: self._hand(position, []))
+    def _begun(self, position: Cursor | None) -> Lane:
+        """The lane that goes on, or one that begins where the first begins."""
+        if self._lane is None or not self._lane.members:
+            if self._lane is not None:
+                self._lane.close()
+            self._lane = Lane(self._log, self.service, self._schema, position or self._log.end(self.service))
+        return self._lane
 
-    def _came_live(self, subscriber: Subscriber, epoch: int, done: asyncio.Future[bool]) -> None:
-        joined = subscriber.state == "joining" and subscriber.sink.epoch == epoch
-        if joined:
-            subscriber.state = "live"
-        else:  # it has gone meanwhile, or its sink is full
-            self.leave(subscriber)
-        if not done.done():
-            done.set_result(joined)
-
-    def _fetch_up(self, subscriber: Subscriber, position: Cursor) -> Cursor:
-        """Read for one subscriber alone what came since it had reached the end."""
-        batch = self._read(position)
-        picks: list[Pick] = [(n, subscriber) for n, event in enumerate(batch.events) if subscriber.wants(event)]
-        rendered = subscriber.sink.render(batch, picks) if picks else None
-        self._post(lambda: self._catch_up(subscriber, batch, rendered))
+    def _fetch_up(self, lane: Lane, members: Sequence[Member], position: Cursor) -> Cursor:
+        """Read for those who join alone what came since they had reached the end."""
+        batch = lane.read(position, MOST)
+        for member in members:
+            picks: list[Pick] = [(n, member) for n, event in enumerate(batch.events) if member.subscriber.wants(event)]
+            rendered = member.subscriber.sink.render(batch, picks) if picks else None
+            self._post(partial(self._fetched, member, batch, rendered))
         return batch.end
 
-    def _catch_up(self, subscriber: Subscriber, batch: Batch, rendered: Any) -> None:
-        """In the loop: what a subscriber is given before it is live."""
-        if subscriber.state != "joining" or self._closed:
+    def _fetched(self, member: Member, batch: Batch, rendered: Any) -> None:
+        if not member.is_current or self.is_cancelled:
             return
-        subscriber.position = batch.end
+        member.subscriber.place = batch.end
         if rendered is not None:
-            subscriber.sink.write(rendered)  # all of it, though it be full: the next write will say so
+            member.subscriber.sink.write(rendered)  # all of it, though it be full: the next write will say so
 
-    def _admit(self, subscriber: Subscriber, position: Cursor) -> None:
-        assert self._position is not None
-        beyond = {p: at for p, at in position.offsets.items() if at > self._position.offsets.get(p, -1)}
-        if subscriber.filter is None:
-            self._everything[subscriber.id] = subscriber
-        else:
-            self._matcher.add(subscriber.id, subscriber.filter)
-        self._members[subscriber.id] = subscriber
-        subscriber.floor = beyond or None
-        if beyond:
-            self._floors[subscriber.id] = beyond
+    def _came_live(self, lane: Lane, members: Sequence[Member], done: asyncio.Future[bool]) -> None:
+        for member in members:
+            if member.is_current and not self.is_cancelled:
+                member.subscriber.state, member.lane = "live", lane
+            else:  # it has gone meanwhile
+                self.leave(member)
+        if not done.done():
+            done.set_result(True)
 
-    def _leave(self, subscriber: Subscriber) -> None:
-        if self._members.get(subscriber.id) is not subscriber:
-            return
-        del self._members[subscriber.id]
-        if self._everything.pop(subscriber.id, None) is None:
-            self._matcher.remove(subscriber.id)
-        self._floors.pop(subscriber.id, None)
+    def _leave(self, member: Member) -> None:
+        if self._lane is not None:
+            self._lane.remove(member)
 
-    def _change(self, subscriber: Subscriber, filter_: Filter | None, done: asyncio.Future[Cursor | None]) -> None:
-        if self._members.get(subscriber.id) is not subscriber:
+    def _change(self, member: Member, filter_: Filter | None, done: asyncio.Future[Cursor | None]) -> None:
+        lane = self._lane
+        if lane is None or not lane.remove(member):
             self._answer(done, None)
             return
-        floor = subscriber.floor
-        self._leave(subscriber)
-        subscriber.filter = filter_
-        assert self._position is not None
-        place = ahead(self._position, floor or {})
-        self._admit(subscriber, place)
+        place = ahead(lane.position, member.floor or {})
+        member.subscriber.filter = filter_
+        lane.admit(member, place)
         self._answer(done, place)
 
-    def _send_all_back(self) -> None:
-        """Let everybody find out for himself: catching up, each is told what is wrong with his place."""
-        members, position = list(self._members.values()), self._position
+    def _fail(self, problem: Exception) -> None:
+        """Send everybody back: catching up, each is told what is wrong with its place."""
+        self._complain(problem)
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.close()
+            self._post(partial(self._send_back, list(lane.members.values())))
+
+    def _send_back(self, members: Sequence[Member]) -> None:
         for member in members:
-            self._leave(member)
-        self._position = None
-
-        def send() -> None:
-            for member in members:
-                if member.state == "live":
-                    member.position = position
-                    member.state = "behind"
-                    self._fell_behind(member)
-
-        self._post(send)
-
-    def _tell_gap(self, batch: Batch) -> None:
-        members = list(self._members.values())
-        notice = gap(batch)
-
-        def tell() -> None:
-            for member in members:
-                if member.state == "live":
-                    member.sink.tell(member, notice)
-
-        self._post(tell)
-
-    def _fail(self, done: asyncio.Future[Any], problem: Exception) -> None:
-        self._post(lambda: None if done.done() else done.set_exception(problem))
-
-    def _answer(self, done: asyncio.Future[Any], value: Any) -> None:
-        self._post(lambda: None if done.done() else done.set_result(value))
-
-    def _post(self, call: Callable[[], Any]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(call)
-        except RuntimeError:  # the loop is closed: nobody is left to tell
-            self._closed = True
-
-
-def _forget(subscriber: Subscriber, floor: Mapping[str, int]) -> None:
-    """In the loop, where all that was read up to a floor has been handed over."""
-    if subscriber.floor is floor:
-        subscriber.floor = None
-
-
-def gap(batch: Batch) -> Notice:
-    """What was missed before a batch."""
-    missed = [
-        {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
-        for each in batch.gaps
-    ]
-    resumed = ahead(batch.start, {each.partition: each.resumed_at for each in batch.gaps})
-    return Notice("gap", resumed.text, {"reason": "older than what the stream keeps", "missed": missed})
+            if member.is_current and not self.is_cancelled:
+                self._sent_back(member.subscriber)

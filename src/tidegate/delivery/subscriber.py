@@ -5,14 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.encoding import Encoding
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
+if TYPE_CHECKING:
+    from tidegate.delivery.lane import Lane
+
 State = Literal["behind", "joining", "live", "gone"]
+"""Reading, or waiting to read, at its own pace; at the end, on its way to those who are live; one of them; away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +61,52 @@ class Sink(ABC):
 class Subscriber:
     """A filter, a position and a sink.
 
-    Live, its position is that of all who are; behind, its own.
+    In a lane its position is that of all who are in it; else its own.
     """
 
-    __slots__ = ("encoding", "epoch", "filter", "floor", "id", "position", "service", "sink", "state")
+    __slots__ = ("encoding", "filter", "id", "member", "place", "service", "sink", "state")
 
     def __init__(
         self, id_: str, service: str, filter_: Filter | None, sink: Sink, encoding: Encoding, position: Cursor | None
     ) -> None:
         """`filter_` None is everything; `position` None is the beginning of a stream that is not there yet."""
         self.id, self.service, self.filter, self.sink, self.encoding = id_, service, filter_, sink, encoding
-        self.position = position
+        self.place = position
+        """Where it goes on, while it is in no lane."""
         self.state: State = "behind"
-        self.epoch = 0
-        """Of its sink, when it asked to come live; set by the thread that serves it."""
-        self.floor: Mapping[str, int] | None = None
-        """What it had seen, when it came live, of what all others still had before them."""
+        self.member: Member | None = None
+        """Its place in a lane, or on its way to one: what was under way for another is void."""
         sink.subscribers.add(self)
+
+    @property
+    def position(self) -> Cursor | None:
+        """How far it was served: whatever matched before was written to its sink."""
+        if self.member is None or self.member.lane is None:
+            return self.place
+        return ahead(self.member.lane.delivered, self.member.floor or {})
 
     def wants(self, event: Mapping[str, Any]) -> bool:
         """Whether an event matches its filter."""
         return self.filter is None or self.filter.matches(event)
 
 
-Pick = tuple[int, Subscriber]
+class Member:
+    """A subscriber in a lane, once: when it comes again, it is another."""
+
+    __slots__ = ("encoding", "epoch", "floor", "lane", "subscriber")
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.subscriber, self.encoding, self.epoch = subscriber, subscriber.encoding, subscriber.sink.epoch
+        self.floor: Mapping[str, int] | None = None
+        """What it had seen, when it came, of what the lane still had before it."""
+        self.lane: Lane | None = None
+        """Set by the event loop, when it is in."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the subscriber is still to be here."""
+        return self.subscriber.member is self
+
+
+Pick = tuple[int, Member]
 """An event of a batch, and who gets it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -89,9 +89,14 @@ def event(name: str, said: dict[str, Any], cursor: str = "") -> bytes:
 class EventStream(Response):
     """Serves one subscriber until it hangs up."""
 
-    def __init__(self, hub: Hub, make: Any, *, idle_s: float | None = None) -> None:
-        """`make` gives the subscriber of a sink. `idle_s`: tell when nothing has come for so long."""
-        self._hub, self._make, self._idle_s = hub, make, idle_s
+    def __init__(
+        self, hub: Hub, make: Callable[[Sink], Subscriber], *, now: bool = False, idle_s: float | None = None
+    ) -> None:
+        """`make` gives the subscriber of a sink; `now`: it begins with what comes next.
+
+        `idle_s`: tell when nothing has come for so long.
+        """
+        self._hub, self._make, self._now, self._idle_s = hub, make, now, idle_s
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,8 +104,8 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
         sink = SseSink(socket_of(scope))
-        subscriber: Subscriber = self._make(sink)
-        self._hub.subscribe(subscriber)
+        subscriber = self._make(sink)
+        self._hub.subscribe(subscriber, now=self._now)
         clocks = [asyncio.ensure_future(each) for each in self._clocks(sink, subscriber)]
         gone = asyncio.ensure_future(_hung_up(receive))
         ended = asyncio.ensure_future(sink.ended.wait())
@@ -122,7 +127,7 @@ class EventStream(Response):
         last = None
         while True:
             await asyncio.sleep(HEARTBEAT_S * random.uniform(0.8, 1.0))  # not all at once
-            place = self._hub.position(subscriber)
+            place = subscriber.position
             now = None if place is None else place.text
             sink.beat(None if now == last else now)
             last = now

@@ -52,13 +52,14 @@ def router(gateway: Gateway) -> APIRouter:
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         start = parameters.start(behind or cursor, None if behind else begin)
-        position = await gateway.hub.begin(name, start)
+        now = is_stream and start.is_now
+        position = None if now else await gateway.hub.begin(name, start)
 
         def make(sink: Sink) -> Subscriber:
             return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, sink, encoding, position)
 
         if is_stream:
-            return EventStream(gateway.hub, make, idle_s=idle_s)
+            return EventStream(gateway.hub, make, now=now, idle_s=idle_s)
         found = await page(gateway.hub, make, most, wait_s)
         return Response(found.to_json(), media_type="application/json")
 

@@ -1,0 +1,121 @@
+"""One service's events to all who are behind: those who are near each other read together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tidegate.delivery.batch import reaches
+from tidegate.delivery.lane import Lane
+from tidegate.delivery.subscriber import Member, Sink, Subscriber
+from tidegate.delivery.worker import COMMANDS, Worker
+from tidegate.errors import TidegateError
+from tidegate.logs import Cursor, EventLog
+from tidegate.model import Schema
+
+MOST = 1_000
+"""Events of one pass."""
+NEAR = 1_000_000
+"""How far ahead of a lane, in the log's own measure, a subscriber may be and wait for it."""
+
+
+class Replay(Worker):
+    """Reads on for everybody who is behind, lane by lane, and says when some have reached the end."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        service: str,
+        schema: Schema,
+        loop: asyncio.AbstractEventLoop,
+        overflowed: Callable[[Sink], None],
+        arrived: Callable[[Sequence[Member], Cursor], None],
+        failed: Callable[[Subscriber, Exception], None],
+    ) -> None:
+        """In the loop: `arrived` is told who has seen all up to a position, `failed` who can't go on."""
+        super().__init__(service, loop, overflowed, "replay")
+        self._log, self._schema, self._arrived, self._failed = log, schema, arrived, failed
+        self._lanes: list[Lane] = []
+
+    # For the event loop ---------------------------------------------------------------
+
+    def add(self, member: Member, position: Cursor) -> None:
+        """Serve a member from a position on, until it has reached the end or its sink is full."""
+        self._tell(lambda: self._add(member, position))
+
+    def leave(self, member: Member) -> None:
+        """Let go of a member: soon nothing more is made for it."""
+        self._tell(lambda: self._leave(member))
+
+    # The thread -------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        for lane in list(self._lanes):
+            if not lane.members:
+                self._end(lane)
+                continue
+            try:
+                step = lane.step(MOST)
+            except TidegateError as problem:
+                self._end(lane)
+                self._post(partial(self._give_up, list(lane.members.values()), problem))
+                continue
+            self._pass_on(lane, step)
+            if not step.batch.records and not step.batch.gaps:
+                self._let_go(lane)
+        return bool(self._lanes)
+
+    def _add(self, member: Member, position: Cursor) -> None:
+        lane = next((each for each in self._lanes if _is_near(each, position)), None)
+        if lane is None:
+            lane = Lane(self._log, self.service, self._schema, position)
+            self._lanes.append(lane)
+        lane.admit(member, position)
+        self._post(partial(self._came_in, member, lane))
+
+    def _came_in(self, member: Member, lane: Lane) -> None:
+        if member.is_current and not self.is_cancelled:
+            member.lane = lane
+        else:
+            self.leave(member)
+
+    def _leave(self, member: Member) -> None:
+        for lane in self._lanes:
+            if lane.remove(member):
+                return
+
+    def _let_go(self, lane: Lane) -> None:
+        """Some of a lane that has reached the end may come live; the others read on meanwhile."""
+        some = list(lane.members.values())[:COMMANDS]
+        for each in some:
+            lane.remove(each)
+        self._post(partial(self._have_arrived, some, lane))
+
+    def _have_arrived(self, some: Sequence[Member], lane: Lane) -> None:
+        here = [each for each in some if each.is_current]
+        if here and not self.is_cancelled:
+            self._arrived(here, lane.delivered)
+
+    def _give_up(self, members: Sequence[Member], problem: Exception) -> None:
+        for each in members:
+            if each.is_current and not self.is_cancelled:
+                self._failed(each.subscriber, problem)
+
+    def _end(self, lane: Lane) -> None:
+        self._lanes.remove(lane)
+        lane.close()
+
+    def _fail(self, problem: Exception) -> None:
+        self._complain(problem)
+        members = [each for lane in self._lanes for each in lane.members.values()]
+        for lane in list(self._lanes):
+            self._end(lane)
+        self._post(partial(self._give_up, members, problem))
+
+
+def _is_near(lane: Lane, position: Cursor) -> bool:
+    """Whether somebody at a position may join a lane: it is not behind it, nor far ahead."""
+    if lane.position.generation != position.generation or not reaches(position, lane.position):
+        return False
+    return sum(position.offsets.values()) - sum(lane.position.offsets.values()) <= NEAR
