@@ -170,6 +170,10 @@ class RegistryError(TidegateError):
     """What a registry can't find, or won't do."""
 
 
+class NotRegistered(RegistryError):  # noqa: N818 - reads as the state it reports
+    """A stream, service, subscription or key that is not there."""
+
+
 class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it reports
     """New versions of services that break those who subscribe to them, by service."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,10 @@ import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
 from tidegate.registry.sql import SqlRegistry
+from tidegate.registry.store import now_micros
 
 BUSY_TIMEOUT_S = 30.0
 """How long a change waits for another to end: a change takes milliseconds, unless it imports functions."""
-
-
-def now_micros() -> int:
-    """The moment, in microseconds since 1970 UTC."""
-    return time.time_ns() // 1_000
 
 
 class SqliteRegistry(SqlRegistry):
@@ -38,11 +33,7 @@ class SqliteRegistry(SqlRegistry):
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)
-        try:
-            super().__init__(engine, clock, check_functions)
-        except sa.exc.DatabaseError as error:
-            engine.dispose()
-            raise RegistryError(f"expected a registry in {str(path)!r}: {error.orig}") from error
+        super().__init__(engine, clock, f"in {str(path)!r}", check_functions)
 
 
 def _prepare(connection: Any, _: object) -> None:
@@ -52,4 +43,5 @@ def _prepare(connection: Any, _: object) -> None:
     if mode != "wal":
         cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
