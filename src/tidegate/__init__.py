@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SemanticsUnavailable,
         TidegateError,
         UnsatisfiableFilter,
+        VersionConflict,
     )
     from tidegate.filters import Filter
     from tidegate.matching import Matcher
@@ -61,6 +62,7 @@ _HOMES = {
     "SemanticsUnavailable": "tidegate.errors",
     "TidegateError": "tidegate.errors",
     "UnsatisfiableFilter": "tidegate.errors",
+    "VersionConflict": "tidegate.errors",
 }
 
 _EXTRAS = {"Matcher": "matching"}
@@ -92,6 +94,7 @@ __all__ = [
     "SemanticsUnavailable",
     "TidegateError",
     "UnsatisfiableFilter",
+    "VersionConflict",
 ]
 
 

@@ -21,6 +21,7 @@ from tidegate import RegistryError
 from tidegate.registry import migrations, open_registry
 from tidegate.registry.tables import FORMAT, METADATA
 from tidegate.services import Definitions, loads, to_dict
+from tidegate.subscriptions import Subscription
 
 OLD_TABLES = """
 CREATE TABLE definitions (
@@ -72,15 +73,16 @@ def test_a_registry_of_before_is_taken_over_with_its_data(where: str) -> None:
     fill_old(where)
     registry = open_registry(where)
     assert registry.definitions() == CITY
-    assert registry.revision() == 7
+    assert (registry.revision(), registry.subscriptions_revision()) == (7, 0)
     fast = registry.service("fast")
     assert (fast.version, fast.forced, fast.backfill, fast.changed_at.timestamp()) == (3, True, True, 5)
     assert [past.version for past in registry.history("fast")] == [3]
     changes = registry.apply(loads("services: {fast: {from: gps, pipeline: [{filter: speed > 90}]}}"))
     assert changes.changed == {"fast": 4}
+    assert registry.subscribe(Subscription("s", "fast"), None).version == 1
     registry.close()
     again = open_registry(where)
-    assert again.revision() == 8
+    assert (again.revision(), again.subscriptions_revision()) == (8, 1)
     again.close()
 
 
@@ -137,7 +139,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for where in sys.argv[1:]:
     registry = open_registry(where)
-    assert registry.revision() in (0, 7)
+    assert registry.subscriptions_revision() == 0
     registry.close()
 print("alembic" in sys.modules)
 """

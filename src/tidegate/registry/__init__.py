@@ -1,26 +1,32 @@
-"""What should run: streams and services with their versions, kept where every process can see them.
+"""What should run and who listens, kept where every process can see it: services, subscriptions.
 
-Runs nothing itself: whoever does polls `revision` and reads what changed.
+Runs nothing itself: whoever does polls `revision` and `subscriptions_revision` and reads what changed.
 """
 
 from tidegate.registry.opening import open_registry
 from tidegate.registry.postgres import PostgresRegistry
 from tidegate.registry.registry import (
     Changes,
+    DeadLetter,
     Past,
     RegisteredService,
     RegisteredStream,
+    RegisteredSubscription,
     Registry,
+    State,
 )
 from tidegate.registry.sqlite import SqliteRegistry
 
 __all__ = [
     "Changes",
+    "DeadLetter",
     "Past",
     "PostgresRegistry",
     "RegisteredService",
     "RegisteredStream",
+    "RegisteredSubscription",
     "Registry",
     "SqliteRegistry",
+    "State",
     "open_registry",
 ]

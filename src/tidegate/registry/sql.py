@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from tidegate.errors import BreakingChange, NotRegistered, RegistryError, did_you_mean
 from tidegate.model import timestamps
 from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
-from tidegate.registry.store import Store, unchanged
+from tidegate.registry.store import unchanged
+from tidegate.registry.subscriptions import SqlSubscriptions
 from tidegate.registry.tables import DEFINITIONS, HISTORY, Text
 from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
 from tidegate.services.check import examine
@@ -38,7 +39,7 @@ class _Row:
         return timestamps.to_datetime(self.changed_at)
 
 
-class SqlRegistry(Store):
+class SqlRegistry(SqlSubscriptions):
     """A registry in a database that SQLAlchemy knows."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, check_functions: bool = True) -> None:
@@ -65,6 +66,8 @@ class SqlRegistry(Store):
             if not changes:
                 unchanged(connection)
                 return changes
+            lost = [name for name in _services(rows) if name in gone or name in definitions.streams]
+            self._leave(connection, lost, force)
             for name in (*changes.added, *changes.changed):
                 version = changes.added.get(name) or changes.changed[name]
                 kind, document = wanted[name]
@@ -94,12 +97,13 @@ class SqlRegistry(Store):
             raise BreakingChange(broken)
         return _upstream(broken, after)
 
-    def remove(self, name: str) -> int:
+    def remove(self, name: str, *, force: bool = False) -> int:
         """Remove a stream or service that nothing reads; give the version that it had."""
         with self._changing("revision") as connection:
             rows = self._rows(connection)
             row = _find(name, rows, "stream or service")
             _refuse_if_read(name, _definitions({key: each for key, each in rows.items() if key != name}))
+            self._leave(connection, _services({name: row}), force)
             self._drop(connection, row)
             return row.version
 
@@ -206,6 +210,10 @@ def _definitions(rows: Mapping[str, _Row]) -> Definitions:
     for row in rows.values():
         documents[f"{row.kind}s"][row.name] = json.loads(row.document)
     return from_dict(documents)
+
+
+def _services(rows: Mapping[str, _Row]) -> list[str]:
+    return [name for name, row in rows.items() if row.kind == "service"]
 
 
 def _changes(

@@ -2,6 +2,7 @@
 
 A change begins by counting up, which takes that row's lock: changes come one
 after the other, in whatever process, and one that fails leaves no trace.
+Cursors, attempts and dead letters move without it, a row at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from tidegate.errors import RegistryError
+from tidegate.errors import NotRegistered, RegistryError
 from tidegate.registry.migrate import migrate
 from tidegate.registry.tables import REVISIONS
 
@@ -63,6 +64,12 @@ class Store:
     def _counted(self, counter: Counter) -> int:
         with self._engine.connect() as connection:
             return int(connection.execute(sa.select(REVISIONS.c[counter])).scalar_one())
+
+    def _alter(self, statement: sa.Update | sa.Delete, missing: str) -> None:
+        """Change one row, which must be there, and count nothing."""
+        with self._engine.begin() as connection:
+            if connection.execute(statement).rowcount == 0:
+                raise NotRegistered(missing)
 
 
 def unchanged(connection: sa.Connection) -> None:
