@@ -1,4 +1,4 @@
-"""What should run and who listens, kept where every process can see it: services, subscriptions.
+"""What should run and who listens, kept where every process can see it: services, subscriptions, keys.
 
 Runs nothing itself: whoever does polls `revision` and `subscriptions_revision` and reads what changed.
 """
@@ -8,11 +8,13 @@ from tidegate.registry.postgres import PostgresRegistry
 from tidegate.registry.registry import (
     Changes,
     DeadLetter,
+    Key,
     Past,
     RegisteredService,
     RegisteredStream,
     RegisteredSubscription,
     Registry,
+    Role,
     State,
 )
 from tidegate.registry.sqlite import SqliteRegistry
@@ -20,12 +22,14 @@ from tidegate.registry.sqlite import SqliteRegistry
 __all__ = [
     "Changes",
     "DeadLetter",
+    "Key",
     "Past",
     "PostgresRegistry",
     "RegisteredService",
     "RegisteredStream",
     "RegisteredSubscription",
     "Registry",
+    "Role",
     "SqliteRegistry",
     "State",
     "open_registry",

@@ -12,6 +12,8 @@ from tidegate.subscriptions import Subscription
 
 State = Literal["active", "disabled"]
 """Whether a subscription is delivered."""
+Role = Literal["provider", "consumer", "admin"]
+"""What a key is for: changing services, reading them, everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,32 @@ class DeadLetter:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key: who may do what. Its secret is not in here."""
+
+    id: str
+    name: str
+    role: Role
+    services: tuple[str, ...] | None
+    """The services that it is for; None: all."""
+    prefix: str
+    """The part of the secret that may be shown, to tell keys apart."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def problem(self, now: datetime) -> str | None:
+        """Why the key opens nothing at a moment; None: it does."""
+        if self.revoked_at is not None:
+            return f"the key {self.name!r} was revoked at {self.revoked_at.isoformat()}"
+        if self.expires_at is not None and self.expires_at <= now:
+            return f"the key {self.name!r} expired at {self.expires_at.isoformat()}"
+        return None
+
+
 class Registry(Protocol):
-    """Streams and services in versions, and subscriptions.
+    """Streams and services in versions, subscriptions and keys.
 
     Any number of processes may read and change it at once. Every change is all
     or nothing, and leaves definitions that hold together. What is not there is
@@ -188,7 +214,7 @@ class Registry(Protocol):
         """Remove a subscription, and its dead letters with it."""
 
     def subscriptions_revision(self) -> int:
-        """A number that grows with every change of a subscription; cheap to ask."""
+        """A number that grows with every change of a subscription or key; cheap to ask."""
 
     def bury(self, subscription: str, cursor: str, record: bytes, error: str, attempts: int) -> DeadLetter:
         """Put aside what could not be delivered; `cursor`: the place right behind it."""
@@ -198,6 +224,22 @@ class Registry(Protocol):
 
     def unbury(self, subscription: str, ids: Iterable[int]) -> int:
         """Take dead letters out, and give how many of them there were."""
+
+    # Keys ----------------------------------------------------------------------
+
+    def create_key(
+        self, name: str, role: Role, services: Iterable[str] | None = None, expires_at: datetime | None = None
+    ) -> tuple[Key, str]:
+        """Make a key, and give its secret, which is kept only as a hash: it can't be shown again."""
+
+    def find_key(self, secret: str) -> Key | None:
+        """Whose secret this is; None: nobody's. Ask the key for its `problem`: it may be expired or revoked."""
+
+    def keys(self) -> dict[str, Key]:
+        """All keys by id, the oldest first, revoked ones included."""
+
+    def revoke_key(self, key: str) -> Key:
+        """Let a key, by its id, open nothing any more."""
 
     def close(self) -> None:
         """Let go of files and connections."""

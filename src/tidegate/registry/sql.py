@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from tidegate.errors import BreakingChange, NotRegistered, RegistryError, did_you_mean
 from tidegate.model import timestamps
+from tidegate.registry.keys import SqlKeys
 from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
 from tidegate.registry.store import unchanged
 from tidegate.registry.subscriptions import SqlSubscriptions
@@ -39,7 +40,7 @@ class _Row:
         return timestamps.to_datetime(self.changed_at)
 
 
-class SqlRegistry(SqlSubscriptions):
+class SqlRegistry(SqlSubscriptions, SqlKeys):
     """A registry in a database that SQLAlchemy knows."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, check_functions: bool = True) -> None:

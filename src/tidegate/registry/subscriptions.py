@@ -148,7 +148,7 @@ class SqlSubscriptions(Store):
             return {row.id: _registered(row) for row in connection.execute(query)}
 
     def subscriptions_revision(self) -> int:
-        """A number that grows with every change of a subscription; cheap to ask."""
+        """A number that grows with every change of a subscription or key; cheap to ask."""
         return self._counted("subscriptions")
 
     # Dead letters --------------------------------------------------------------
