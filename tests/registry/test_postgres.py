@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import psycopg
@@ -37,6 +38,17 @@ class TestServer:
         with psycopg.connect(postgres, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
         assert registry.definitions() == CITY
+        registry.close()
+
+    def test_leases_go_by_the_clock_of_the_server(self, postgres: str) -> None:
+        registry = PostgresRegistry(new_schema(postgres))
+        with psycopg.connect(postgres) as other:
+            row = other.execute("SELECT now()").fetchone()
+        assert row is not None
+        assert registry.lease("work", "me", 3600)
+        assert not registry.lease("work", "other", 3600)
+        left = registry.leases()["work"].until - row[0].astimezone(UTC)
+        assert timedelta(minutes=59) < left < timedelta(minutes=61)
         registry.close()
 
     def test_a_stricter_default_of_the_database_changes_nothing(self, postgres: str) -> None:

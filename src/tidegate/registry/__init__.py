@@ -1,4 +1,4 @@
-"""What should run and who listens, kept where every process can see it: services, subscriptions, keys.
+"""What should run and who listens, kept where every process can see it: services, subscriptions, keys, leases.
 
 Runs nothing itself: whoever does polls `revision` and `subscriptions_revision` and reads what changed.
 """
@@ -9,6 +9,7 @@ from tidegate.registry.registry import (
     Changes,
     DeadLetter,
     Key,
+    Lease,
     Past,
     RegisteredService,
     RegisteredStream,
@@ -23,6 +24,7 @@ __all__ = [
     "Changes",
     "DeadLetter",
     "Key",
+    "Lease",
     "Past",
     "PostgresRegistry",
     "RegisteredService",

@@ -17,14 +17,18 @@ CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_S = 30.0
 """How long a change waits for another to end: a change takes milliseconds, unless it imports functions."""
 
+_SERVER_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+
 
 class PostgresRegistry(SqlRegistry):
     """A registry in a PostgreSQL database: `postgresql://user:password@host:port/database`.
 
-    `check_functions`: whether `apply` imports what custom operators name.
+    `clock`: None: this machine's for when something changed, the server's for leases, because the clocks of
+    several machines differ. `check_functions`: whether `apply` imports what custom operators name.
     """
 
     def __init__(self, url: str, *, clock: Callable[[], int] | None = None, check_functions: bool = True) -> None:
+        self._server_clock = clock is None
         place = _read(url)
         wait = {} if "connect_timeout" in place.query else {"connect_timeout": CONNECT_TIMEOUT_S}
         try:
@@ -35,6 +39,9 @@ class PostgresRegistry(SqlRegistry):
             raise MissingDependency("psycopg", "postgres") from exc
         sa.event.listen(engine, "connect", _prepare)
         super().__init__(engine, clock or now_micros, _show(place), check_functions)
+
+    def _moment(self) -> tuple[str, dict[str, Any]]:
+        return (_SERVER_NOW, {}) if self._server_clock else super()._moment()
 
 
 def _prepare(connection: Any, _: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tidegate.services import Definitions, Service, Stream
 from tidegate.subscriptions import Subscription
@@ -122,8 +122,15 @@ class Key:
         return None
 
 
+class Lease(NamedTuple):
+    """Who holds something, and until when."""
+
+    holder: str
+    until: datetime
+
+
 class Registry(Protocol):
-    """Streams and services in versions, subscriptions and keys.
+    """Streams and services in versions, subscriptions, keys and leases.
 
     Any number of processes may read and change it at once. Every change is all
     or nothing, and leaves definitions that hold together. What is not there is
@@ -240,6 +247,21 @@ class Registry(Protocol):
 
     def revoke_key(self, key: str) -> Key:
         """Let a key, by its id, open nothing any more."""
+
+    # Leases --------------------------------------------------------------------
+
+    def lease(self, name: str, holder: str, seconds: float) -> bool:
+        """Take or renew a lease; False: another holder has it.
+
+        It lasts at least `seconds` from when this was called: a holder stops, or
+        renews, before so long has passed on its own clock.
+        """
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back; nothing happens where the holder has it no more."""
+
+    def leases(self) -> dict[str, Lease]:
+        """Who holds what at the moment, by name."""
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -2,7 +2,7 @@
 
 A change begins by counting up, which takes that row's lock: changes come one
 after the other, in whatever process, and one that fails leaves no trace.
-Cursors, attempts and dead letters move without it, a row at a time.
+Cursors, attempts, dead letters and leases move without it, a row at a time.
 """
 
 from __future__ import annotations
