@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.registry.conftest import Clock, MakeRegistry
+from tests.registry.conftest import Clock, MakeRegistry, MakeStore
 from tests.registry.test_definitions import CITY
 from tidegate import NotRegistered, RegistryError, VersionConflict
 from tidegate.registry import Registry, open_registry
@@ -83,6 +83,14 @@ def test_processes_share_leases_among_them(where: str) -> None:
     held = {name: lease.holder for name, lease in registry.leases().items()}
     assert held == {f"work {n}": name for name, each in won.items() for n in each}
     registry.close()
+
+
+def test_threads_open_a_new_one_at_once(new_store: MakeStore) -> None:
+    for _ in range(10):
+        where = new_store()
+        for opened in at_once(lambda _, where=where: open_registry(where)):  # type: ignore[misc]
+            assert opened.revision() == 0
+            opened.close()
 
 
 def test_one_of_many_changes_a_version(city: Registry) -> None:

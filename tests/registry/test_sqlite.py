@@ -56,6 +56,31 @@ def test_a_change_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     registry.close()
 
 
+def test_a_new_file_that_another_writes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = sqlite3.connect(tmp_path / "registry.db")
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def end_on_the_third(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            other.close()
+
+    monkeypatch.setattr("tidegate.registry.sqlite.time.sleep", end_on_the_third)
+    registry = SqliteRegistry(tmp_path / "registry.db")
+    assert (len(waits), registry.revision()) == (3, 0)
+    registry.close()
+
+
+def test_a_new_file_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
+    other = sqlite3.connect(tmp_path / "registry.db")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RegistryError, match=r"can't use the registry in '.*registry\.db': database is locked"):
+        SqliteRegistry(tmp_path / "registry.db")
+    other.close()
+
+
 def test_it_survives_being_closed(tmp_path: Path) -> None:
     first = SqliteRegistry(tmp_path / "registry.db")
     first.apply(CITY)
