@@ -43,3 +43,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(f"no Kafka: {exc}")
     with running(tmp_path_factory.mktemp("kafka")) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a real PostgreSQL; tests that ask for it are skipped where none can be had."""
+    from tests.postgres_server import need_postgres, running
+    from tidegate.errors import EnvironmentProblem
+
+    try:
+        programs = need_postgres()
+    except EnvironmentProblem as exc:
+        pytest.skip(f"no PostgreSQL: {exc}")
+    with running(programs) as url:
+        yield url

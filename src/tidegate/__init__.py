@@ -22,11 +22,13 @@ if TYPE_CHECKING:
         LogError,
         MatcherError,
         MissingDependency,
+        NotRegistered,
         RegistryError,
         SchemaError,
         SemanticsUnavailable,
         TidegateError,
         UnsatisfiableFilter,
+        VersionConflict,
     )
     from tidegate.filters import Filter
     from tidegate.matching import Matcher
@@ -52,6 +54,7 @@ _HOMES = {
     "LogError": "tidegate.errors",
     "MatcherError": "tidegate.errors",
     "MissingDependency": "tidegate.errors",
+    "NotRegistered": "tidegate.errors",
     "Optional": "tidegate.model",
     "RegistryError": "tidegate.errors",
     "Schema": "tidegate.model",
@@ -59,6 +62,7 @@ _HOMES = {
     "SemanticsUnavailable": "tidegate.errors",
     "TidegateError": "tidegate.errors",
     "UnsatisfiableFilter": "tidegate.errors",
+    "VersionConflict": "tidegate.errors",
 }
 
 _EXTRAS = {"Matcher": "matching"}
@@ -82,6 +86,7 @@ __all__ = [
     "Matcher",
     "MatcherError",
     "MissingDependency",
+    "NotRegistered",
     "Optional",
     "RegistryError",
     "Schema",
@@ -89,6 +94,7 @@ __all__ = [
     "SemanticsUnavailable",
     "TidegateError",
     "UnsatisfiableFilter",
+    "VersionConflict",
 ]
 
 

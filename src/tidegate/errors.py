@@ -170,6 +170,21 @@ class RegistryError(TidegateError):
     """What a registry can't find, or won't do."""
 
 
+class NotRegistered(RegistryError):  # noqa: N818 - reads as the state it reports
+    """A stream, service, subscription or key that is not there."""
+
+
+class VersionConflict(RegistryError):  # noqa: N818 - reads as the state it reports
+    """A change of what another has changed meanwhile."""
+
+    def __init__(self, what: str, given: int, present: int) -> None:
+        self.what, self.given, self.present = what, given, present
+        super().__init__(f"{what} has version {present} by now, not {given}: read it again")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.what, self.given, self.present)
+
+
 class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it reports
     """New versions of services that break those who subscribe to them, by service."""
 

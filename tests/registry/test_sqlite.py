@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -17,26 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.conftest import LARGE_EXAMPLES
-from tests.registry.contract import CITY, MakeRegistry, RegistryContract
+from tests.registry.test_definitions import CITY
 from tidegate import RegistryError
-from tidegate.registry import Registry, SqliteRegistry
+from tidegate.registry import SqliteRegistry
 from tidegate.services import Definitions, from_dict, loads
-
-
-class TestSqlite(RegistryContract):
-    @pytest.fixture
-    def make(self, tmp_path: Path) -> Iterator[MakeRegistry]:
-        ticks = count(1)
-        made: list[SqliteRegistry] = []
-
-        def make() -> Registry:
-            # One tick a change of one name: the first names come in the order of the file.
-            made.append(SqliteRegistry(tmp_path / "data" / "registry.db", clock=lambda: next(ticks) * 1_000_000))
-            return made[-1]
-
-        yield make
-        for each in made:
-            each.close()
 
 
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
@@ -48,16 +30,55 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
         SqliteRegistry(tmp_path / "file" / "registry.db")
 
 
-def test_a_registry_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     SqliteRegistry(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE revisions SET format = 99")
-    connection.commit()
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
-    with pytest.raises(RegistryError, match="the registry has format 99, and this version of Tidegate knows 1"):
-        SqliteRegistry(path)
+
+
+def test_a_file_that_can_not_be_used_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RegistryError, match=r"can't use the registry in '.*folder': unable to open database file"):
+        SqliteRegistry(tmp_path / "folder")
+
+
+def test_a_change_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
+    registry = SqliteRegistry(tmp_path / "registry.db")
+    other = sqlite3.connect(tmp_path / "registry.db")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RegistryError, match=r"can't use the registry in '.*registry\.db': database is locked"):
+        registry.apply(CITY)
+    other.close()
+    assert registry.apply(CITY)
+    registry.close()
+
+
+def test_a_new_file_that_another_writes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = sqlite3.connect(tmp_path / "registry.db")
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def end_on_the_third(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            other.close()
+
+    monkeypatch.setattr("tidegate.registry.sqlite.time.sleep", end_on_the_third)
+    registry = SqliteRegistry(tmp_path / "registry.db")
+    assert (len(waits), registry.revision()) == (3, 0)
+    registry.close()
+
+
+def test_a_new_file_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
+    other = sqlite3.connect(tmp_path / "registry.db")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RegistryError, match=r"can't use the registry in '.*registry\.db': database is locked"):
+        SqliteRegistry(tmp_path / "registry.db")
+    other.close()
 
 
 def test_it_survives_being_closed(tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
-"""What every registry promises."""
+"""What every registry promises, and the values that it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from tidegate.services import Definitions, Service, Stream
+from tidegate.subscriptions import Subscription
+
+State = Literal["active", "disabled"]
+"""Whether a subscription is delivered."""
+Role = Literal["provider", "consumer", "admin"]
+"""What a key is for: changing services, reading them, everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,80 @@ class Changes:
         return bool(self.added or self.changed or self.removed)
 
 
-class Registry(Protocol):
-    """Streams and services, in versions. Any number of processes may read and change it at once.
+@dataclass(frozen=True, slots=True)
+class RegisteredSubscription:
+    """A subscription, how far it has come, and how its delivery goes."""
 
-    Every change is all or nothing, and leaves definitions that hold together.
+    subscription: Subscription
+    version: int
+    """1, 2, ...: grows when the record or its state changes, not when the cursor moves."""
+    cursor: str | None
+    """What is before it was received; None: nothing was, and it began with no place of its own."""
+    created_at: datetime
+    changed_at: datetime
+    state: State = "active"
+    reason: str | None = None
+    """Why it is disabled."""
+    attempts: int = 0
+    """How often the delivery of what is at the cursor failed in a row."""
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be delivered, put aside."""
+
+    id: int
+    """Grows; none comes twice."""
+    subscription: str
+    cursor: str
+    """The place right behind the record."""
+    record: bytes
+    error: str
+    attempts: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key: who may do what. Its secret is not in here."""
+
+    id: str
+    name: str
+    role: Role
+    services: tuple[str, ...] | None
+    """The services that it is for; None: all."""
+    prefix: str
+    """The part of the secret that may be shown, to tell keys apart."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def problem(self, now: datetime) -> str | None:
+        """Why the key opens nothing at a moment; None: it does."""
+        if self.revoked_at is not None:
+            return f"the key {self.name!r} was revoked at {self.revoked_at.isoformat()}"
+        if self.expires_at is not None and self.expires_at <= now:
+            return f"the key {self.name!r} expired at {self.expires_at.isoformat()}"
+        return None
+
+
+class Lease(NamedTuple):
+    """Who holds something, and until when."""
+
+    holder: str
+    until: datetime
+
+
+class Registry(Protocol):
+    """Streams and services in versions, subscriptions, keys and leases.
+
+    Any number of processes may read and change it at once. Every change is all
+    or nothing, and leaves definitions that hold together. What is not there is
+    a `NotRegistered`.
     """
+
+    # Definitions ---------------------------------------------------------------
 
     def apply(
         self, definitions: Definitions, *, force: bool = False, prune: bool = False, backfill: bool = False
@@ -74,11 +149,14 @@ class Registry(Protocol):
 
         Raises a `DefinitionError` where the whole would not hold together, and a
         `BreakingChange` where a service's subscribers would be broken, unless
-        `force`.
+        `force`. A service that has subscriptions is only pruned with `force`.
         """
 
-    def remove(self, name: str) -> int:
-        """Remove a stream or service that nothing reads; give the version that it had."""
+    def remove(self, name: str, *, force: bool = False) -> int:
+        """Remove a stream or service that nothing reads; give the version that it had.
+
+        `force`: remove a service that has subscriptions; they are disabled, and say why.
+        """
 
     def definitions(self) -> Definitions:
         """All that should run."""
@@ -99,7 +177,91 @@ class Registry(Protocol):
         """All versions of a name, the oldest first."""
 
     def revision(self) -> int:
-        """A number that grows with every change; cheap to ask."""
+        """A number that grows with every change of a stream or service; cheap to ask."""
+
+    # Subscriptions -------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, cursor: str | None) -> RegisteredSubscription:
+        """Add a subscription, refused where its service is not there or its id in use.
+
+        `cursor`: where it begins; None: whoever delivers says where.
+        """
+
+    def subscription(self, subscription: str) -> RegisteredSubscription:
+        """One subscription, by its id."""
+
+    def subscriptions(self, service: str | None = None, owner: str | None = None) -> dict[str, RegisteredSubscription]:
+        """All subscriptions by id, or those of a service or an owner, the oldest first."""
+
+    def change_subscription(self, subscription: Subscription, version: int | None = None) -> RegisteredSubscription:
+        """Put a new record in the place of the one with its id; cursor and state stay, and so does the service.
+
+        `version`: a `VersionConflict` where the present one is another.
+        """
+
+    def acknowledge(self, subscription: str, cursor: str) -> None:
+        """Move a cursor: what is before it was received. Not a change."""
+
+    def acknowledge_all(self, cursors: Mapping[str, str]) -> None:
+        """Move many cursors, by id, in one transaction; those of subscriptions that are gone are left out."""
+
+    def note_attempt(self, subscription: str, attempts: int, retry_at: datetime | None) -> None:
+        """Note how often the delivery of what is at the cursor failed, and when it is tried again. Not a change.
+
+        An acknowledgement leaves it as it is: after a success note 0 and None.
+        """
+
+    def disable(self, subscription: str, reason: str) -> RegisteredSubscription:
+        """Deliver no more, and say why; the cursor stays."""
+
+    def enable(self, subscription: str) -> RegisteredSubscription:
+        """Deliver again from the cursor, as if no attempt had failed; refused where the service is gone."""
+
+    def unsubscribe(self, subscription: str) -> None:
+        """Remove a subscription, and its dead letters with it."""
+
+    def subscriptions_revision(self) -> int:
+        """A number that grows with every change of a subscription or key; cheap to ask."""
+
+    def bury(self, subscription: str, cursor: str, record: bytes, error: str, attempts: int) -> DeadLetter:
+        """Put aside what could not be delivered; `cursor`: the place right behind it."""
+
+    def dead_letters(self, subscription: str, after: int = 0, most: int = 100) -> list[DeadLetter]:
+        """What could not be delivered, the oldest first; `after`: the id of the last one that was read."""
+
+    def unbury(self, subscription: str, ids: Iterable[int]) -> int:
+        """Take dead letters out, and give how many of them there were."""
+
+    # Keys ----------------------------------------------------------------------
+
+    def create_key(
+        self, name: str, role: Role, services: Iterable[str] | None = None, expires_at: datetime | None = None
+    ) -> tuple[Key, str]:
+        """Make a key, and give its secret, which is kept only as a hash: it can't be shown again."""
+
+    def find_key(self, secret: str) -> Key | None:
+        """Whose secret this is; None: nobody's. Ask the key for its `problem`: it may be expired or revoked."""
+
+    def keys(self) -> dict[str, Key]:
+        """All keys by id, the oldest first, revoked ones included."""
+
+    def revoke_key(self, key: str) -> Key:
+        """Let a key, by its id, open nothing any more."""
+
+    # Leases --------------------------------------------------------------------
+
+    def lease(self, name: str, holder: str, seconds: float) -> bool:
+        """Take or renew a lease; False: another holder has it.
+
+        It lasts at least `seconds` from when this was called: a holder stops, or
+        renews, before so long has passed on its own clock.
+        """
+
+    def release(self, name: str, holder: str) -> None:
+        """Give a lease back; nothing happens where the holder has it no more."""
+
+    def leases(self) -> dict[str, Lease]:
+        """Who holds what at the moment, by name."""
 
     def close(self) -> None:
         """Let go of files and connections."""

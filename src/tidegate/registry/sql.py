@@ -1,67 +1,27 @@
-"""A registry in a relational database.
-
-    definitions   what should run: one row a stream or service
-    history       every version there was, removals included
-    revisions     one row: the counter that grows with every change
-
-A change begins by counting up, which takes that row's lock: changes come one
-after the other, in whatever process, and one that fails leaves no trace. SQL
-that every database has.
-"""
+"""A registry in a relational database: its streams and services. SQL that every database has."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.schema import CreateTable
 
-from tidegate.errors import BreakingChange, RegistryError, did_you_mean
+from tidegate.errors import BreakingChange, NotRegistered, RegistryError, did_you_mean
 from tidegate.model import timestamps
+from tidegate.registry.keys import SqlKeys
+from tidegate.registry.leases import SqlLeases
 from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
+from tidegate.registry.store import unchanged
+from tidegate.registry.subscriptions import SqlSubscriptions
+from tidegate.registry.tables import DEFINITIONS, HISTORY, Text
 from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
 from tidegate.services.check import examine
 from tidegate.services.versions import breaking
-
-FORMAT = 1
-"""Of the tables; a registry of a newer one is refused."""
-
-_METADATA = sa.MetaData()
-_DEFINITIONS = sa.Table(
-    "definitions",
-    _METADATA,
-    sa.Column("name", sa.String(64), primary_key=True),
-    sa.Column("kind", sa.String(8), nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("document", sa.Text, nullable=False),
-    sa.Column("changed_at", sa.BigInteger, nullable=False),
-    sa.Column("forced", sa.Boolean, nullable=False),
-    sa.Column("backfill", sa.Boolean, nullable=False),
-)
-_HISTORY = sa.Table(
-    "history",
-    _METADATA,
-    sa.Column("name", sa.String(64), primary_key=True),
-    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.String(8), nullable=False),
-    sa.Column("document", sa.Text),
-    sa.Column("changed_at", sa.BigInteger, nullable=False),
-    sa.Column("forced", sa.Boolean, nullable=False),
-    sa.Column("backfill", sa.Boolean, nullable=False),
-)
-_REVISIONS = sa.Table(
-    "revisions",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("revision", sa.BigInteger, nullable=False),
-    sa.Column("format", sa.Integer, nullable=False),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +41,12 @@ class _Row:
         return timestamps.to_datetime(self.changed_at)
 
 
-class SqlRegistry:
-    """Streams and services in a database that SQLAlchemy knows."""
+class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases):
+    """A registry in a database that SQLAlchemy knows."""
 
-    def __init__(self, engine: sa.Engine, clock: Callable[[], int], check_functions: bool = True) -> None:
-        self._engine, self._clock, self._check_functions = engine, clock, check_functions
-        self._create()
-
-    def _create(self) -> None:
-        for table in _METADATA.sorted_tables:
-            with self._engine.begin() as connection:
-                connection.execute(CreateTable(table, if_not_exists=True))
-        with suppress(sa.exc.IntegrityError), self._engine.begin() as connection:  # another process was first
-            if connection.execute(sa.select(_REVISIONS.c.id)).first() is None:
-                connection.execute(_REVISIONS.insert().values(id=1, revision=0, format=FORMAT))
-        with self._engine.connect() as connection:
-            found = connection.execute(sa.select(_REVISIONS.c.format)).scalar_one()
-        if found > FORMAT:
-            raise RegistryError(f"the registry has format {found}, and this version of Tidegate knows {FORMAT}")
-
-    def close(self) -> None:
-        """Let go of files and connections."""
-        self._engine.dispose()
+    def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, check_functions: bool = True) -> None:
+        super().__init__(engine, clock, name)
+        self._check_functions = check_functions
 
     # Changing ------------------------------------------------------------------
 
@@ -111,8 +55,7 @@ class SqlRegistry:
     ) -> Changes:
         """Add and change streams and services; `prune`: remove all others. All or nothing."""
         definitions = _canonical(definitions)
-        with self._engine.connect() as connection, connection.begin() as transaction:
-            self._lock(connection)
+        with self._changing("revision") as connection:
             rows = self._rows(connection)
             wanted = {
                 each.name: (kind, json.dumps(to_dict(each), ensure_ascii=False))
@@ -123,8 +66,10 @@ class SqlRegistry:
             forced = self._check(_definitions(rows), definitions, gone, force)
             changes = _changes(rows, wanted, gone, self._past_versions(connection))
             if not changes:
-                transaction.rollback()
+                unchanged(connection)
                 return changes
+            lost = [name for name in _services(rows) if name in gone or name in definitions.streams]
+            self._leave(connection, lost, force)
             for name in (*changes.added, *changes.changed):
                 version = changes.added.get(name) or changes.changed[name]
                 kind, document = wanted[name]
@@ -154,19 +99,15 @@ class SqlRegistry:
             raise BreakingChange(broken)
         return _upstream(broken, after)
 
-    def remove(self, name: str) -> int:
+    def remove(self, name: str, *, force: bool = False) -> int:
         """Remove a stream or service that nothing reads; give the version that it had."""
-        with self._engine.begin() as connection:
-            self._lock(connection)
+        with self._changing("revision") as connection:
             rows = self._rows(connection)
             row = _find(name, rows, "stream or service")
             _refuse_if_read(name, _definitions({key: each for key, each in rows.items() if key != name}))
+            self._leave(connection, _services({name: row}), force)
             self._drop(connection, row)
             return row.version
-
-    def _lock(self, connection: sa.Connection) -> None:
-        """Count up first: whoever else changes the registry waits here."""
-        connection.execute(_REVISIONS.update().values(revision=_REVISIONS.c.revision + 1))
 
     def _put(
         self, connection: sa.Connection, name: str, kind: str, document: str, version: int, marks: Mapping[str, bool]
@@ -179,14 +120,14 @@ class SqlRegistry:
             "changed_at": self._clock(),
             **marks,
         }
-        connection.execute(_DEFINITIONS.delete().where(_DEFINITIONS.c.name == name))
-        connection.execute(_DEFINITIONS.insert().values(row))
-        connection.execute(_HISTORY.insert().values(row))
+        connection.execute(DEFINITIONS.delete().where(DEFINITIONS.c.name == name))
+        connection.execute(DEFINITIONS.insert().values(row))
+        connection.execute(HISTORY.insert().values(row))
 
     def _drop(self, connection: sa.Connection, row: _Row) -> None:
-        connection.execute(_DEFINITIONS.delete().where(_DEFINITIONS.c.name == row.name))
+        connection.execute(DEFINITIONS.delete().where(DEFINITIONS.c.name == row.name))
         connection.execute(
-            _HISTORY.insert().values(
+            HISTORY.insert().values(
                 name=row.name,
                 kind=row.kind,
                 version=row.version + 1,
@@ -199,13 +140,13 @@ class SqlRegistry:
 
     def _past_versions(self, connection: sa.Connection) -> dict[str, int]:
         """The last version of every name that there ever was."""
-        query = sa.select(_HISTORY.c.name, sa.func.max(_HISTORY.c.version)).group_by(_HISTORY.c.name)
+        query = sa.select(HISTORY.c.name, sa.func.max(HISTORY.c.version)).group_by(HISTORY.c.name)
         return {row[0]: row[1] for row in connection.execute(query)}
 
     # Reading -------------------------------------------------------------------
 
     def _rows(self, connection: sa.Connection) -> dict[str, _Row]:
-        query = sa.select(*(_DEFINITIONS.c[name] for name in _Row.__slots__)).order_by(_DEFINITIONS.c.name)
+        query = sa.select(*(DEFINITIONS.c[name] for name in _Row.__slots__)).order_by(DEFINITIONS.c.name)
         return {row.name: _Row(*row) for row in connection.execute(query)}
 
     def _read(self) -> dict[str, _Row]:
@@ -240,7 +181,7 @@ class SqlRegistry:
 
     def history(self, name: str) -> list[Past]:
         """All versions of a name, the oldest first."""
-        query = sa.select(_HISTORY).where(_HISTORY.c.name == name).order_by(_HISTORY.c.version)
+        query = sa.select(HISTORY).where(HISTORY.c.name == sa.literal(name, Text)).order_by(HISTORY.c.version)
         with self._engine.connect() as connection:
             return [
                 Past(
@@ -253,9 +194,8 @@ class SqlRegistry:
             ]
 
     def revision(self) -> int:
-        """A number that grows with every change; cheap to ask."""
-        with self._engine.connect() as connection:
-            return int(connection.execute(sa.select(_REVISIONS.c.revision)).scalar_one())
+        """A number that grows with every change of a stream or service; cheap to ask."""
+        return self._counted("revision")
 
 
 def _canonical(given: Definitions) -> Definitions:
@@ -272,6 +212,10 @@ def _definitions(rows: Mapping[str, _Row]) -> Definitions:
     for row in rows.values():
         documents[f"{row.kind}s"][row.name] = json.loads(row.document)
     return from_dict(documents)
+
+
+def _services(rows: Mapping[str, _Row]) -> list[str]:
+    return [name for name, row in rows.items() if row.kind == "service"]
 
 
 def _changes(
@@ -305,7 +249,7 @@ def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 def _find(name: str, rows: Mapping[str, _Row], kind: str) -> _Row:
     known = [row.name for row in rows.values() if row.kind in kind]
     if name not in known:
-        raise RegistryError(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
+        raise NotRegistered(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
     return rows[name]
 
 

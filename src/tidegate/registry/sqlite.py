@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,11 @@ import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
 from tidegate.registry.sql import SqlRegistry
+from tidegate.registry.store import now_micros
 
 BUSY_TIMEOUT_S = 30.0
 """How long a change waits for another to end: a change takes milliseconds, unless it imports functions."""
-
-
-def now_micros() -> int:
-    """The moment, in microseconds since 1970 UTC."""
-    return time.time_ns() // 1_000
+_LOOK_AGAIN_S = 0.005
 
 
 class SqliteRegistry(SqlRegistry):
@@ -38,18 +36,27 @@ class SqliteRegistry(SqlRegistry):
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)
-        try:
-            super().__init__(engine, clock, check_functions)
-        except sa.exc.DatabaseError as error:
-            engine.dispose()
-            raise RegistryError(f"expected a registry in {str(path)!r}: {error.orig}") from error
+        super().__init__(engine, clock, f"in {str(path)!r}", check_functions)
 
 
 def _prepare(connection: Any, _: object) -> None:
     """Set a connection up: readers never wait for a writer. Every commit is on disk, as changes are rare."""
     cursor = connection.cursor()
-    mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode != "wal":
-        cursor.execute("PRAGMA journal_mode=WAL")
+    _write_ahead(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _write_ahead(cursor: sqlite3.Cursor) -> None:
+    """Let the file have a write-ahead log, which it then keeps."""
+    until = time.monotonic() + BUSY_TIMEOUT_S
+    while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            # For this SQLite does not wait by itself while another writes, as one does that opens a new file too.
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the low byte: the rest says of which kind
+            if not busy or time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_AGAIN_S)

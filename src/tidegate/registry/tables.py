@@ -1,0 +1,124 @@
+"""The tables of a registry, as they are today. `migrations` makes them.
+
+    definitions     what should run: one row a stream or service
+    history         every version there was, removals included
+    subscriptions   who wants what, and how far each has come
+    dead_letters    what a subscription could not be given
+    keys            who may do what
+    leases          who does something that only one may do
+    revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format
+
+Moments are microseconds since 1970 UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+FORMAT = 2
+"""Of the tables: the number of the last migration. A registry of a newer one is refused."""
+
+
+class Text(sa.types.TypeDecorator[str]):
+    """Text that may come from outside: what a database can't hold is written as U+FFFD.
+
+    PostgreSQL takes no NUL, and neither database takes half a surrogate pair.
+    An id with one in it is then an id that is not there, not a failure.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _: Any) -> str | None:
+        """Replace what can't be held."""
+        if value is None:
+            return None
+        return value.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+METADATA = sa.MetaData()
+
+DEFINITIONS = sa.Table(
+    "definitions",
+    METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("kind", sa.String(8), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("forced", sa.Boolean, nullable=False),
+    sa.Column("backfill", sa.Boolean, nullable=False),
+)
+HISTORY = sa.Table(
+    "history",
+    METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(8), nullable=False),
+    sa.Column("document", sa.Text),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("forced", sa.Boolean, nullable=False),
+    sa.Column("backfill", sa.Boolean, nullable=False),
+)
+SUBSCRIPTIONS = sa.Table(
+    "subscriptions",
+    METADATA,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("service", Text, nullable=False),
+    sa.Column("owner", Text),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("cursor", Text),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.String(8), nullable=False),
+    sa.Column("reason", Text),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("retry_at", sa.BigInteger),
+    sa.Index("subscriptions_by_service", "service"),
+    sa.Index("subscriptions_by_owner", "owner"),
+)
+DEAD_LETTERS = sa.Table(
+    "dead_letters",
+    METADATA,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("subscription", Text, sa.ForeignKey("subscriptions.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("cursor", Text, nullable=False),
+    sa.Column("record", sa.LargeBinary, nullable=False),
+    sa.Column("error", Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Index("dead_letters_by_subscription", "subscription", "id"),
+    sqlite_autoincrement=True,
+)
+KEYS = sa.Table(
+    "keys",
+    METADATA,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("name", Text, nullable=False),
+    sa.Column("role", sa.String(8), nullable=False),
+    sa.Column("services", sa.Text),
+    sa.Column("prefix", sa.String(8), nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger),
+    sa.Column("revoked_at", sa.BigInteger),
+    sa.Index("keys_by_prefix", "prefix"),
+)
+LEASES = sa.Table(
+    "leases",
+    METADATA,
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("holder", Text, nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+)
+REVISIONS = sa.Table(
+    "revisions",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("subscriptions", sa.BigInteger, nullable=False, server_default="0"),
+)

@@ -1,0 +1,78 @@
+"""A real PostgreSQL for tests: a server of its own on loopback, gone when the tests are."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tidegate.errors import EnvironmentProblem
+
+USER, PASSWORD, PASSWORD_IN_URL = "tidegate", "hush%/@:", "hush%25%2F%40%3A"
+START_S = 60
+
+# What is lost when the machine fails is of no matter here.
+_SETTINGS = "-c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off -c shared_buffers=16MB"
+
+
+def need_postgres() -> Path:
+    """Find the folder of the server's programs; an EnvironmentProblem says what is missing."""
+    folders = [Path(found).resolve().parent for found in (shutil.which("pg_ctl"),) if found]
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    folder = next((each for each in folders if (each / "initdb").exists() and (each / "pg_ctl").exists()), None)
+    if folder is None:
+        raise EnvironmentProblem("neither on PATH nor in /usr/lib/postgresql are 'initdb' and 'pg_ctl'")
+    _unprivileged()
+    return folder
+
+
+@contextmanager
+def running(programs: Path) -> Iterator[str]:
+    """Start a server, and give the URL of its database when it answers."""
+    who = _unprivileged()
+    with TemporaryDirectory(prefix="tidegate-pg-") as name:  # short: a socket's path has at most 107 characters
+        folder = Path(name)
+        (folder / "password").write_text(PASSWORD)
+        if who:
+            for each in (folder, folder / "password"):
+                shutil.chown(each, who["user"], who["group"])
+        data, port = folder / "data", _free_port()
+
+        def run(program: str, *arguments: str) -> None:
+            with (folder / "said").open("ab") as said:
+                command = [str(programs / program), "-D", str(data), *arguments]
+                done = subprocess.run(
+                    command, stdout=said, stderr=said, cwd=folder, timeout=START_S, check=False, **who
+                )
+            if done.returncode:
+                raise RuntimeError(f"{program} failed:\n{(folder / 'said').read_text()[-3_000:]}")
+
+        run("initdb", "-U", USER, "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "-E", "UTF8", "-N")
+        run("pg_ctl", "-w", "-o", f"{_SETTINGS} -p {port} -k {folder}", "start")
+        try:
+            yield f"postgresql://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+
+def _unprivileged() -> Mapping[str, Any]:
+    """Whom to run the server as: it refuses to be root's."""
+    if os.geteuid() != 0:
+        return {}
+    try:
+        user = pwd.getpwnam("postgres")
+    except KeyError as exc:
+        raise EnvironmentProblem("PostgreSQL refuses to run as root, and there is no user 'postgres'") from exc
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])

@@ -1,0 +1,173 @@
+"""Many who change one registry at once: threads of a process, and processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from threading import Barrier
+from typing import TypeVar
+
+import pytest
+
+from tests.registry.conftest import Clock, MakeRegistry, MakeStore
+from tests.registry.test_definitions import CITY
+from tidegate import NotRegistered, RegistryError, VersionConflict
+from tidegate.registry import Registry, open_registry
+from tidegate.subscriptions import Subscription
+
+THREADS = 4
+T = TypeVar("T")
+
+
+def at_once(work: Callable[[int], T]) -> list[T]:
+    """Begin in several threads at the same moment, and give what each made."""
+    begin = Barrier(THREADS)
+
+    def run(n: int) -> T:
+        begin.wait(30)
+        return work(n)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [each.result(60) for each in [pool.submit(run, n) for n in range(THREADS)]]
+
+
+@pytest.fixture
+def city(registry: Registry) -> Registry:
+    registry.apply(CITY)
+    return registry
+
+
+def test_one_of_many_gets_a_lease_that_has_run_out(registry: Registry, clock: Clock) -> None:
+    clock.stands = True
+    for round_ in range(10):
+        clock.now = round_ * 10_000_000
+        won = at_once(lambda n: registry.lease("work", f"holder {n}", 10))
+        assert sorted(won) == [False] * (THREADS - 1) + [True]
+        assert registry.leases()["work"].holder == f"holder {won.index(True)}"
+
+
+LEASE = """
+import sys
+from tidegate.registry import open_registry
+where, me = sys.argv[1:]
+registry = open_registry(where)
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(n for n in range(40) if registry.lease(f"work {n}", me, 3600)))
+registry.close()
+"""
+
+
+def test_processes_share_leases_among_them(where: str) -> None:
+    open_registry(where).close()
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", LEASE, where, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in ("one", "two", "three")
+    }
+    for process in processes.values():
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes.values():
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    won = {name: process.communicate(timeout=60)[0].split() for name, process in processes.items()}
+    assert sorted(int(n) for each in won.values() for n in each) == list(range(40))
+    registry = open_registry(where)
+    held = {name: lease.holder for name, lease in registry.leases().items()}
+    assert held == {f"work {n}": name for name, each in won.items() for n in each}
+    registry.close()
+
+
+def test_threads_open_a_new_one_at_once(new_store: MakeStore) -> None:
+    for _ in range(10):
+        where = new_store()
+        for opened in at_once(lambda _, where=where: open_registry(where)):  # type: ignore[misc]
+            assert opened.revision() == 0
+            opened.close()
+
+
+def test_one_of_many_changes_a_version(city: Registry) -> None:
+    city.subscribe(Subscription("s", "fast"), None)
+
+    def change(n: int) -> bool:
+        try:
+            city.change_subscription(Subscription("s", "fast", description=str(n)), version=1)
+        except VersionConflict:
+            return False
+        return True
+
+    won = at_once(change)
+    assert sorted(won) == [False] * (THREADS - 1) + [True]
+    assert city.subscription("s").subscription.description == str(won.index(True))
+    assert city.subscription("s").version == city.subscriptions_revision() == 2
+
+
+def test_no_change_is_lost_where_versions_are_given(make: MakeRegistry) -> None:
+    registries = [make() for _ in range(THREADS)]
+    registries[0].apply(CITY)
+    registries[0].subscribe(Subscription("s", "fast", description="0"), None)
+
+    def count_up(n: int) -> None:
+        done = 0
+        while done < 5:
+            seen = registries[n].subscription("s")
+            changed = replace(seen.subscription, description=str(int(seen.subscription.description) + 1))
+            with suppress(VersionConflict):
+                registries[n].change_subscription(changed, seen.version)
+                done += 1
+
+    at_once(count_up)
+    seen = registries[0].subscription("s")
+    assert (seen.subscription.description, seen.version) == (str(5 * THREADS), 5 * THREADS + 1)
+    assert registries[0].subscriptions_revision() == 5 * THREADS + 1
+
+
+def test_an_id_is_given_to_one(city: Registry) -> None:
+    def subscribe(n: int) -> bool:
+        try:
+            city.subscribe(Subscription("s", "fast", description=str(n)), None)
+        except RegistryError:
+            return False
+        return True
+
+    assert sorted(at_once(subscribe)) == [False] * (THREADS - 1) + [True]
+
+
+def test_nobody_waits_for_each_other(city: Registry) -> None:
+    """Cursors in any order, beside a removal that touches the same rows: no deadlock, and nothing lost."""
+    names = [f"s{n}" for n in range(20)]
+    for name in names:
+        city.subscribe(Subscription(name, "cars"), None)
+
+    def work(n: int) -> None:
+        if n == 0:
+            city.remove("cars", force=True)
+        for turn in range(10):
+            given = names if n % 2 else names[::-1]
+            city.acknowledge_all(dict.fromkeys(given, f"{n}-{turn}"))
+
+    at_once(work)
+    found = city.subscriptions().values()
+    assert {each.state for each in found} == {"disabled"}
+    assert len({each.cursor for each in found}) == 1
+    assert {each.version for each in found} == {2}
+
+
+def test_nobody_subscribes_to_what_is_being_removed(city: Registry) -> None:
+    def work(n: int) -> None:
+        if n == 0:
+            city.remove("cars", force=True)
+            return
+        for m in range(5):
+            with suppress(NotRegistered):
+                city.subscribe(Subscription(f"s{n}-{m}", "cars"), None)
+
+    at_once(work)
+    assert {each.state for each in city.subscriptions("cars").values()} <= {"disabled"}

@@ -1,0 +1,310 @@
+"""Subscriptions in a registry: what they are, how far they have come, what could not be delivered."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.registry.conftest import MakeRegistry
+from tests.registry.test_definitions import CITY
+from tidegate import NotRegistered, RegistryError, VersionConflict
+from tidegate.registry import Registry
+from tidegate.services import loads
+from tidegate.subscriptions import Subscription, Webhook
+
+PLAIN = Subscription("s1", "fast")
+FULL = Subscription(
+    "s2",
+    "cars",
+    filter="vid LIKE %0 AND speed > %1",
+    params=("B%", 60, 1.5, True, None, [1, "two"]),
+    deliver=Webhook("https://example.org/hook", ("whsec_b", "whsec_a"), batch=10),
+    select=("vid", "time"),
+    format="plain",
+    every_s=1.5,
+    key="vid",
+    idle_s=60.0,
+    description="Früh\0stück \udc80",
+    owner="key_1",
+)
+
+
+@pytest.fixture
+def city(registry: Registry) -> Registry:
+    registry.apply(CITY)
+    return registry
+
+
+def at(second: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+
+@pytest.mark.parametrize("subscription", [PLAIN, FULL])
+def test_what_is_subscribed_is_there(city: Registry, make: MakeRegistry, subscription: Subscription) -> None:
+    made = city.subscribe(subscription, "c1")
+    assert made.subscription == subscription
+    assert (made.version, made.cursor, made.created_at, made.changed_at) == (1, "c1", at(5), at(5))
+    assert (made.state, made.reason, made.attempts, made.retry_at) == ("active", None, 0, None)
+    assert make().subscription(subscription.id) == made
+    assert city.subscriptions() == {subscription.id: made}
+
+
+def test_a_subscription_may_begin_without_a_cursor(city: Registry) -> None:
+    assert city.subscribe(PLAIN, None).cursor is None
+
+
+def test_subscriptions_are_found_by_service_and_owner(city: Registry) -> None:
+    for name, service, owner in (("z", "fast", "ann"), ("y", "fast", None), ("x", "cars", "ann")):
+        city.subscribe(Subscription(name, service, owner=owner), None)
+    assert list(city.subscriptions()) == ["z", "y", "x"]
+    assert list(city.subscriptions(service="fast")) == ["z", "y"]
+    assert list(city.subscriptions(owner="ann")) == ["z", "x"]
+    assert list(city.subscriptions("cars", "ann")) == ["x"]
+    assert city.subscriptions(service="nothing") == {}
+
+
+def test_a_service_that_is_not_there_has_no_subscriptions(city: Registry) -> None:
+    with pytest.raises(NotRegistered, match=r"^there is no service 'fats'; did you mean 'fast'\?$"):
+        city.subscribe(Subscription("s", "fats"), None)
+    with pytest.raises(NotRegistered, match=r"^there is no service 'gps'$"):
+        city.subscribe(Subscription("s", "gps"), None)
+    assert (city.subscriptions(), city.subscriptions_revision()) == ({}, 0)
+
+
+def test_an_id_is_used_once(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    with pytest.raises(RegistryError, match=r"^the id 's1' is in use$"):
+        city.subscribe(replace(FULL, id="s1"), None)
+    city.unsubscribe("s1")
+    assert city.subscribe(PLAIN, None).version == 1
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), b"bytes"])
+def test_what_json_can_not_say_is_refused(city: Registry, value: object) -> None:
+    with pytest.raises(RegistryError, match=r"^expected a subscription of JSON values: "):
+        city.subscribe(replace(PLAIN, params=(value,)), None)
+
+
+def test_a_change_makes_a_version(city: Registry) -> None:
+    made = city.subscribe(PLAIN, "c1")
+    city.note_attempt("s1", 2, at(100))
+    changed = city.change_subscription(replace(PLAIN, filter="speed > 90"), version=made.version)
+    assert changed.subscription.filter == "speed > 90"
+    assert (changed.version, changed.cursor, changed.attempts) == (2, "c1", 2)
+    assert (changed.created_at, changed.changed_at) == (at(5), at(6))
+    assert city.change_subscription(replace(PLAIN, owner="ann")).version == 3
+    assert city.subscription("s1").subscription == replace(PLAIN, owner="ann")
+
+
+def test_what_is_the_same_is_no_change(city: Registry) -> None:
+    made = city.subscribe(FULL, None)
+    assert city.change_subscription(FULL) == made
+    assert city.enable("s2") == made
+    disabled = city.disable("s2", "away")
+    assert city.disable("s2", "away") == disabled
+    assert city.subscriptions_revision() == 2
+
+
+def test_a_change_of_an_old_version_is_refused(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    city.change_subscription(replace(PLAIN, filter="speed > 90"))
+    with pytest.raises(VersionConflict) as caught:
+        city.change_subscription(replace(PLAIN, filter="speed > 70"), version=1)
+    assert str(caught.value) == "subscription 's1' has version 2 by now, not 1: read it again"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert city.subscription("s1").subscription.filter == "speed > 90"
+    assert city.subscriptions_revision() == 2
+
+
+def test_a_subscription_stays_with_its_service(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    with pytest.raises(RegistryError) as caught:
+        city.change_subscription(replace(PLAIN, service="cars"))
+    assert str(caught.value) == "subscription 's1' is one of 'fast', and its cursor with it: for 'cars' make a new one"
+
+
+def test_cursors_move_without_a_change(city: Registry) -> None:
+    made = city.subscribe(PLAIN, "c1")
+    city.subscribe(FULL, "c1")
+    before = (city.revision(), city.subscriptions_revision())
+    city.acknowledge("s1", "c2")
+    assert city.subscription("s1") == replace(made, cursor="c2")
+    city.acknowledge_all({"s2": "c4", "s1": "c3", "gone": "c5"})
+    city.acknowledge_all({})
+    assert [each.cursor for each in city.subscriptions().values()] == ["c3", "c4"]
+    assert (city.revision(), city.subscriptions_revision()) == before
+
+
+def test_attempts_are_noted_without_a_change(city: Registry) -> None:
+    made = city.subscribe(PLAIN, "c1")
+    before = city.subscriptions_revision()
+    city.note_attempt("s1", 3, at(90))
+    assert city.subscription("s1") == replace(made, attempts=3, retry_at=at(90))
+    city.acknowledge("s1", "c2")
+    assert city.subscription("s1").attempts == 3
+    city.note_attempt("s1", 0, None)
+    assert city.subscription("s1") == replace(made, cursor="c2")
+    assert city.subscriptions_revision() == before
+
+
+def test_a_subscription_is_disabled_with_a_reason_and_enabled_again(city: Registry) -> None:
+    city.subscribe(PLAIN, "c1")
+    city.note_attempt("s1", 9, at(90))
+    disabled = city.disable("s1", "410\0 Gone")
+    assert (disabled.state, disabled.reason, disabled.cursor) == ("disabled", "410\ufffd Gone", "c1")
+    assert (disabled.version, disabled.attempts) == (2, 9)
+    assert city.disable("s1", "by its owner").reason == "by its owner"
+    enabled = city.enable("s1")
+    assert (enabled.state, enabled.reason, enabled.version) == ("active", None, 4)
+    assert (enabled.cursor, enabled.attempts, enabled.retry_at) == ("c1", 0, None)
+
+
+def test_what_is_unsubscribed_is_gone(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    city.bury("s1", "c2", b"{}", "410 Gone", 5)
+    city.unsubscribe("s1")
+    assert city.subscriptions() == {}
+    city.subscribe(PLAIN, None)
+    assert city.dead_letters("s1") == []
+
+
+@pytest.mark.parametrize("name", ["nothing", "s2", "nu\0l", "half \ud800"])
+def test_a_subscription_that_is_not_there(city: Registry, name: str) -> None:
+    city.subscribe(PLAIN, None)
+    before = city.subscriptions_revision()
+    for ask in (
+        lambda: city.subscription(name),
+        lambda: city.change_subscription(replace(PLAIN, id=name)),
+        lambda: city.acknowledge(name, "c"),
+        lambda: city.note_attempt(name, 1, None),
+        lambda: city.disable(name, "why"),
+        lambda: city.enable(name),
+        lambda: city.unsubscribe(name),
+        lambda: city.bury(name, "c", b"", "why", 1),
+        lambda: city.dead_letters(name),
+        lambda: city.unbury(name, [1]),
+    ):
+        with pytest.raises(NotRegistered) as caught:
+            ask()
+        assert str(caught.value) == f"there is no subscription {name!r}"  # no hint: it would be someone's id
+    assert city.subscriptions_revision() == before
+
+
+def test_the_counters_are_of_their_own_changes(city: Registry, make: MakeRegistry) -> None:
+    other = make()
+    definitions, seen = other.revision(), [other.subscriptions_revision()]
+    for change in (
+        lambda: city.subscribe(PLAIN, None),
+        lambda: city.change_subscription(replace(PLAIN, filter="speed > 90")),
+        lambda: city.disable("s1", "why"),
+        lambda: city.enable("s1"),
+        lambda: city.unsubscribe("s1"),
+    ):
+        change()
+        seen.append(other.subscriptions_revision())
+    assert seen == [0, 1, 2, 3, 4, 5]
+    assert other.revision() == definitions
+    city.apply(loads("services: {fast: {from: gps, pipeline: [{filter: speed > 90}]}}"))
+    assert (other.revision(), other.subscriptions_revision()) == (definitions + 1, 5)
+
+
+# Services that go ------------------------------------------------------------------
+
+
+def test_a_service_with_subscriptions_is_not_removed(city: Registry) -> None:
+    city.subscribe(Subscription("a", "cars"), None)
+    with pytest.raises(RegistryError) as caught:
+        city.remove("cars")
+    assert str(caught.value) == "'cars' can't be removed: it has 1 subscription (force removes it and disables them)"
+    city.subscribe(Subscription("b", "cars"), None)
+    before = (city.revision(), city.subscriptions_revision())
+    with pytest.raises(RegistryError, match=r"^'cars' can't be removed: it has 2 subscriptions \(force"):
+        city.remove("cars")
+    with pytest.raises(RegistryError, match="'cars' can't be removed: it has 2 subscriptions"):
+        city.apply(loads("streams: {a: {schema: {a: bool}}}"), prune=True)
+    with pytest.raises(RegistryError, match="'cars' can't be removed: it has 2 subscriptions"):
+        city.apply(loads("streams: {cars: {schema: {vid: string, time: timestamp}}}"))
+    assert city.definitions() == CITY
+    assert (city.revision(), city.subscriptions_revision()) == before
+
+
+def test_by_force_its_subscriptions_are_disabled(city: Registry) -> None:
+    city.subscribe(Subscription("a", "cars"), "c1")
+    city.subscribe(Subscription("b", "cars"), "c1")
+    city.subscribe(PLAIN, "c1")
+    city.disable("b", "away")
+    before = city.subscriptions_revision()
+    assert city.remove("cars", force=True) == 1
+    found = city.subscriptions()
+    assert (found["a"].state, found["a"].reason) == ("disabled", "the service 'cars' was removed")
+    assert (found["a"].version, found["a"].cursor) == (2, "c1")
+    assert (found["b"].reason, found["b"].version, found["s1"].state) == ("away", 2, "active")
+    assert city.subscriptions_revision() == before + 1
+    with pytest.raises(NotRegistered, match=r"^there is no service 'cars'"):
+        city.enable("a")
+    city.apply(CITY)
+    assert city.enable("a").state == "active"
+
+
+@pytest.mark.parametrize(
+    ("text", "prune"),
+    [
+        ("streams: {a: {schema: {a: bool}}}", True),
+        ("streams: {cars: {schema: {vid: string, time: timestamp}}}", False),
+    ],
+)
+def test_by_force_pruning_disables_them_too(city: Registry, text: str, prune: bool) -> None:
+    city.subscribe(Subscription("a", "cars"), "c1")
+    city.apply(loads(text), prune=prune, force=True)
+    assert city.subscription("a").reason == "the service 'cars' was removed"
+
+
+def test_force_removes_nothing_that_is_read(city: Registry) -> None:
+    with pytest.raises(RegistryError, match="'fast' can't be removed: cars reads it"):
+        city.remove("fast", force=True)
+
+
+def test_a_stream_of_that_name_can_be_removed(city: Registry) -> None:
+    city.subscribe(Subscription("a", "cars"), None)
+    city.apply(loads("streams: {cars: {schema: {vid: string, time: timestamp}}}"), force=True)
+    assert city.remove("cars") == 2
+
+
+# Dead letters ----------------------------------------------------------------------
+
+
+def test_dead_letters_are_kept_in_order(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    city.subscribe(FULL, None)
+    before = city.subscriptions_revision()
+    first = city.bury("s1", "c2", b'{"vid": "\xff\0"}', "410\0 Gone", 5)
+    assert (first.subscription, first.cursor, first.record) == ("s1", "c2", b'{"vid": "\xff\0"}')
+    assert (first.error, first.attempts, first.at) == ("410\ufffd Gone", 5, at(7))
+    rest = [city.bury("s1", f"c{n}", b"{}", "why", 1) for n in range(3)]
+    city.bury("s2", "c", b"{}", "why", 1)
+    assert city.dead_letters("s1") == [first, *rest]
+    assert city.dead_letters("s1", most=2) == [first, rest[0]]
+    assert city.dead_letters("s1", after=rest[0].id, most=2) == rest[1:]
+    assert len(city.dead_letters("s2")) == 1
+    assert city.subscriptions_revision() == before
+
+
+def test_dead_letters_are_taken_out(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    city.subscribe(FULL, None)
+    mine = [city.bury("s1", "c", b"{}", "why", 1) for _ in range(3)]
+    other = city.bury("s2", "c", b"{}", "why", 1)
+    assert city.unbury("s1", (mine[0].id, mine[2].id, other.id, 99)) == 2
+    assert city.unbury("s1", []) == 0
+    assert city.dead_letters("s1") == [mine[1]]
+    assert city.dead_letters("s2") == [other]
+
+
+def test_the_id_of_a_dead_letter_never_comes_again(city: Registry) -> None:
+    city.subscribe(PLAIN, None)
+    first = city.bury("s1", "c", b"{}", "why", 1)
+    city.unbury("s1", [first.id])
+    assert city.bury("s1", "c", b"{}", "why", 1).id > first.id
