@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from tests.pipelines.sources.kit import until
+from tidegate.errors import LogError
 from tidegate.gateway.ingest import DirectIngest, Mode, Receipt
+from tidegate.logs import SegmentLog
 from tidegate.model import Schema
 from tidegate.services.definitions import Stream
 
@@ -63,3 +67,23 @@ def send(
     stream: str = "s",
 ) -> Receipt:
     return asyncio.run(ingest.ingest(stream, content_type, headers or {}, body, mode))
+
+
+# Logs that travel to another process, which so need not import the tests ------------
+
+
+class Stuck(SegmentLog):
+    """Appends only while a file is there."""
+
+    def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
+        until(lambda: (self._root / "go").exists())
+        return super().append(stream, partition, records)
+
+
+class Broken(SegmentLog):
+    """Can't be opened before it is mended."""
+
+    def __init__(self, root: Path) -> None:
+        if not (root / "mended").exists():
+            raise LogError("no such disk")
+        super().__init__(root)

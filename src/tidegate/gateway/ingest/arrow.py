@@ -114,7 +114,7 @@ def _target(given: pa.DataType, kind: Type) -> pa.DataType | None:
             item = _target(given.value_type, kind.item)
             return None if item is None else pa.list_(item)
         case Enum():
-            return given if pa.types.is_integer(given) else _text_target(given)
+            return _text_target(given)  # by label, as on the wire
     return _scalar_target(given, kind)
 
 
