@@ -61,26 +61,29 @@ def recent_ids(log: EventLog, stream: str, most: int, age_s: float, now: int) ->
     look_s = min(_FIRST_LOOK_S, age_s)
     while True:
         begin = log.since(stream, now - round(look_s * 1e6))
-        records = _between(log, stream, begin, behind, most)
-        most -= len(records)
-        found.append(list(_ids(records)))
+        ids, count = _between(log, stream, begin, behind, most)
+        most -= count
+        found.append(ids)
         if most <= 0 or look_s >= age_s:
             return [id_ for each in reversed(found) for id_ in each]
         behind, look_s = begin, min(look_s * _LOOK_FACTOR, age_s)
 
 
-def _between(log: EventLog, stream: str, begin: Cursor, behind: Cursor, most: int) -> list[bytes]:
-    """The records from one cursor to another, or the first of them."""
-    found: list[bytes] = []
+def _between(log: EventLog, stream: str, begin: Cursor, behind: Cursor, most: int) -> tuple[list[str], int]:
+    """The ids of the records from one cursor to another, or of the first of them, and how many records these are."""
+    ids: list[str] = []
+    count = 0
     cursor = begin
-    while len(found) < most and any(cursor.offsets.get(name, 0) < end for name, end in behind.offsets.items()):
-        read = log.read(stream, cursor, min(_READ, most - len(found)))
+    while count < most and any(cursor.offsets.get(name, 0) < end for name, end in behind.offsets.items()):
+        read = log.read(stream, cursor, min(_READ, most - count))
         if not read.records:
             break
         places = zip(read.places, read.records, strict=True)
-        found += [record for (name, at), record in places if at < behind.offsets.get(name, 0)]
+        records = [record for (name, at), record in places if at < behind.offsets.get(name, 0)]
+        ids += _ids(records)
+        count += len(records)
         cursor = read.cursor
-    return found
+    return ids, count
 
 
 def _ids(records: Iterable[bytes]) -> Iterable[str]:

@@ -10,7 +10,7 @@ class IngestSettings:
     """Limits; each with a default that suits one machine."""
 
     remembered_ids: int = 1_000_000
-    """Ids of a stream that are known as duplicates when they come again: about 150 bytes each."""
+    """Ids of a stream that are known as duplicates when they come again: about 120 bytes each."""
     remembered_s: float = 600.0
     """How long an id is known at most: longer than a producer tries again."""
     in_flight_bytes: int = 64 * 1024 * 1024
