@@ -205,6 +205,34 @@ class CursorError(LogError):
     """A text that is no cursor, or a cursor that is not of this stream."""
 
 
+class IngestError(TidegateError):
+    """Events that were sent to a raw stream and are not taken as they are."""
+
+
+class MediaTypeError(IngestError):
+    """A content type, or a charset, that nothing here reads; its sender can name another."""
+
+
+class BodyError(IngestError):
+    """A body that is not what its content type says, with the place; no event of it is taken."""
+
+
+class UnknownStream(IngestError):  # noqa: N818 - reads as the state it reports
+    """A raw stream that is not defined."""
+
+
+class StreamConflict(IngestError):  # noqa: N818 - reads as the state it reports
+    """A raw stream whose source is the one writer of its partitions: nobody else may append."""
+
+
+class Overloaded(IngestError):  # noqa: N818 - reads as the state it reports
+    """More than may be under way; nothing of it was taken, and it may be sent again later."""
+
+
+class NotAcknowledged(IngestError):  # noqa: N818 - reads as the state it reports
+    """Events that may be in the log or not: sent again with ids of their own, they are there once."""
+
+
 class SourceError(TidegateError):
     """A source of a raw stream that can't be understood, reached or read; its provider can mend it."""
 

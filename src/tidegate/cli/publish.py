@@ -25,7 +25,7 @@ def publish(
     profile: options.Profile = EMBEDDED,
 ) -> None:
     """Append events to a raw stream, one JSON object a line; what is none goes to the stream's quarantine."""
-    from tidegate.pipelines.sources.intake import Input, Intake
+    from tidegate.logs.intake import Input, Intake
 
     home = options.home(data, profile)
     registry = home.existing_registry()

@@ -1,7 +1,7 @@
 """Where streams live: append, read from a cursor, keep for a while.
 
-Knows records as bytes, one JSON object each; nothing of schemas, Spark or HTTP.
-Every log passes one contract.
+Knows records as bytes, one JSON object each; nothing of Spark or HTTP. Every log
+passes one contract. `intake` is the door of raw streams: it makes records of what comes.
 """
 
 from tidegate.logs.cursor import Cursor, Mark

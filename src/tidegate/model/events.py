@@ -101,17 +101,20 @@ def _fits(value: Any, kind: Scalar | Enum) -> bool:
         case "float":
             return isinstance(value, float | int) and _is_float(value, kind.name)
         case "char":
-            return isinstance(value, str) and len(value) == 1 and _is_text(value)
+            return isinstance(value, str) and len(value) == 1 and is_text(value)
         case "time":
             if isinstance(value, datetime):
                 return timestamps.is_writable(timestamps.from_datetime(value))
             return isinstance(value, str) and timestamps.from_text(value) is not None
-    return isinstance(value, str) and _is_text(value)
+    return isinstance(value, str) and is_text(value)
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether a string is Unicode text: no lone surrogates."""
-    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    try:
+        return value.isascii() or value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_float(value: float | int, name: str) -> bool:

@@ -15,9 +15,9 @@ from tests.pipelines.sources.kit import HandClock, events
 from tidegate import Filter
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.intake import Intake
 from tidegate.model.events import validate
 from tidegate.pipelines.sources.demo import ANPR, CAMERAS, GPS, Anpr, DemoFeed, Generator, Gps
-from tidegate.pipelines.sources.intake import Intake
 from tidegate.services.definitions import Demo, Stream
 
 START = 1_767_225_600_000_000

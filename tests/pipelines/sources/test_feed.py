@@ -13,9 +13,9 @@ import pytest
 from tests.pipelines.sources.kit import events, until
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.intake import Input, Intake
 from tidegate.pipelines.sources import Backoff, feed, start_feeds
 from tidegate.pipelines.sources.demo import ANPR, GPS
-from tidegate.pipelines.sources.intake import Input, Intake
 from tidegate.services.definitions import Definitions, Demo, Stream
 
 QUICK = Backoff(first_s=0.01, most_s=0.02)

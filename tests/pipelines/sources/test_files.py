@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from tests.pipelines.sources.kit import HandClock, events
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.intake import Intake
 from tidegate.model import Schema
 from tidegate.pipelines.sources import files, formats
 from tidegate.pipelines.sources.files import FilesFeed
-from tidegate.pipelines.sources.intake import Intake
 from tidegate.pipelines.sources.resume import Seen
 from tidegate.services.definitions import Files, Stream
 

@@ -13,8 +13,8 @@ import pytest
 from tests.pipelines.sources.kit import events, until
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.intake import Intake
 from tidegate.model import Schema
-from tidegate.pipelines.sources.intake import Intake
 from tidegate.services.definitions import Kafka, Stream
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

@@ -20,9 +20,9 @@ from tests.pipelines.sources.kit import events, until
 from tests.pipelines.sources.mosquitto import Mosquitto
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.intake import Intake
 from tidegate.model import Schema
 from tidegate.pipelines.sources import Backoff, Feeds, start_feeds
-from tidegate.pipelines.sources.intake import Intake
 from tidegate.services.definitions import Definitions, Mqtt, Stream
 
 paho = pytest.importorskip("paho.mqtt.client")
@@ -186,7 +186,7 @@ from pathlib import Path
 from threading import Event
 from tests.pipelines.sources.test_mqtt import SCHEMA
 from tidegate.logs import SegmentLog
-from tidegate.pipelines.sources.intake import Intake
+from tidegate.logs.intake import Intake
 from tidegate.pipelines.sources.mqtt import MqttFeed
 from tidegate.services.definitions import Mqtt, Stream
 

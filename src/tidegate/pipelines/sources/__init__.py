@@ -5,6 +5,5 @@ even a JSON object goes to the stream's quarantine; the rest is Spark's to judge
 """
 
 from tidegate.pipelines.sources.feed import Backoff, Feed, Feeds, start_feeds
-from tidegate.pipelines.sources.intake import Input, Intake, quarantine_of
 
-__all__ = ["Backoff", "Feed", "Feeds", "Input", "Intake", "quarantine_of", "start_feeds"]
+__all__ = ["Backoff", "Feed", "Feeds", "start_feeds"]

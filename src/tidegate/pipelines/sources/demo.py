@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import SourceError, did_you_mean
+from tidegate.logs.clock import Clock, SystemClock
+from tidegate.logs.intake import Input, Intake
 from tidegate.model import Schema, timestamps
-from tidegate.pipelines.sources.clock import Clock, SystemClock
-from tidegate.pipelines.sources.intake import Input, Intake
 from tidegate.services.definitions import Demo
 
 TICK_S = 0.005

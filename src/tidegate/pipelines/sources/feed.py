@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol, Self
 
 from tidegate.errors import MissingDependency, SourceError, TidegateError
 from tidegate.logs import EventLog
+from tidegate.logs.clock import Clock, SystemClock
+from tidegate.logs.intake import Intake
 from tidegate.model import timestamps
-from tidegate.pipelines.sources.clock import Clock, SystemClock
-from tidegate.pipelines.sources.intake import Intake
 from tidegate.services.definitions import Definitions, Demo, Files, Http, Kafka, Mqtt, Stream
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from threading import Event
 import orjson
 
 from tidegate.errors import SourceError
+from tidegate.logs.clock import Clock, SystemClock
+from tidegate.logs.intake import Input, Intake
 from tidegate.model import events
-from tidegate.pipelines.sources.clock import Clock, SystemClock
 from tidegate.pipelines.sources.formats import ENDINGS, READERS, Place, Row
-from tidegate.pipelines.sources.intake import Input, Intake
 from tidegate.pipelines.sources.resume import EVERY_S, Resume
 from tidegate.services.definitions import Files
 

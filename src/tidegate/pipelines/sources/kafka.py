@@ -15,8 +15,8 @@ from threading import Event
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tidegate.errors import SourceError
-from tidegate.pipelines.sources.clock import Clock, SystemClock
-from tidegate.pipelines.sources.intake import Input, Intake
+from tidegate.logs.clock import Clock, SystemClock
+from tidegate.logs.intake import Input, Intake
 from tidegate.pipelines.sources.resume import EVERY_S, Resume
 from tidegate.services.definitions import Kafka
 

@@ -28,7 +28,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.errors import SourceError
-from tidegate.pipelines.sources.intake import Input, Intake
+from tidegate.logs.intake import Input, Intake
 from tidegate.services.definitions import Mqtt
 
 UNACKNOWLEDGED = 1_000

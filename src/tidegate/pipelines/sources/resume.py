@@ -23,7 +23,7 @@ import orjson
 
 from tidegate.errors import CursorError
 from tidegate.logs import Cursor, EventLog
-from tidegate.pipelines.sources.intake import Input, Intake
+from tidegate.logs.intake import Input, Intake
 
 EVERY_S = 1.0
 """How often a position is noted: so much is read again after a crash, and compared."""

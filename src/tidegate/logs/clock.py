@@ -1,4 +1,4 @@
-"""The time as feeds see it, so that a test can turn the hands."""
+"""The time as those who append see it, so that a test can turn the hands."""
 
 from __future__ import annotations
 

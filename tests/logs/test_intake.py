@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.pipelines.sources.kit import HandClock, events, raw
 from tidegate.logs import SegmentLog
+from tidegate.logs.intake import RAW_BYTES, Input, Intake, Meter, Taken, dressed
 from tidegate.model import Schema
-from tidegate.pipelines.sources.intake import RAW_BYTES, Input, Intake, Meter, Taken, _dressed
 from tidegate.services.definitions import Stream
 
 TIMED = Schema({"vid": "string", "time": "timestamp"}, event_time="time")
@@ -132,7 +132,7 @@ def test_a_record_says_all_that_its_input_says(
     event: dict[str, object], id_: str | None, stamped: bool, indent: int | None
 ) -> None:
     given_ = json.dumps(event, indent=indent).encode()
-    record = _dressed(given_, json.loads(given_), id_, b'"_time":"now",' if stamped else b"")
+    record = dressed(given_, json.loads(given_), id_, b'"_time":"now",' if stamped else b"")
     assert b"\n" not in record
     expected = dict(event)
     if id_ is not None and event.get("_id") is None:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tidegate.logs import EventLog
+from tidegate.logs.clock import Clock, SystemClock
+from tidegate.logs.log import EventLog
 from tidegate.model import timestamps
-from tidegate.pipelines.sources.clock import Clock, SystemClock
 from tidegate.services.definitions import Stream
 
 RAW_BYTES = 1 << 20
@@ -69,7 +69,7 @@ class Intake:
 
     def take(self, inputs: Iterable[Input]) -> Taken:
         """Append inputs, those of a partition in their order; when it returns, they are in the log."""
-        stamp = self._stamp()
+        stamp = self.stamp()
         batches: dict[str, list[bytes]] = {}
         refused: list[bytes] = []
         for raw, id_ in inputs:
@@ -78,21 +78,21 @@ class Intake:
                 if type(event) is not dict:
                     refused.append(self.refusal(raw, f"expected a JSON object, not {_what(event)}", id_))
                     continue
-                record = _dressed(raw, event, id_, stamp)
+                record = dressed(raw, event, id_, stamp)
             except ValueError as exc:
                 refused.append(self.refusal(raw, f"no JSON: {exc}", id_))
                 continue
-            batches.setdefault(self._place(event), []).append(record)
-        self._append(batches)
+            batches.setdefault(self.place(event), []).append(record)
+        self.write(batches)
         self.refuse(refused)
         return Taken(sum(map(len, batches.values())), len(refused))
 
     def append(self, partition: str, records: Sequence[bytes]) -> None:
         """Append records that are surely JSON objects on one line, and whose partition is known."""
-        stamp = self._stamp()
+        stamp = self.stamp()
         if stamp:
             records = [b"{" + stamp + record[1:] for record in records]
-        self._append({partition: records})
+        self.write({partition: records})
 
     def refusal(self, raw: bytes, reason: str, id_: str | None = None) -> bytes:
         """The record that quarantine keeps of an input."""
@@ -112,13 +112,17 @@ class Intake:
             self.log.append(self.quarantine, "0", refusals)
             self.meter.add(refused=len(refusals))
 
-    def _append(self, batches: Mapping[str, Sequence[bytes]]) -> None:
+    def write(self, batches: Mapping[str, Sequence[bytes]]) -> dict[str, int]:
+        """Append finished records by partition, and give the offset behind the last of each."""
+        ends = {}
         for partition, records in batches.items():
             if records:
-                self.log.append(self.stream.name, partition, records)
+                ends[partition] = self.log.append(self.stream.name, partition, records)
                 self.meter.add(len(records))
+        return ends
 
-    def _place(self, event: dict[str, Any]) -> str:
+    def place(self, event: Mapping[str, Any]) -> str:
+        """The partition of an event: by its key, else in turn."""
         if len(self.partitions) == 1:
             return "0"
         if self.stream.key is not None:
@@ -126,13 +130,19 @@ class Intake:
         self._turn += 1
         return self.partitions[self._turn % len(self.partitions)]
 
-    def _stamp(self) -> bytes:
+    def stamp(self) -> bytes:
+        """The moment of arrival as a member of a record; nothing where events have a time of their own."""
         if self.stream.schema.event_time is not None:
             return b""
-        return b'"_time":"%s",' % timestamps.to_text(self._clock.now()).encode()
+        return stamp(timestamps.to_text(self._clock.now()))
 
 
-def _dressed(raw: bytes, event: dict[str, Any], id_: str | None, stamp: bytes) -> bytes:
+def stamp(moment: str) -> bytes:
+    """The member that `dressed` puts in front of an event that has no time."""
+    return b'"_time":"%s",' % moment.encode()
+
+
+def dressed(raw: bytes, event: dict[str, Any], id_: str | None, stamp: bytes) -> bytes:
     """The record of an input: its own bytes, so that no number loses a digit, behind our keys."""
     front = b""
     if id_ is not None and event.get("_id") is None:
