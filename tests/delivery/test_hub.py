@@ -18,7 +18,7 @@ from tests.delivery.sinks import Recording
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import NOW, Hub, Start
 from tidegate.delivery.subscriber import Subscriber
-from tidegate.errors import RegistryError
+from tidegate.errors import NotRegistered
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Retention, SegmentLog
 from tidegate.model import Schema
@@ -280,7 +280,7 @@ def test_an_output_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
 def test_a_service_that_is_not_there_is_named_with_a_hint(log: SegmentLog) -> None:
     async def work() -> None:
         async with hub_on(log) as hub:
-            with pytest.raises(RegistryError, match="no service 'gsp'; did you mean 'gps'"):
+            with pytest.raises(NotRegistered, match="no service 'gsp'; did you mean 'gps'"):
                 await hub.begin("gsp")
 
     run(work())

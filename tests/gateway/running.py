@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import httpx
 import uvloop
 
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
@@ -59,6 +61,16 @@ class World:
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=30)
 
+    def gateway(self) -> Gateway:
+        return Gateway(self.registry, self.log, DirectIngest(self.log), STATUSES)
+
+    def tell_running(self, *services: str) -> None:
+        """Say of services what a runner would: that they run."""
+        self.log.create("_status")
+        moment = "2026-01-01T00:00:00.000000Z"
+        said = [{"service": name, "state": "running", "version": 1, "time": moment} for name in services]
+        self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
+
     @contextmanager
     def running(self) -> Iterator[World]:
         servers: list[Server] = []
@@ -71,7 +83,7 @@ class World:
 
         def run() -> None:
             try:
-                uvloop.run(serve(lambda: Gateway(self.registry, self.log, STATUSES), "127.0.0.1", self.port, ready))
+                uvloop.run(serve(self.gateway, "127.0.0.1", self.port, ready))
             finally:
                 begun.set()
 

@@ -13,7 +13,7 @@ from tidegate.delivery.live import Live
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
 from tidegate.delivery.worker import gap
-from tidegate.errors import CursorError, LogError, RegistryError, TidegateError, did_you_mean
+from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
@@ -79,7 +79,7 @@ class Hub:
         """The schema of a service's output; an error with a hint where there is no such service."""
         found = self._schemas.get(service)
         if found is None:
-            raise RegistryError(f"no service {service!r}{did_you_mean(service, self._schemas)}")
+            raise NotRegistered(f"no service {service!r}{did_you_mean(service, self._schemas)}")
         return found
 
     def _retype(self, subscriber: Subscriber) -> None:

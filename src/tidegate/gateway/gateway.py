@@ -10,8 +10,10 @@ import orjson
 import structlog
 
 from tidegate.delivery.hub import Hub
-from tidegate.errors import LogError, RegistryError, TidegateError, did_you_mean
+from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.logs import Cursor, EventLog
+from tidegate.matching import kernels
 from tidegate.model import Schema
 from tidegate.registry import Registry
 from tidegate.services import Definitions, Service, stream_schemas
@@ -26,9 +28,9 @@ _log = structlog.get_logger("tidegate.gateway")
 class Gateway:
     """Follows the registry, and serves what it says."""
 
-    def __init__(self, registry: Registry, log: EventLog, statuses: Schema) -> None:
-        """`statuses` is the schema of the stream `_status`."""
-        self.registry, self.log = registry, log
+    def __init__(self, registry: Registry, log: EventLog, ingest: Ingesting, statuses: Schema) -> None:
+        """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`."""
+        self.registry, self.log, self.ingest = registry, log, ingest
         self._statuses = statuses
         self.hub = Hub(log)
         self.definitions = Definitions()
@@ -36,6 +38,7 @@ class Gateway:
         self.versions: Mapping[str, int] = {}
         self.status: dict[str, dict[str, Any]] = {}
         """The newest event of `_status` for each service."""
+        self._has_run: set[str] = set()
         self._revision = -1
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
@@ -43,6 +46,10 @@ class Gateway:
 
     async def start(self) -> None:
         """Look once, then go on looking."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
+        if isinstance(self.ingest, IngestWorker):
+            await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
 
@@ -52,6 +59,7 @@ class Gateway:
         if self._follower is not None:
             self._follower.cancel()
         await self.hub.close()
+        await self.ingest.close()
 
     @property
     def is_ready(self) -> bool:
@@ -67,8 +75,12 @@ class Gateway:
         """A service; an error with a hint where it is not there."""
         found = self.definitions.services.get(name)
         if found is None:
-            raise RegistryError(f"no service {name!r}{did_you_mean(name, self.definitions.services)}")
+            raise NotRegistered(f"no service {name!r}{did_you_mean(name, self.definitions.services)}")
         return found
+
+    def has_run(self, service: Service) -> bool:
+        """Whether a service has ever begun to read: what comes before that, it never sees."""
+        return service.name in self._has_run
 
     async def _follow(self) -> None:
         while True:
@@ -88,6 +100,7 @@ class Gateway:
             self.schemas = stream_schemas(definitions)
             served = {name: self.schemas[name] for name in definitions.services}
             self.hub.serve({**served, STATUS: self._statuses})
+            self.ingest.define(definitions.streams)
         await loop.run_in_executor(None, self._read_status)
 
     def _read(self) -> tuple[Definitions, dict[str, int]]:
@@ -102,6 +115,8 @@ class Gateway:
                 for record in read.records:
                     said = orjson.loads(record)
                     self.status[said["service"]] = said
+                    if said["state"] == "running":
+                        self._has_run.add(said["service"])
                 self._seen = read.cursor
         except LogError:  # nothing has run here yet, or it was made anew
             self._seen = None

@@ -17,11 +17,19 @@ from tidegate.errors import (
     DefinitionError,
     EventError,
     FilterError,
+    IngestError,
     LanguageError,
+    LogError,
+    MediaTypeError,
     MissingDependency,
+    NotAcknowledged,
+    NotRegistered,
+    Overloaded,
     RegistryError,
     SchemaError,
+    StreamConflict,
     TidegateError,
+    UnknownStream,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -80,10 +88,20 @@ def of(error: TidegateError) -> Problem:
             return Problem(422, "bad-definition", "The definition can't be used", str(error), errors)
         case BreakingChange():
             return Problem(409, "breaking-change", "The change would break subscribers", str(error))
-        case RegistryError() if str(error).startswith("no "):
+        case NotRegistered() | UnknownStream():
             return Problem(404, "not-found", "There is no such thing", str(error))
         case RegistryError():
             return Problem(409, "conflict", "The registry won't do that", str(error))
+        case MediaTypeError():
+            return Problem(415, "bad-media-type", "The content type can't be read", str(error))
+        case StreamConflict():
+            return Problem(409, "conflict", "The stream is written by another", str(error))
+        case Overloaded():
+            return Problem(429, "overloaded", "Too much at once", str(error), headers={"retry-after": "1"})
+        case NotAcknowledged() | LogError():
+            return Problem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
+        case IngestError():
+            return Problem(400, "bad-body", "The body can't be read", str(error))
         case SchemaError():
             return Problem(422, "bad-schema", "The schema can't be used", str(error))
         case MissingDependency():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+import yaml
+from fastapi import APIRouter, Query, Request
 
 from tidegate.gateway.gateway import Gateway
-from tidegate.services import to_dict
+from tidegate.gateway.problems import Problem
+from tidegate.services import from_dict, to_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -39,4 +43,33 @@ def router(gateway: Gateway) -> APIRouter:
         counts = gateway.hub.counts().get(name, {})
         return {"name": name, **(gateway.status.get(name) or {"state": "never ran"}), "subscribers": counts}
 
+    @routes.put("/services/{name}", summary="Add or change a service; the body is its definition, JSON or YAML")
+    async def put(
+        request: Request,
+        name: str,
+        force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
+        backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
+    ) -> dict[str, Any]:
+        definitions = from_dict({"services": {name: _document(await request.body())}})
+        apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
+        await asyncio.get_running_loop().run_in_executor(None, apply)
+        await gateway.look()
+        return described(name)
+
+    @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
+    async def delete(
+        name: str, force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False
+    ) -> None:
+        gateway.service(name)
+        remove = partial(gateway.registry.remove, name, force=force)
+        await asyncio.get_running_loop().run_in_executor(None, remove)
+        await gateway.look()
+
     return routes
+
+
+def _document(body: bytes) -> Any:
+    try:
+        return yaml.safe_load(body)
+    except yaml.YAMLError as error:
+        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON or YAML: {error}") from error

@@ -1,0 +1,98 @@
+"""Raw streams: what there is, and the events that come in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from tidegate.errors import NotRegistered, did_you_mean
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.problems import Problem
+from tidegate.services import to_dict
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Of one request's body."""
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["streams"])
+
+    @routes.get("/streams", summary="All raw streams")
+    async def streams() -> dict[str, Any]:
+        return {
+            "streams": [
+                {"name": each.name, "definition": to_dict(each)} for each in gateway.definitions.streams.values()
+            ]
+        }
+
+    @routes.post(
+        "/streams/{stream}/events",
+        summary="Put events into a raw stream; they are in the log when this answers",
+        responses={
+            413: {"description": "Too large"},
+            415: {"description": "Another content type"},
+            422: {"description": "Events that do not fit the schema"},
+            503: {"description": "Not yet, or not now"},
+        },
+    )
+    async def ingest(
+        request: Request,
+        stream: str,
+        mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
+    ) -> Response:
+        _need_stream(gateway, stream)
+        body = await _body(request)
+        receipt = await gateway.ingest.ingest(
+            stream, request.headers.get("content-type"), dict(request.headers), body, mode
+        )
+        said = receipt.to_json()
+        if mode == "all" and receipt.refused:
+            first = "; ".join(_told(each) for each in said["errors"][:3])
+            raise Problem(
+                422,
+                "bad-event",
+                "Events do not fit the schema",
+                f"nothing was taken: {receipt.refused} of the events do not fit: {first}",
+                said.pop("errors"),
+                **said,
+            )
+        return Response(orjson.dumps(said), media_type="application/json")
+
+    return routes
+
+
+def _need_stream(gateway: Gateway, stream: str) -> None:
+    if stream not in gateway.definitions.streams:
+        raise NotRegistered(f"no stream {stream!r}{did_you_mean(stream, gateway.definitions.streams)}")
+    waiting = sorted(
+        each.name
+        for each in gateway.definitions.services.values()
+        if stream in each.inputs and not gateway.has_run(each)
+    )
+    if waiting:
+        raise Problem(
+            503,
+            "starting",
+            "Services are starting",
+            f"{', '.join(waiting)} has not begun to read {stream!r} yet, and would miss what comes now; try again",
+            headers={"retry-after": "1"},
+        )
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            detail = f"expected at most {MOST_BYTES:,} bytes in one request: send several"
+            raise Problem(413, "too-large", "The request is too large", detail)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _told(error: dict[str, Any]) -> str:
+    place = f"line {error['line']}" if error.get("line") is not None else f"event {error['index']}"
+    return f"{place}: {error['path']}: {error['message']}" if error.get("path") else f"{place}: {error['message']}"

@@ -1,0 +1,56 @@
+"""Services over HTTP: shown, changed, removed."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.gateway.running import World
+from tests.pipelines.running import until
+
+
+def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None:
+    world.tell_running("gps")
+    until(lambda: http.get("/v1/services/gps/status").json().get("state") == "running", "the state")
+    found = http.get("/v1/services").json()["services"]
+    assert [each["name"] for each in found] == ["fast", "gps"]
+    gps = http.get("/v1/services/gps").json()
+    assert gps["version"] == 1
+    assert gps["definition"]["from"] == "gps_taxi"
+    assert list(gps["schema"]) == ["vid", "speed", "time"]
+    assert http.get("/v1/services/fast/status").json()["state"] == "never ran"
+
+
+def test_a_service_comes_changes_and_goes(world: World, http: httpx.Client) -> None:
+    made = http.put("/v1/services/slow", content="{from: gps, pipeline: [{filter: speed < 10}]}")
+    assert (made.status_code, made.json()["version"]) == (200, 1)
+    changed = http.put("/v1/services/slow", json={"from": "gps", "pipeline": [{"filter": "speed < 20"}]})
+    assert changed.json()["version"] == 2
+    assert world.registry.service("slow").version == 2
+    assert http.delete("/v1/services/slow").status_code == 204
+    assert http.get("/v1/services/slow").status_code == 404
+
+
+def test_what_is_wrong_with_a_definition_is_shown(http: httpx.Client) -> None:
+    answer = http.put("/v1/services/slow", json={"from": "gps", "pipeline": [{"filter": "sped < 10"}]})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "services.slow.pipeline[0].filter"
+    assert http.put("/v1/services/slow", content="{").status_code == 400
+
+
+def test_what_is_read_stays(http: httpx.Client) -> None:
+    answer = http.delete("/v1/services/gps")
+    assert (answer.status_code, answer.json()["title"]) == (409, "The registry won't do that")
+
+
+def test_a_change_that_breaks_subscribers_needs_force(http: httpx.Client) -> None:
+    document = {"from": "gps", "pipeline": [{"project": {"vid": "vid", "time": "time"}}]}
+    answer = http.put("/v1/services/fast", json=document)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:tidegate:problem:breaking-change")
+    assert http.put("/v1/services/fast", params={"force": "true"}, json=document).json()["version"] == 2
+
+
+def test_ready_when_every_service_runs(world: World, http: httpx.Client) -> None:
+    assert http.get("/livez").status_code == 200
+    assert http.get("/readyz").status_code == 503
+    world.tell_running("gps", "fast")
+    until(lambda: http.get("/readyz").status_code == 200, "all services to run")

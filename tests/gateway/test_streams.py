@@ -1,0 +1,89 @@
+"""Events that come in over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.running import World
+from tests.pipelines.running import until
+
+EVENTS = "/v1/streams/gps_taxi/events"
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+def event(n: int, **more: Any) -> dict[str, Any]:
+    return {"vid": f"B{n}", "speed": float(n), "time": "2026-01-01T00:00:00Z", **more}
+
+
+def lines(*events: dict[str, Any]) -> bytes:
+    return b"\n".join(json.dumps(each).encode() for each in events)
+
+
+@pytest.fixture
+def ready(world: World, http: httpx.Client) -> World:
+    world.tell_running("gps", "fast")
+    until(lambda: http.get("/readyz").status_code == 200, "the gateway to know that services run")
+    return world
+
+
+def test_what_is_acknowledged_is_in_the_log(ready: World, http: httpx.Client) -> None:
+    answer = http.post(EVENTS, content=lines(event(1), event(2, _id="mine")), headers=NDJSON)
+    assert (answer.status_code, answer.json()["accepted"]) == (200, 2)
+    again = http.post(EVENTS, json=event(2, _id="mine"))
+    assert (again.json()["accepted"], again.json()["duplicates"]) == (0, 1)
+    read = ready.log.read("gps_taxi", ready.log.begin("gps_taxi"))
+    assert [json.loads(each)["vid"] for each in read.records] == ["B1", "B2"]
+
+
+def test_all_or_nothing_and_partial(ready: World, http: httpx.Client) -> None:
+    body = lines(event(1), event(2, speed="fast"))
+    refused = http.post(EVENTS, content=body, headers=NDJSON)
+    assert refused.status_code == 422
+    assert "line 2: speed: expected a number (float64), not 'fast'" in refused.json()["detail"]
+    assert ready.log.read("gps_taxi", ready.log.begin("gps_taxi")).records == ()
+    partial = http.post(EVENTS, params={"mode": "partial"}, content=body, headers=NDJSON)
+    assert (partial.status_code, partial.json()["accepted"], partial.json()["refused"]) == (200, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status", "detail"),
+    [
+        ("gps_tax", {}, b"{}", 404, "no stream 'gps_tax'; did you mean 'gps_taxi'?"),
+        ("gps_taxi", {"content-type": "text/csv"}, b"a,b", 415, "text/csv"),
+        ("gps_taxi", NDJSON, b"{", 422, "line 1"),
+    ],
+)
+def test_what_is_wrong_is_shown(
+    ready: World, http: httpx.Client, path: str, headers: dict[str, str], body: bytes, status: int, detail: str
+) -> None:
+    answer = http.post(f"/v1/streams/{path}/events", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert detail in answer.json()["detail"]
+
+
+def test_a_body_has_a_limit(ready: World, http: httpx.Client) -> None:
+    answer = http.post(EVENTS, content=b" " * (17 * 1024 * 1024), headers=NDJSON)
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:tidegate:problem:too-large")
+
+
+def test_before_services_read_nothing_is_taken(http: httpx.Client) -> None:
+    answer = http.post(EVENTS, json=event(1))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "gps has not begun to read 'gps_taxi' yet" in answer.json()["detail"]
+
+
+def test_another_source_writes_its_stream_alone(ready: World, http: httpx.Client) -> None:
+    ready.registry.apply(_loads("streams: {seen: {schema: {n: int64}, source: {demo: {kind: anpr}}}}"))
+    until(lambda: "seen" in http.get("/v1/streams").text, "the gateway to know the stream")
+    answer = http.post("/v1/streams/seen/events", json={"n": 1})
+    assert answer.status_code == 409
+
+
+def _loads(text: str) -> Any:
+    from tidegate.services import loads
+
+    return loads(text)
