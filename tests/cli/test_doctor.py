@@ -66,3 +66,12 @@ def test_a_missing_package_names_its_extra() -> None:
 
 def test_a_folder_that_is_not_there_yet_counts_as_its_parent(tmp_path: Path) -> None:
     assert str(tmp_path) in doctor.disk(tmp_path / "a" / "b").found
+
+
+def test_a_java_that_compiles_nothing_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = doctor.connector()
+    assert (found.ok, found.found) == (False, "not compiled, and no javac: services run in micro-batches only")
+    assert "install a JDK" in found.remedy

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,12 @@ def tidegate(*args: object, data: Path, stdin: str | None = None) -> subprocess.
 
 
 @contextmanager
-def up(file: Path, data: Path) -> Iterator[subprocess.Popen[str]]:
+def up(file: Path, data: Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     errors = data / "err.txt"
     data.mkdir(exist_ok=True)
     with errors.open("w") as written:
         command = [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(data)]
-        process = subprocess.Popen(command, stdout=written, stderr=written, text=True)
+        process = subprocess.Popen(command, stdout=written, stderr=written, text=True, env=env)
     try:
         until(lambda: "ready:" in errors.read_text() or process.poll() is not None, "it to be ready")
         assert process.poll() is None, errors.read_text()
@@ -146,3 +148,48 @@ services:
     )
     assert "Filter" in live["spark"]
     assert (ordered["mode"], ordered["reason"]) == ("micro-batch", "sort waits for the end of its window")
+
+
+WHY = "the connector is not compiled and there is no javac: "
+
+
+@pytest.fixture
+def no_javac(tmp_path: Path) -> dict[str, str]:
+    """An environment as that of a JRE, where nothing was compiled yet."""
+    java = shutil.which(f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java")
+    assert java is not None
+    runtime = tmp_path / "jre" / "bin"
+    runtime.mkdir(parents=True)
+    (runtime / "java").symlink_to(Path(java).resolve())
+    return {**os.environ, "JAVA_HOME": str(runtime.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def test_without_javac_services_run_in_micro_batches_and_the_start_says_so(
+    tmp_path: Path, no_javac: dict[str, str]
+) -> None:
+    data, file = tmp_path / "data", tmp_path / "services.yaml"
+    file.write_text(FIRST)
+    with up(file, data, no_javac) as process:
+        send(data, 1, 2)
+        until(lambda: numbers(data, "even") == [2], "an event")
+        until(lambda: statuses(data)["even"]["written"] == 1, "the status")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    said = (data / "err.txt").read_text()
+    assert "services run in micro-batches only" in said
+    assert WHY in said
+    assert ", in micro-batches only\n" in said
+    assert "Traceback" not in said
+    status = statuses(data)["even"]
+    assert (status["mode"], status["reason"].startswith(WHY)) == ("micro-batch", True)
+    assert (status["written"], status["read"]) == (1, 2)
+
+
+def test_without_javac_a_log_in_kafka_is_refused(tmp_path: Path, no_javac: dict[str, str]) -> None:
+    file, profile = tmp_path / "services.yaml", tmp_path / "big.yaml"
+    file.write_text(FIRST)
+    profile.write_text("log: {kafka: 'localhost:1'}\n")
+    command = [sys.executable, "-m", "tidegate", "up", str(file), "--profile", str(profile), "--data", str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=no_javac)
+    assert told.returncode != 0
+    assert "there is no javac to do it: install a JDK 17 or newer" in told.stderr

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 120.0
 KEY = b"a secret of the tests"
+WHY_PLAIN = "the test wants no connector"
 
 
 def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, every_s: float = 0.02) -> None:
@@ -36,6 +37,12 @@ def _embedded(spark: SparkSession, folder: Path) -> tuple[EventLog, Streams]:
     return SegmentLog(folder), EmbeddedLog(spark, folder)
 
 
+def _plain(spark: SparkSession, folder: Path) -> tuple[EventLog, Streams]:
+    from tidegate.pipelines.plain.log import PlainLog
+
+    return SegmentLog(folder), PlainLog(spark, folder, WHY_PLAIN)
+
+
 def _kafka(spark: SparkSession, brokers: str, prefix: str) -> tuple[EventLog, Streams]:
     from tidegate.pipelines.kafka import KafkaStreams
 
@@ -47,14 +54,25 @@ class World:
     """A log, an engine, and the services of a file."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, text: str, kafka: str | None = None, prefix: str = ""
+        self,
+        spark: SparkSession,
+        folder: Path,
+        text: str,
+        kafka: str | None = None,
+        prefix: str = "",
+        *,
+        plain: bool = False,
     ) -> None:
-        """Over files in a folder, or over the Kafka that is given, in topics with a prefix."""
+        """Over files in a folder, `plain` without the connector, or over a Kafka, in topics with a prefix."""
         from tidegate.pipelines.engine import Engine
 
         self.definitions = loads(text)
         self.schemas: Mapping[str, Schema] = stream_schemas(self.definitions)
-        self.log, streams_ = _embedded(spark, folder / "log") if kafka is None else _kafka(spark, kafka, prefix)
+        self.best_mode = "micro-batch" if plain else "real-time"
+        if kafka is not None:
+            self.log, streams_ = _kafka(spark, kafka, prefix)
+        else:
+            self.log, streams_ = (_plain if plain else _embedded)(spark, folder / "log")
         for stream in self.definitions.streams.values():
             self.log.create(stream.name, [str(n) for n in range(stream.partitions)])
         self.engine: Engine = Engine(spark, self.log, streams_, folder / "checkpoints", key=KEY)
@@ -70,7 +88,7 @@ class World:
         return job
 
     def _ready(self, job: Job) -> bool:
-        assert job.failure() is None
+        assert job.failure() is None, job.failure()
         return self.engine.is_ready(job)
 
     def stop(self, name: str) -> None:

@@ -47,6 +47,17 @@ def test_no_compiler_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         build.compile_to(tmp_path / "a.jar")
 
 
+def test_what_is_in_the_way_of_real_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_HERE", tmp_path / "package")
+    assert build.obstacle() == "", "javac will compile it"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert build.obstacle().startswith("the connector is not compiled and there is no javac: install a JDK 17")
+    (build.cache() / build._name()).parent.mkdir()
+    (build.cache() / build._name()).touch()
+    assert build.obstacle() == "", "it was compiled before"
+
+
 def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "Broken.java").write_text("class Broken { int x = ; }")
     monkeypatch.setattr(build, "_SOURCES", tmp_path)

@@ -65,7 +65,7 @@ services:
 def test_merged_filtered_judged_masked(world: MADE) -> None:
     here = world(MERGED)
     job = here.start("gps")
-    assert job.compiled.plan.mode == "real-time"
+    assert job.compiled.plan.mode == here.best_mode
     here.append("a", [gps(n) for n in range(20)])
     here.append(
         "b", [gps(20), gps(21, speed=-1.0), b'{"vid": "V9", "speed": "fast"}', b"{nonsense", gps(22, _id="mine")]

@@ -97,8 +97,10 @@ def connector() -> Finding:
     found = build.find()
     if found is not None:
         return Finding("connector", True, found.name)
+    if build.compiler() is not None:
+        return Finding("connector", True, "compiled at the first start")
     remedy = "install a JDK, not only a JRE, which compiles it; or a wheel, which carries it"
-    return _finding("connector", build.compiler() is not None, "compiled at the first start", remedy)
+    return Finding("connector", False, "not compiled, and no javac: services run in micro-batches only", remedy)
 
 
 def free_port(port: int) -> Finding:

@@ -8,8 +8,11 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import structlog
 
 from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.pipelines.streams import Streams
+
+_log = structlog.get_logger("tidegate.home")
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
 """The environment variable that holds the secret of `mask: hmac`, where it is not the folder's own."""
@@ -55,12 +60,22 @@ class Home:
 
         return KafkaLog(self.profile.kafka)
 
+    @cached_property
+    def obstacle(self) -> str:
+        """Why services run without the connector, in micro-batches; empty where they run with it.
+
+        Only this machine's own Spark over files can do without.
+        """
+        from tidegate.pipelines.connector import build
+
+        return build.obstacle() if self.profile.is_local and self.profile.kafka is None else ""
+
     def session(self, app: str) -> SparkSession:
         """Start Spark, or reach the cluster's."""
         from tidegate.pipelines.session import service_session
 
-        profile = self.profile
-        return service_session(app, profile.spark, master=profile.master, kafka=profile.kafka is not None)
+        profile, kafka = self.profile, self.profile.kafka is not None
+        return service_session(app, profile.spark, master=profile.master, connector=not self.obstacle, kafka=kafka)
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """The log as Spark reads and writes it."""
@@ -70,6 +85,11 @@ class Home:
             from tidegate.pipelines.kafka import KafkaStreams
 
             return KafkaStreams(spark, log, str(self.profile.kafka))
+        if self.obstacle:
+            from tidegate.pipelines.plain.log import PlainLog
+
+            _log.warning("services run in micro-batches only", reason=self.obstacle)
+            return PlainLog(spark, self.log_folder, self.obstacle)
         from tidegate.pipelines.embedded import EmbeddedLog
 
         return EmbeddedLog(spark, self.log_folder)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli import options
+from tidegate.cli.home import Home
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.services import Definitions, check, load, stream_schemas
 
@@ -19,10 +20,10 @@ def plan(
     as_json: options.AsJson = False,
 ) -> None:
     """Say for each service whether it runs in real-time or micro-batches, why, its operators and Spark's plan."""
-    options.home(options.DATA)
+    home = options.home(options.DATA)
     definitions = load(files)
     wanted = _wanted(definitions, service)
-    plans = _plans(definitions, wanted)
+    plans = _plans(definitions, wanted, home)
     if as_json:
         typer.echo(json.dumps(plans, indent=2))
         return
@@ -41,16 +42,16 @@ def _wanted(definitions: Definitions, names: list[str] | None) -> list[str]:
     return names or list(definitions.services)
 
 
-def _plans(definitions: Definitions, wanted: list[str]) -> list[dict[str, Any]]:
+def _plans(definitions: Definitions, wanted: list[str], home: Home) -> list[dict[str, Any]]:
     from tidegate.pipelines.explain import explain
     from tidegate.pipelines.session import service_session
 
     check(definitions)
     known = stream_schemas(definitions)
-    session = service_session("tidegate-plan", threads=2)
+    session = service_session("tidegate-plan", threads=2, connector=False)  # nothing is read or written
     try:
         return [
-            explain(session, each, {name: known[name] for name in each.inputs})
+            explain(session, each, {name: known[name] for name in each.inputs}, obstacle=home.obstacle)
             for each in (definitions.services[name] for name in wanted)
         ]
     finally:

@@ -71,9 +71,9 @@ def run(
         if ready_at is None and runtime.runner.is_ready:
             ready_at = time.monotonic()
             count = len(runtime.runner.statuses())
-            typer.echo(
-                f"ready: {count} service{'s' * (count != 1)} after {ready_at - begun:.1f} s, in {home.folder}", err=True
-            )
+            slow = ", in micro-batches only" if home.obstacle else ""
+            services = f"{count} service{'s' * (count != 1)}"
+            typer.echo(f"ready: {services} after {ready_at - begun:.1f} s, in {home.folder}{slow}", err=True)
         if limit_s is not None and time.monotonic() - (ready_at or begun + 120) >= limit_s:
             stop.set()
         if look is not None:

@@ -44,16 +44,18 @@ class Compiled:
     """Beside it, the records that can't be read: operators with a state have no room for them."""
 
 
-def plan_service(service: Service, inputs: Mapping[str, Schema]) -> Plan:
-    """Choose how a service runs; `inputs` are the schemas of its inputs."""
+def plan_service(service: Service, inputs: Mapping[str, Schema], *, obstacle: str = "") -> Plan:
+    """Choose how a service runs; `inputs` are the schemas of its inputs, `obstacle` is why nothing is real-time."""
     shape = shapes.shape(service, inputs)
-    return plan(service, _before(service, inputs, shape), shape.unmasked)
+    return plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
 
 
-def compile_service(service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes) -> Compiled:
-    """Compile a service; `key` is the secret of its masks."""
+def compile_service(
+    service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes, obstacle: str = ""
+) -> Compiled:
+    """Compile a service; `key` is the secret of its masks, `obstacle` why nothing runs in real-time mode here."""
     shape = shapes.shape(service, inputs)
-    chosen = plan(service, _before(service, inputs, shape), shape.unmasked)
+    chosen = plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
     parsers = {schema: records.Parser(schema, shows=not service.mask) for schema in inputs.values()}
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.pipelines.connector import attach
@@ -19,6 +21,8 @@ FORMAT = "tidegate.LogSource"
 
 class EmbeddedLog:
     """Reads and writes the streams below a folder."""
+
+    obstacle = ""
 
     def __init__(
         self, spark: SparkSession, root: Path, *, idle_ms: int = 5, segment_bytes: int = SEGMENT_BYTES
@@ -44,24 +48,22 @@ class EmbeddedLog:
             reader = reader.option("marks", str(self._root / marks))
         return reader.load()
 
-    def writer(self, service: Service, plan: Plan, *, since_micros: int, floor: Mapping[str, int]) -> Any:
-        """The Java object that appends a service's events, each once."""
-        return self._jvm.ServiceWriter(
-            service.name,
-            str(self._root / service.name),
-            str(self._root / service.quarantine),
-            self._segment_bytes,
-            plan.identity,
-            since_micros,
-            json.dumps(dict(floor)),
-        )
+    def start(
+        self,
+        write: DataStreamWriter,
+        checkpoint: Path,
+        service: Service,
+        plan: Plan,
+        *,
+        since_micros: int,
+        floor: Mapping[str, int],
+    ) -> StreamingQuery:
+        """Start a query that appends a service's events, each once."""
+        return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor))
 
-    def refusing_writer(self, service: Service) -> Any:
-        """The Java object that appends what can't be read to the quarantine."""
-        quarantine = str(self._root / service.quarantine)
-        return self._jvm.ServiceWriter(
-            service.name, str(self._root / service.name), quarantine, self._segment_bytes, "position", 0, "{}"
-        )
+    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
+        """Start a query that appends what can't be read to the quarantine."""
+        return attach.start(write, checkpoint, self._writer(service, "position", 0, {}))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
@@ -81,6 +83,13 @@ class EmbeddedLog:
         """Close the files of a service that was stopped."""
         for stream in (service.name, service.quarantine):
             self._jvm.ServiceWriter.closeStream(str(self._root / stream))
+
+    def _writer(self, service: Service, identity: str, since_micros: int, floor: Mapping[str, int]) -> Any:
+        output, quarantine = str(self._root / service.name), str(self._root / service.quarantine)
+        floors = json.dumps(dict(floor))
+        return self._jvm.ServiceWriter(
+            service.name, output, quarantine, self._segment_bytes, identity, since_micros, floors
+        )
 
     @property
     def _jvm(self) -> Any:

@@ -11,16 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.logs import EventLog
 from tidegate.model import Schema
 from tidegate.pipelines.compiler import Compiled, Following, compile_service, plan_service
 from tidegate.pipelines.connector import attach
+from tidegate.pipelines.planner import Mode, Plan
 from tidegate.pipelines.streams import Streams
 from tidegate.services.definitions import Service
+
+_logger = structlog.get_logger("tidegate.engine")
 
 Positions = dict[str, dict[str, int]]
 """By stream, by partition: an offset. Of inputs where to begin, of the output where it ended then."""
@@ -86,13 +91,13 @@ class Engine:
         """
         folder = self._checkpoints / service.name / f"v{version}"
         partitions = {name: self._log.partitions(name) for name in service.inputs}
-        begins = self._begin(service, folder, partitions, backfill=backfill)
-        keyed = plan_service(service, inputs).keyed
+        plan = plan_service(service, inputs, obstacle=self._streams.obstacle)
+        begins = self._begin(service, folder, partitions, plan, backfill=backfill)
         own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
         # What has no source's partition goes by the number of Spark's, which a shuffle makes.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
-        self._log.create(service.name, shuffled if keyed else own)
-        self._log.create(service.quarantine, [*shuffled, *own] if keyed else own)
+        self._log.create(service.name, shuffled if plan.keyed else own)
+        self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
         compiled = self._compile(service, inputs, begins)
         job = Job(service, version, compiled, partitions)
         try:
@@ -140,13 +145,21 @@ class Engine:
     # Where to begin --------------------------------------------------------------
 
     def _begin(
-        self, service: Service, folder: Path, partitions: Mapping[str, list[str]], *, backfill: bool
+        self, service: Service, folder: Path, partitions: Mapping[str, list[str]], plan: Plan, *, backfill: bool
     ) -> Positions:
-        """Where this version of a service began; found out, and written down, at its first start."""
-        noted = folder / "begin.json"
-        if noted.exists():
+        """Where this version of a service began; found out, and written down, at its first start.
+
+        What Spark keeps of a state in one mode it refuses in the other: then the
+        service begins anew, as another version would, where it was.
+        """
+        noted, mode = folder / "begin.json", folder / "mode"
+        begun = noted.exists()
+        if begun and (not plan.keyed or not mode.exists() or mode.read_text() == plan.mode):
             return json.loads(noted.read_text())  # type: ignore[no-any-return]
-        if backfill:
+        if begun:
+            _logger.warning("it ran in another mode: its state begins anew", service=service.name, mode=plan.mode)
+            shutil.rmtree(folder / "main", ignore_errors=True)
+        if backfill and not begun:
             for stream in (service.name, service.quarantine):
                 if stream in self._log.streams():
                     self._log.delete(stream)
@@ -158,6 +171,7 @@ class Engine:
             if service.name in self._log.streams():
                 begins[service.name] = dict(self._log.end(service.name).offsets)
         _write_json(noted, begins)
+        mode.write_text(plan.mode)
         return begins
 
     def _earlier(self, service: Service, streams: Iterable[str]) -> Positions:
@@ -192,7 +206,7 @@ class Engine:
             noted = following.output if following.notes else None
             return self._streams.scan(stream, following.output, start=start, marks=noted)
 
-        return compile_service(service, inputs, scan, key=self._key)
+        return compile_service(service, inputs, scan, key=self._key, obstacle=self._streams.obstacle)
 
     def _start_queries(self, job: Job, folder: Path, floor: Mapping[str, int]) -> None:
         plan, service = job.compiled.plan, job.service
@@ -200,28 +214,23 @@ class Engine:
         if not plan.keyed:
             shutil.rmtree(checkpoint, ignore_errors=True)  # its own output says where to go on
         since = _last_commit_us(checkpoint) - SLACK_US if plan.keyed else 0
-        writer = self._streams.writer(service, plan, since_micros=since, floor=floor)
-        write = (
-            job.compiled.frame.writeStream.queryName(service.name)
-            .outputMode(plan.output)
-            .option("checkpointLocation", str(checkpoint))
-        )
-        if plan.mode == "real-time":
-            write = attach.real_time(write, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
-        else:
-            write = write.trigger(processingTime="0 seconds")
-        job.queries.append(attach.start(write, writer))
+        write = job.compiled.frame.writeStream.queryName(service.name).outputMode(plan.output)
+        write = _triggered(write, plan.mode, STATEFUL_EPOCH if plan.stateful else STATELESS_EPOCH)
+        query = self._streams.start(write, checkpoint, service, plan, since_micros=since, floor=floor)
+        job.queries.append(query)
         if job.compiled.refused is not None:
             job.queries.append(self._start_refusing(job, job.compiled.refused, folder / "refused"))
 
     def _start_refusing(self, job: Job, refused: DataFrame, checkpoint: Path) -> StreamingQuery:
         shutil.rmtree(checkpoint, ignore_errors=True)
-        write = (
-            refused.writeStream.queryName(job.service.quarantine)
-            .outputMode("update")
-            .option("checkpointLocation", str(checkpoint))
-        )
-        return attach.start(attach.real_time(write, STATELESS_EPOCH), self._streams.refusing_writer(job.service))
+        write = refused.writeStream.queryName(job.service.quarantine).outputMode("update")
+        write = _triggered(write, job.compiled.plan.refusing, STATELESS_EPOCH)
+        return self._streams.start_refusing(write, checkpoint, job.service)
+
+
+def _triggered(write: DataStreamWriter, mode: Mode, epoch: str) -> DataStreamWriter:
+    """Let a query run in a mode; `epoch` is between two checkpoints of real-time."""
+    return attach.real_time(write, epoch) if mode == "real-time" else write.trigger(processingTime="0 seconds")
 
 
 def _last_commit_us(checkpoint: Path) -> int:

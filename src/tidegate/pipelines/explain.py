@@ -17,17 +17,20 @@ _SCANNED = "partition string, position long, arrived long, value string"
 _NO_SECRET = b"********"
 
 
-def explain(spark: SparkSession, service: Service, inputs: Mapping[str, Schema]) -> dict[str, Any]:
+def explain(
+    spark: SparkSession, service: Service, inputs: Mapping[str, Schema], *, obstacle: str = ""
+) -> dict[str, Any]:
     """Say how a service would run, as JSON values: its mode and why, its operators, and Spark's plan.
 
-    The plan is made over empty tables in place of the streams: Spark has none
-    for a stream before it runs.
+    `obstacle` says why nothing runs in real-time mode here. The plan is made
+    over empty tables in place of the streams: Spark has none for a stream before
+    it runs.
     """
 
     def scan(stream: str, _: Following | None) -> DataFrame:
         return spark.createDataFrame([], _SCANNED).alias(stream)
 
-    compiled = compile_service(service, inputs, scan, key=_NO_SECRET)
+    compiled = compile_service(service, inputs, scan, key=_NO_SECRET, obstacle=obstacle)
     plan = compiled.plan
     return {
         "service": service.name,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.errors import LogError
 from tidegate.logs import Cursor, KafkaLog, Mark
@@ -23,6 +26,8 @@ found. Where one is not, the position that its readers noted must do, and the se
 
 class KafkaStreams:
     """Reads and writes the streams of a `KafkaLog`."""
+
+    obstacle = ""
 
     def __init__(
         self, spark: SparkSession, log: KafkaLog, brokers: str, *, client_settings: Mapping[str, str] | None = None
@@ -54,16 +59,26 @@ class KafkaStreams:
         group = None if marks is None else self._group(marks)
         return reader.load() if group is None else reader.option("group", group).load()
 
-    def writer(self, service: Service, plan: Plan, *, since_micros: int, floor: Mapping[str, int]) -> Any:
-        """The Java object that writes a service's events to its topics."""
+    def start(
+        self,
+        write: DataStreamWriter,
+        checkpoint: Path,
+        service: Service,
+        plan: Plan,
+        *,
+        since_micros: int,
+        floor: Mapping[str, int],
+    ) -> StreamingQuery:
+        """Start a query that writes a service's events to its topics."""
         written = (
             "" if plan.keyed else self._written(service.name, service) + self._written(service.quarantine, service)
         )
-        return self._writer(service, plan.identity, since_micros, floor, written)
+        return attach.start(write, checkpoint, self._writer(service, plan.identity, since_micros, floor, written))
 
-    def refusing_writer(self, service: Service) -> Any:
-        """The Java object that writes what can't be read to the quarantine's topic."""
-        return self._writer(service, "position", 0, {}, self._written(service.quarantine, service))
+    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
+        """Start a query that writes what can't be read to the quarantine's topic."""
+        written = self._written(service.quarantine, service)
+        return attach.start(write, checkpoint, self._writer(service, "position", 0, {}, written))
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""

@@ -41,6 +41,8 @@ class Plan:
     revised: bool
     """Whether an event may come again with a later revision."""
     output: Literal["append", "update"]
+    refusing: Mode
+    """What the query beside a keyed service runs in, which sorts out the records that can't be read."""
 
     @property
     def identity(self) -> Literal["position", "key", "revision"]:
@@ -48,14 +50,17 @@ class Plan:
         return "position" if not self.keyed else "revision" if self.revised else "key"
 
 
-def plan(service: Service, schemas: Sequence[Schema], output: Schema) -> Plan:
+def plan(service: Service, schemas: Sequence[Schema], output: Schema, *, obstacle: str = "") -> Plan:
     """Choose: real-time wherever it can do all that the service asks.
 
     `schemas` are those before each operator, `output` is the last with the
-    service's constraints.
+    service's constraints. `obstacle` says why nothing can run in real-time mode
+    here; empty where it can.
     """
     steps = list(zip(service.pipeline, schemas, strict=True))
-    obstacles = [text for operator, schema in steps if (text := _obstacle(operator, schema))]
+    refusing: Mode = "micro-batch" if obstacle else "real-time"
+    obstacles = [obstacle] if obstacle else []
+    obstacles += [text for operator, schema in steps if (text := _obstacle(operator, schema))]
     obstacles += _constraint_obstacles(output)
     stateful = [operator for operator, _ in steps if _has_state(operator)]
     if len(stateful) > 1:
@@ -65,9 +70,9 @@ def plan(service: Service, schemas: Sequence[Schema], output: Schema) -> Plan:
     updates = any(_emits_updates(operator) for operator, _ in steps)
     if obstacles:
         output_mode: Literal["append", "update"] = "update" if updates else "append"
-        return Plan("micro-batch", "; ".join(obstacles), bool(stateful), keyed, updates, output_mode)
+        return Plan("micro-batch", "; ".join(obstacles), bool(stateful), keyed, updates, output_mode, refusing)
     reason = "native operators" + (" with a state that real-time mode keeps" if stateful else " without a state")
-    return Plan("real-time", reason, bool(stateful), keyed, updates, "update")
+    return Plan("real-time", reason, bool(stateful), keyed, updates, "update", refusing)
 
 
 def _has_state(operator: Operator) -> bool:

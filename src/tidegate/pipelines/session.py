@@ -58,17 +58,19 @@ def service_session(
     threads: int = SLOTS,
     *,
     master: str = "local",
+    connector: bool = True,
     kafka: bool = False,
     jvm: str | None = None,
 ) -> SparkSession:
     """Start Spark as services need it: the connector, and a slot for every task of every service.
 
-    `kafka`: with what a log in Kafka needs. `master`: of a cluster, whose
-    machines must reach this one; `local` is this process, with `threads` slots.
+    `connector`: without it services run in micro-batches. `kafka`: with what a log
+    in Kafka needs. `master`: of a cluster, whose machines must reach this one;
+    `local` is this process, with `threads` slots.
     """
-    jars = [build.jar(), *(build.kafka_jars() if kafka else [])]
+    jars = [*([build.jar()] if connector else []), *(build.kafka_jars() if kafka else [])]
     ours = {
-        "spark.jars": ",".join(map(str, jars)),
+        **({"spark.jars": ",".join(map(str, jars))} if jars else {}),
         "spark.sql.shuffle.partitions": "1",
         # A filter that is pushed below the parsing of records parses them once for each attribute it names.
         "spark.sql.optimizer.excludedRules": ",".join(_PUSHING),

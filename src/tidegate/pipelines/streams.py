@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidegate.pipelines.planner import Plan
 from tidegate.services.definitions import Service
 
 
 class Streams(Protocol):
-    """The streams of one log, through the connector."""
+    """The streams of one log."""
+
+    @property
+    def obstacle(self) -> str:
+        """Why no service over them can run in real-time mode; empty where they can."""
 
     def scan(
         self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
@@ -23,16 +30,25 @@ class Streams(Protocol):
         beside which the reader notes how far it has come.
         """
 
-    def writer(self, service: Service, plan: Plan, *, since_micros: int, floor: Mapping[str, int]) -> Any:
-        """The Java object that writes a service's events, each once.
+    def start(
+        self,
+        write: DataStreamWriter,
+        checkpoint: Path,
+        service: Service,
+        plan: Plan,
+        *,
+        since_micros: int,
+        floor: Mapping[str, int],
+    ) -> StreamingQuery:
+        """Start a query that writes a service's events, each once.
 
-        `since_micros` is when the last checkpoint was made: what was written
-        later may come again. `floor` is where the output ended when this
-        version of the service began.
+        `checkpoint` is where Spark keeps how far the query is. `since_micros` is
+        when it last did: what was written later may come again. `floor` is where
+        the output ended when this version of the service began.
         """
 
-    def refusing_writer(self, service: Service) -> Any:
-        """The Java object that writes what can't be read to the quarantine."""
+    def start_refusing(self, write: DataStreamWriter, checkpoint: Path, service: Service) -> StreamingQuery:
+        """Start a query that writes what can't be read to the quarantine."""
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream, as an output made of it tells; without those of which it tells nothing."""

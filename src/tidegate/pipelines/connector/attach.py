@@ -6,6 +6,9 @@ for a stack trace. Tests hold these to the pinned version.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,9 +26,10 @@ def real_time(writer: DataStreamWriter, epoch: str) -> DataStreamWriter:
     return writer.trigger(realTime=epoch)  # type: ignore[call-overload, no-any-return]
 
 
-def start(writer: DataStreamWriter, java_writer: Any) -> StreamingQuery:
+def start(writer: DataStreamWriter, checkpoint: Path, java_writer: Any) -> StreamingQuery:
     """Start a query that hands its rows to a Java `ForeachWriter`."""
-    return StreamingQuery(writer._jwrite.foreach(java_writer).start())
+    kept = writer.option("checkpointLocation", str(checkpoint))
+    return StreamingQuery(kept._jwrite.foreach(java_writer).start())
 
 
 def cause(query: StreamingQuery) -> str | None:
@@ -38,8 +42,21 @@ def cause(query: StreamingQuery) -> str | None:
         problem = problem.getCause()
     name = problem.getClass().getSimpleName()
     lines = str(problem.getMessage() or "").strip().splitlines()
-    said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "=== ", "  File "))]
+    if name == "Py4JException" and (raised := _raised(lines)):
+        return raised[:600]
+    said = [line for line in lines if line.strip() and not line.startswith(("\tat ", "=== ", "  File ", " SQLSTATE"))]
     return f"{name}: {' '.join(said[:1] + said[-1:] if len(said) > 1 else said)}"[:600]
+
+
+def _raised(lines: Sequence[str]) -> str:
+    """What Python raised in a call from the JVM, of a stack trace: its last line that is not indented.
+
+    >>> _raised(["Return Message: Traceback (most recent call last):", "  File ...", "a.b.Full: no room"])
+    'Full: no room'
+    """
+    ends = [line for line in lines if re.match(r"[\w.]+(: |$)", line)]
+    name, *said = ends[-1].partition(": ") if ends else [""]
+    return name.rpartition(".")[2] + "".join(said)
 
 
 def spark_plan(frame: DataFrame) -> str:

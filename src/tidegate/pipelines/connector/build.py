@@ -27,6 +27,11 @@ _RELEASE = "17"
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 
+_OBSTACLE = (
+    "the connector is not compiled and there is no javac: install a JDK 17 or newer, or a wheel of Tidegate that "
+    "carries it, for milliseconds"
+)
+
 _SOURCES = _HERE / "java"
 _KAFKA_SOURCES = _HERE / "java-kafka"
 
@@ -39,6 +44,11 @@ def jar() -> Path:
 def find() -> Path | None:
     """The connector's jar, where there is one already: a wheel's, or what was compiled before."""
     return _found(_name())
+
+
+def obstacle() -> str:
+    """Why there is no connector, and what to do; empty where there is one, or a `javac` that makes it."""
+    return "" if find() is not None or compiler() is not None else _OBSTACLE
 
 
 def compile_to(target: Path) -> Path:

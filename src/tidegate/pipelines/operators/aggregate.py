@@ -45,7 +45,8 @@ def apply_running(frame: DataFrame, operator: Incremental, before: Schema, after
         F.min("_time").alias("window_start"),
         F.max("_time").alias("window_end"),
     )
-    opened = grouped.select("*", F.col("window_end").alias("_clock"))
+    # Without keys a micro-batch of no events, such as the first, has a group too.
+    opened = grouped.where(F.col("_count") > 0).select("*", F.col("window_end").alias("_clock"))
     return _events(opened, windows.key_text(operator.by), True, _attributes(operator.aggregations, before, after))
 
 

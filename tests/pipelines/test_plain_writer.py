@@ -1,0 +1,140 @@
+"""The writer in Python, without Spark: what it appends, and what it leaves out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tidegate.logs.files import Partition
+from tidegate.services import loads, stream_schemas
+
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from tidegate.pipelines.compiler import plan_service  # noqa: E402 - needs pyspark
+from tidegate.pipelines.plain.metrics import Metrics  # noqa: E402
+from tidegate.pipelines.plain.progress import Progress  # noqa: E402
+from tidegate.pipelines.plain.source import BATCH_BYTES, Piece, PlainReader, positions  # noqa: E402
+from tidegate.pipelines.plain.writer import BatchWriter, ConstraintViolated, Outputs  # noqa: E402
+from tidegate.pipelines.plain.written import note_mark, resume  # noqa: E402
+
+ROW = {"verdict": "pass", "partition": "a.0", "key": None, "revision": 0, "child": 0, "id": "x", "source": "a/0:0"}
+
+
+class Written:
+    """A service's writer over a folder, and what it has done."""
+
+    def __init__(
+        self, folder: Path, identity: Literal["position", "key", "revision"] = "position", **known: Any
+    ) -> None:
+        self.folder, self.metrics = folder, Metrics()
+        outputs = Outputs(folder / "out", folder / "out.quarantine", identity, **known)
+        progress = Progress(folder, folder / "checkpoint", {}, self.metrics, None)
+        self.writer = BatchWriter(outputs, self.metrics, progress, 1_000_000)
+
+    def write(self, *rows: dict[str, Any]) -> None:
+        found = [{**ROW, "arrived": 1, "body": "{}", "own": "0", **row} for row in rows]
+        strings = {name: pyarrow.string() for name in ("key", "partition")}
+        schema = pyarrow.schema([(name, strings.get(name, pyarrow.infer_type([v]))) for name, v in found[0].items()])
+        self.writer.write(pyarrow.Table.from_pylist(found, schema))
+
+    def records(self, stream: str = "out", partition: str = "a.0") -> list[bytes]:
+        return Partition(self.folder / stream / partition).read(None, 1_000).records
+
+
+def test_each_verdict_has_its_place(tmp_path: Path) -> None:
+    here = Written(tmp_path)
+    verdicts = ("pass", "flag", "quarantine", "drop", "pass")
+    here.write(*({"verdict": verdict, "revision": n, "id": f"{n}"} for n, verdict in enumerate(verdicts)))
+    assert here.records() == [b'{"_id":"%d","_src":"a/0:0"}' % n for n in (0, 1, 4)]
+    assert here.records("out.quarantine") == [b'{"_id":"2","_src":"a/0:0"}']
+    found = here.metrics.snapshot()
+    assert [found[name] for name in ("written", "flagged", "quarantined", "dropped")] == [3, 1, 1, 1]
+
+
+def test_what_is_before_a_failure_is_written(tmp_path: Path) -> None:
+    here = Written(tmp_path)
+    with pytest.raises(ConstraintViolated, match=r"told to fail: n: 5 violates n < 3 in event x$"):
+        here.write({}, {"verdict": "fail", "revision": 1, "body": "n: 5 violates n < 3 in event x"}, {"revision": 2})
+    assert len(here.records()) == 1
+
+
+def test_positions_that_were_written_are_left_out_after_a_restart(tmp_path: Path) -> None:
+    first = Written(tmp_path)
+    first.write({"revision": 7, "source": "a/0:7"}, {"revision": 7, "child": 1, "source": "a/0:7.1"})
+    first.writer.close()
+    second = Written(tmp_path)
+    rows = [{"revision": 7, "child": n, "source": f"a/0:7.{n}"} for n in range(3)]
+    second.write({"revision": 3}, *rows)
+    assert len(second.records()) == 3
+    assert second.metrics.snapshot()["skipped"] == 3
+
+
+def test_keys_are_known_by_their_last_revision(tmp_path: Path) -> None:
+    def revised(n: int) -> dict[str, Any]:
+        return {"key": 'a "b"', "revision": n, "id": f'a "b"#{n}', "partition": None, "source": None}
+
+    first = Written(tmp_path, "revision")
+    first.write(revised(1), revised(2), revised(1))
+    first.writer.close()
+    second = Written(tmp_path, "revision")
+    second.write(revised(2), revised(3))
+    second.writer.close()
+    assert [json.loads(each)["_id"] for each in second.records(partition="0")] == [f'a "b"#{n}' for n in (1, 2, 3)]
+    third = Written(tmp_path, "revision", floor={"0": Partition(tmp_path / "out" / "0").end()})
+    third.write(revised(1))
+    assert len(third.records(partition="0")) == 4, "what another version wrote does not count"
+
+
+def test_a_reader_takes_no_more_than_it_may_and_whole_records(tmp_path: Path) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    folder = tmp_path / "a"
+    (folder / "0").mkdir(parents=True)
+    record = b"x" * 999
+    (folder / "0" / f"{0:020d}.log").write_bytes((record + b"\n") * (BATCH_BYTES // 1_000 + 10) + b"torn")
+    reader = PlainReader(folder, {})
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    (piece,) = reader.partitions(start, end)
+    assert piece.end % 1_000 == 0
+    assert BATCH_BYTES <= piece.end < BATCH_BYTES + 1_000
+    last = reader.latestOffset(end, ReadAllAvailable())
+    assert positions(last) == {"0": (BATCH_BYTES // 1_000 + 10) * 1_000}
+    assert reader.latestOffset(last, ReadAllAvailable()) == last, "the same text, or Spark makes a batch of nothing"
+    batches = list(reader.read(Piece("0", 2_000, 5_000, 42)))
+    assert [each.to_pydict() for each in batches] == [
+        {"partition": ["0"] * 3, "position": [2_000, 3_000, 4_000], "arrived": [42] * 3, "value": [record.decode()] * 3}
+    ]
+
+
+def test_where_to_go_on_is_the_later_of_mark_and_last_record(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "a.0"
+    assert resume(folder) is None
+    here = Written(tmp_path)
+    here.write({"revision": 70, "source": "a/0:70"})
+    assert resume(folder) == 70
+    note_mark(folder, 50)
+    assert resume(folder) == 70
+    note_mark(folder, 90)
+    assert resume(folder) == 90
+
+
+def test_the_plan_names_what_is_in_the_way_first() -> None:
+    definitions = loads(
+        """
+streams: {a: {schema: {n: int64, time: timestamp}, event_time: time}}
+services:
+  plain: {from: a}
+  sorted: {from: a, pipeline: [{sort: {by: [n], window: {length: 10s}}}]}
+"""
+    )
+    inputs = {"a": stream_schemas(definitions)["a"]}
+    plain, ordered = (plan_service(each, inputs, obstacle="no javac") for each in definitions.services.values())
+    assert (plain.mode, plain.reason, plain.output, plain.refusing) == (
+        "micro-batch", "no javac", "append", "micro-batch"
+    )  # fmt: skip
+    assert ordered.reason == "no javac; sort waits for the end of its window"
