@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.delivery.batch import Batch, ahead, reaches
-from tidegate.delivery.lane import Lane
+from tidegate.delivery.lane import Lane, Step
 from tidegate.delivery.subscriber import Member, Pick, Sink, Subscriber
 from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
@@ -36,10 +36,13 @@ class Live(Worker):
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
         sent_back: Callable[[Subscriber], None],
+        dispatched: Callable[[str, float], None],
     ) -> None:
-        """`sent_back` is called, in the loop, with everybody whose place can't be read from any more."""
+        """Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with
+        how long a pass took until all was written.
+        """
         super().__init__(service, loop, overflowed, "live")
-        self._log, self._schema, self._sent_back = log, schema, sent_back
+        self._log, self._schema, self._sent_back, self._dispatched = log, schema, sent_back, dispatched
         self._lane: Lane | None = None
         self.events = 0
         """How many were read."""
@@ -71,6 +74,11 @@ class Live(Worker):
         assert member is not None
         self._tell(lambda: self._change(member, filter_, done))
         return await done
+
+    def _hand(self, lane: Lane, step: Step) -> None:
+        super()._hand(lane, step)
+        if step.outputs:
+            self._dispatched(self.service, time.perf_counter() - step.begun)
 
     # The thread -------------------------------------------------------------------------
 

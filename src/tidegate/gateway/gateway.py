@@ -12,6 +12,7 @@ import structlog
 from tidegate.delivery.hub import Hub
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.gateway.ingest import Ingesting, IngestWorker
+from tidegate.gateway.metrics import Metrics
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
@@ -32,7 +33,9 @@ class Gateway:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`."""
         self.registry, self.log, self.ingest = registry, log, ingest
         self._statuses = statuses
-        self.hub = Hub(log)
+        self.metrics = Metrics()
+        self.metrics.watch(self)
+        self.hub = Hub(log, self.metrics.dispatched)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
