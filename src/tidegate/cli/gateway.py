@@ -126,7 +126,7 @@ class Child:
     def start(self) -> None:
         """Start it."""
         self._begun = time.monotonic()
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True)
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
 
     def watch(self) -> None:
         """Start it again where it has died, after a pause that grows while it keeps dying."""
