@@ -71,9 +71,14 @@ class World:
         said = [{"service": name, "state": "running", "version": 1, "time": moment} for name in services]
         self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
 
+    def stop(self) -> None:
+        """Tell the gateway to end, as a signal would."""
+        self._servers[0].stop()
+
     @contextmanager
     def running(self) -> Iterator[World]:
         servers: list[Server] = []
+        self._servers = servers
         begun = threading.Event()
 
         def ready(server: Server, port: int) -> None:

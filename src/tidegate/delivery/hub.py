@@ -171,6 +171,11 @@ class Hub:
                 found[name] |= {"events": live.events, "matched": live.matched}
         return found
 
+    def drain(self) -> None:
+        """Let every sink end what it has begun."""
+        for sink in {each.sink for each in self._subscribers}:
+            sink.end()
+
     async def close(self) -> None:
         """Serve nobody any more."""
         for subscriber in list(self._subscribers):

@@ -56,9 +56,13 @@ class Gateway:
         await self.look()
         self._follower = asyncio.create_task(self._follow())
 
+    def drain(self) -> None:
+        """Take nobody more; whoever listens is told to come again elsewhere, or later."""
+        self.is_draining = True
+        self.hub.drain()
+
     async def close(self) -> None:
         """Let go of everybody."""
-        self.is_draining = True
         if self._follower is not None:
             self._follower.cancel()
         await self.hub.close()
