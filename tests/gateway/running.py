@@ -49,6 +49,7 @@ class World:
             self.log.create(service, ["gps_taxi.0"])
         self.sent = 0
         self.port = 0
+        self.needs_keys = False
 
     @property
     def url(self) -> str:
@@ -62,7 +63,7 @@ class World:
         return httpx.Client(base_url=self.url, timeout=30)
 
     def gateway(self) -> Gateway:
-        return Gateway(self.registry, self.log, DirectIngest(self.log), STATUSES)
+        return Gateway(self.registry, self.log, DirectIngest(self.log), STATUSES, needs_keys=self.needs_keys)
 
     def tell_running(self, *services: str) -> None:
         """Say of services what a runner would: that they run."""

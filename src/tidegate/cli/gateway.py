@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
@@ -31,7 +32,7 @@ DRAIN_S = 15.0
 BACKOFF_S = 0.5, 10.0
 """The first pause before a gateway that died is started again, and the longest."""
 
-Host = Annotated[str, typer.Option("--host", help="Where the gateway listens: on loopback.")]
+Host = Annotated[str, typer.Option("--host", help="Where the gateway listens; beyond loopback keys are asked for.")]
 Port = Annotated[int, typer.Option("--port", help="The gateway's port; 0: any that is free.", min=0, max=65535)]
 
 _log = structlog.get_logger("tidegate.gateway")
@@ -47,6 +48,7 @@ def gateway(
     """Serve the API alone, over the log and the registry of a folder, until Ctrl-C."""
     home = options.home(data, profile)
     log_to_stderr()
+    need_keys(home, host)
     serve(home, host, free_port(host, port), child=child)
 
 
@@ -61,7 +63,7 @@ def serve(home: Home, host: str, port: int, *, child: bool) -> None:
     log = home.log()
 
     def make() -> Gateway:
-        return Gateway(registry, log, IngestWorker(partial(Home.log, home)), SCHEMA)
+        return Gateway(registry, log, IngestWorker(partial(Home.log, home)), SCHEMA, needs_keys=not is_loopback(host))
 
     if child:
         threading.Thread(target=_end_with_input, daemon=True).start()
@@ -86,7 +88,7 @@ def url(host: str, port: int) -> str:
 
 def free_port(host: str, port: int) -> int:
     """Make sure that one may listen there; give the port, which for 0 is any that is free."""
-    _need_loopback(host)
+    is_loopback(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -100,14 +102,27 @@ def free_port(host: str, port: int) -> int:
         return found
 
 
-def _need_loopback(host: str) -> None:
+def is_loopback(host: str) -> bool:
+    """Whether just this machine reaches an address."""
     try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError as error:
         raise EnvironmentProblem(f"--host: expected an address such as {HOST}, not {host!r}") from error
-    if not local:
+
+
+def need_keys(home: Home, host: str) -> None:
+    """Listen elsewhere than on loopback only where somebody has a key."""
+    if is_loopback(host):
+        return
+    registry = home.registry()
+    try:
+        usable = [each for each in registry.keys().values() if each.problem(datetime.now(UTC)) is None]
+    finally:
+        registry.close()
+    if not usable:
         raise EnvironmentProblem(
-            f"--host {host}: without API keys anybody who reaches this machine could read and write; expected {HOST}"
+            f"--host {host}: whoever reaches this machine could read and write everything; make an API key first: "
+            f"tidegate keys create NAME --role admin --data {home.folder}"
         )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli import durations, options
-from tidegate.cli.gateway import HOST, PORT, Child, Host, Port, free_port
+from tidegate.cli.gateway import HOST, PORT, Child, Host, Port, free_port, need_keys
 from tidegate.cli.home import Home
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
@@ -53,6 +53,7 @@ def up(
 @contextmanager
 def serving(home: Home, profile: str, host: str, port: int) -> Iterator[Child]:
     """A gateway beside the services."""
+    need_keys(home, host)
     child = Child(home, profile, host, free_port(host, port))
     child.start()
     try:

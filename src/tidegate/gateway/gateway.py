@@ -29,9 +29,14 @@ _log = structlog.get_logger("tidegate.gateway")
 class Gateway:
     """Follows the registry, and serves what it says."""
 
-    def __init__(self, registry: Registry, log: EventLog, ingest: Ingesting, statuses: Schema) -> None:
-        """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`."""
-        self.registry, self.log, self.ingest = registry, log, ingest
+    def __init__(
+        self, registry: Registry, log: EventLog, ingest: Ingesting, statuses: Schema, *, needs_keys: bool = False
+    ) -> None:
+        """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
+
+        `needs_keys`: nobody gets anything without an API key.
+        """
+        self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
         self.metrics = Metrics()
         self.metrics.watch(self)
