@@ -117,7 +117,7 @@ class Course:
             return block.id
         try:
             return self._read_block(block, block.data)
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return SubscriptionEnded(f"expected an event of {self._wanted.service!r}, not {block.data!r:.200}")
 
     def _read_block(self, block: Block, data: str) -> Event | Notice | str | ClientError:

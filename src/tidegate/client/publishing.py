@@ -38,11 +38,11 @@ class Publishing:
     """What was sent, what became of it, and whether to send it again."""
 
     def __init__(self, stream: str, events: Iterable[Mapping[str, Any]], mode: Mode, size: int) -> None:
-        if size < 1:
-            raise ClientError(f"batch: expected at least 1 event, not {size}")
         self._stream, self._events, self._mode, self._size = stream, events, mode, size
         self.receipt = Receipt()
         self._waited_s, self._attempts = 0.0, 0
+        if size < 1:
+            raise self._failed(f"batch: expected at least 1 event, not {size}")
 
     def batches(self) -> Iterator[Batch]:
         """All events, as they come."""
