@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import apply, backtest, bench, demo, doctor, explain, plan, publish, services, up, validate
+from tidegate.cli import apply, backtest, bench, demo, doctor, explain, plan, publish, services, subscribe, up, validate
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("up")(up.up)
 app.command("apply")(apply.apply)
 app.command("services")(services.services)
 app.command("publish")(publish.publish)
+app.command("subscribe")(subscribe.subscribe)
 app.command("backtest")(backtest.backtest)
 
 

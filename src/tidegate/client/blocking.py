@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
@@ -17,7 +17,9 @@ from tidegate.client.http import Asked, Since
 from tidegate.client.publishing import Mode, Publishing
 from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
 from tidegate.errors import ClientError
-from tidegate.filters import Filter
+
+if TYPE_CHECKING:
+    from tidegate.filters import Filter
 
 
 class Client:
@@ -70,10 +72,11 @@ class Client:
         return self._ask(Asked("GET", http.service_path(name, "status")))
 
     def publish(
-        self, stream: str, events: Iterable[Mapping[str, Any]], *, mode: Mode = "all", batch: int = 500
+        self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
     ) -> Receipt:
         """Put events into a raw stream, some at a time; they are in the log when this returns.
 
+        An event is a mapping of attributes, or a JSON object as bytes.
         In mode `all` the first batch with an event that does not fit is a `PublishError`, and
         nothing of this batch is taken; with `partial` only such events are left out, and the
         receipt names them. A batch that the gateway can't take now is sent again; one of which

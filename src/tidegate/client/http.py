@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
@@ -15,7 +15,9 @@ import httpx
 from tidegate.client.errors import ConnectionLost, Refused, Unavailable, Unreachable
 from tidegate.client.values import Format
 from tidegate.errors import ClientError
-from tidegate.filters import Filter
+
+if TYPE_CHECKING:
+    from tidegate.filters import Filter
 
 URL = "http://127.0.0.1:8080"
 SSE = "text/event-stream"

@@ -37,7 +37,7 @@ class Batch:
 class Publishing:
     """What was sent, what became of it, and whether to send it again."""
 
-    def __init__(self, stream: str, events: Iterable[Mapping[str, Any]], mode: Mode, size: int) -> None:
+    def __init__(self, stream: str, events: Iterable[Mapping[str, Any] | bytes], mode: Mode, size: int) -> None:
         self._stream, self._events, self._mode, self._size = stream, events, mode, size
         self.receipt = Receipt()
         self._waited_s, self._attempts = 0.0, 0
@@ -55,11 +55,13 @@ class Publishing:
                 lines, first, size_bytes, has_ids = [], index, 0, True
             lines.append(line)
             size_bytes += len(line) + 1
-            has_ids = has_ids and each.get("_id") is not None
+            has_ids = has_ids and _has_id(each)
         if lines:
             yield Batch(lines, first, has_ids)
 
-    def _line(self, index: int, event: Mapping[str, Any]) -> bytes:
+    def _line(self, index: int, event: Mapping[str, Any] | bytes) -> bytes:
+        if isinstance(event, bytes):
+            return event.replace(b"\n", b" ").replace(b"\r", b" ")  # white space between tokens, nowhere else
         try:
             return json.dumps(dict(event), ensure_ascii=False, allow_nan=False, default=_jsonable).encode()
         except (TypeError, ValueError) as error:
@@ -110,6 +112,16 @@ class Publishing:
         found = PublishError(message, error.status if error else None, error.document if error else None)
         found.receipt = self.receipt
         return found
+
+
+def _has_id(event: Mapping[str, Any] | bytes) -> bool:
+    if not isinstance(event, bytes):
+        return event.get("_id") is not None
+    try:
+        said = json.loads(event)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("_id") is not None
 
 
 def _added(receipt: Receipt, said: Mapping[str, Any], first: int) -> Receipt:
