@@ -78,6 +78,14 @@ def test_a_line_does_nothing_to_the_terminal() -> None:
     assert line(event).plain == 'a\\x1b[2J  x\\n="\\x9b1m" y=[1, null]'
 
 
+def test_lines_to_read_on_a_terminal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.cli.subscribe._is_terminal", lambda: True)
+    told = subscribe(world, "--max", "2", "--select", "vid,speed")
+    assert told.stdout.splitlines() == [
+        f'2026-01-01 00:00:00.000  gps_taxi:0:{n}  vid="B{n}" speed={n}.0' for n in range(2)
+    ]
+
+
 def test_the_reader_of_a_pipe_goes_away(world: World) -> None:
     """There are three events, and no fourth ever comes."""
     program = f"{sys.executable} -m tidegate subscribe gps --from beginning --url {world.url}"

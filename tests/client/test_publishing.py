@@ -180,6 +180,9 @@ def test_a_batch_has_events(client: Client) -> None:
 
 
 def test_what_is_no_gateway(stub: Stub, client: Client) -> None:
+    stub.answers = [(200, {}, {})]
+    with pytest.raises(PublishError, match=r"expected what became of the events, not \{\}: is it a gateway"):
+        client.publish("gps", numbers(1))
     stub.answers = [(404, {"x": 1}, {})]
     with pytest.raises(PublishError, match=r"/v1/streams/gps/events\?mode=all answered 404 Not Found"):
         client.publish("gps", numbers(1))

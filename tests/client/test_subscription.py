@@ -236,10 +236,18 @@ def test_nobody_is_there() -> None:
                     ask()
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "", "ftp://x", "http://"])
+@pytest.mark.parametrize("url", ["localhost:8080", "", "ftp://x", "http://", "http://x:99999999", "http://x:y"])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ClientError, match="expected the URL of a gateway, such as"):
         Client(url)
+
+
+@pytest.mark.parametrize("cursor", ["a\nb", "ä", "\0"])
+def test_what_is_no_cursor(cursor: str) -> None:
+    with Client() as client, pytest.raises(ClientError, match="cursor: expected printable ASCII"):
+        client.subscribe("gps", cursor=cursor)
+    with pytest.raises(ClientError, match=r"key: expected printable ASCII, as it was given$"):
+        Client(key=cursor)
 
 
 def test_pages(world: World) -> None:

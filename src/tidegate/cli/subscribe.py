@@ -52,7 +52,7 @@ def subscribe(
     """
     from tidegate import Client
 
-    show = _show_json if as_json or not sys.stdout.isatty() else _shower()
+    show = _show_json if as_json or not _is_terminal() else _shower()
     with Client(url, key=key) as client:
         subscription = client.subscribe(
             service,
@@ -75,6 +75,10 @@ def subscribe(
         except BrokenPipeError:
             pipes.discard_output()
             raise typer.Exit(NO_READER) from None
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _tell(notice: Notice) -> None:

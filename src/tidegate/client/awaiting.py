@@ -133,6 +133,8 @@ class AsyncClient:
         query = http.wanted(filter, params, select, format)
         if idle is not None:
             query.append(("idle", f"{idle:g}s"))
+        if cursor is not None:
+            http.in_a_header("cursor", cursor)
         wanted = Wanted(service, query, http.since_text(since), cursor, format)
         course = Course(wanted, self._reconnect, on_notice, random.random, time.monotonic)
         return AsyncSubscription(self, course)

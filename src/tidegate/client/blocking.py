@@ -131,6 +131,8 @@ class Client:
         query = http.wanted(filter, params, select, format)
         if idle is not None:
             query.append(("idle", f"{idle:g}s"))
+        if cursor is not None:
+            http.in_a_header("cursor", cursor)
         wanted = Wanted(service, query, http.since_text(since), cursor, format)
         course = Course(wanted, self._reconnect, on_notice, random.random, time.monotonic)
         return Subscription(self, course)

@@ -49,14 +49,32 @@ def checked_url(url: str) -> str:
     >>> checked_url("http://127.0.0.1:8080/")
     'http://127.0.0.1:8080'
     """
+    wrong = ClientError(f"expected the URL of a gateway, such as {URL}, not {url!r}")
     if re.match(r"https?://[^/]", url) is None:
-        raise ClientError(f"expected the URL of a gateway, such as {URL}, not {url!r}")
+        raise wrong
+    try:
+        port = httpx.URL(url).port
+    except httpx.InvalidURL as error:
+        raise wrong from error
+    if port is not None and port > 65_535:
+        raise wrong
     return url.rstrip("/").removesuffix("/v1")
 
 
 def headers(key: str | None) -> dict[str, str]:
     """What every request has."""
+    if key is not None:
+        in_a_header("key", key, shown=False)
     return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
+def in_a_header(name: str, value: str, *, shown: bool = True) -> str:
+    """The value, which goes into a header as it is."""
+    if not (value.isascii() and value.isprintable()):
+        raise ClientError(
+            f"{name}: expected printable ASCII, as it was given" + (f", not {value!r:.80}" if shown else "")
+        )
+    return value
 
 
 def service_path(name: str, *more: str) -> str:
@@ -134,7 +152,7 @@ def since_text(since: Since) -> str:
             return since.isoformat()
         case timedelta():
             return f"{since.total_seconds():.3f}s"
-    return since
+    return since.strip() or "now"
 
 
 def problem(answer: httpx.Response) -> ClientError:

@@ -74,6 +74,8 @@ class Publishing:
 
     def took(self, batch: Batch, said: Mapping[str, Any]) -> None:
         """The gateway has answered."""
+        if "accepted" not in said:
+            raise self._failed(f"expected what became of the events, not {json.dumps(said):.200}: is it a gateway?")
         self._waited_s, self._attempts = 0.0, 0
         self.receipt = _added(self.receipt, said, batch.first)
 
