@@ -47,6 +47,8 @@ class World:
             self.log.create(service, ["gps_taxi.0"])
         self.sent = 0
         self.port = 0
+        self._servers: list[Server] = []
+        self._gateways: list[Gateway] = []
 
     @property
     def url(self) -> str:
@@ -59,28 +61,39 @@ class World:
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=30)
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Who is served now."""
+        return self._gateways[-1].hub.counts()
+
+    def stop(self) -> None:
+        """Begin to end."""
+        self._servers[-1].stop()
+
+    def _make(self) -> Gateway:
+        self._gateways.append(Gateway(self.registry, self.log, STATUSES))
+        return self._gateways[-1]
+
     @contextmanager
     def running(self) -> Iterator[World]:
-        servers: list[Server] = []
         begun = threading.Event()
 
         def ready(server: Server, port: int) -> None:
-            servers.append(server)
+            self._servers.append(server)
             self.port = port
             begun.set()
 
         def run() -> None:
             try:
-                uvloop.run(serve(lambda: Gateway(self.registry, self.log, STATUSES), "127.0.0.1", self.port, ready))
+                uvloop.run(serve(self._make, "127.0.0.1", self.port, ready))
             finally:
                 begun.set()
 
         thread = threading.Thread(target=run)
         thread.start()
         begun.wait()
-        assert servers, "the gateway did not start"
+        assert self._servers, "the gateway did not start"
         try:
             yield self
         finally:
-            servers[0].stop()
+            self.stop()
             thread.join()

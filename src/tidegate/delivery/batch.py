@@ -48,6 +48,13 @@ class Batch:
         partition, offset = self._places[event]
         return offset < floor.get(partition, 0)
 
+    def before(self, event: int) -> Cursor:
+        """Where to go on to read an event and what comes behind it."""
+        firsts, before = self._runs
+        partition, offset = self._places[event]
+        offsets = {**before[bisect_right(firsts, event) - 1], partition: offset}
+        return Cursor(self.start.generation, offsets, self.start.marks)
+
     def _behind(self, event: int) -> Cursor:
         firsts, before = self._runs
         run = bisect_right(firsts, event) - 1

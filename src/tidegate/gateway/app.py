@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.routes import events, health, services
+from tidegate.gateway.routes import events, health, services, sockets
 
 
 def make_app(gateway: Gateway) -> FastAPI:
@@ -31,6 +31,6 @@ def make_app(gateway: Gateway) -> FastAPI:
     )
     problems.install(app)
     app.include_router(health.router(gateway))
-    for each in (services, events):
+    for each in (services, events, sockets):
         app.include_router(each.router(gateway), prefix="/v1")
     return app
