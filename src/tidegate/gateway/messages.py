@@ -96,10 +96,10 @@ def understand(said: Mapping[str, Any]) -> Message:
     Credit(events=100)
     """
     op = said.get("op")
-    if not isinstance(op, str) or op not in _OPS:
-        hint = did_you_mean(op, _OPS) if isinstance(op, str) else ""
-        raise bad_message(f"op: expected {', '.join(_OPS)}, not {_shown(op)}{hint}", member="op")
-    make, required, optional = _OPS[op]
+    if not isinstance(op, str) or op not in OPS:
+        hint = did_you_mean(op, OPS) if isinstance(op, str) else ""
+        raise bad_message(f"op: expected {', '.join(OPS)}, not {_shown(op)}{hint}", member="op")
+    make, required, optional = OPS[op]
     readers = {**required, **optional}
     found = {}
     for name, value in said.items():
@@ -158,7 +158,7 @@ def _shown(value: Any) -> str:
 
 _FILTER: dict[str, Reader] = {"filter": _text, "params": _values}
 _PLACE: dict[str, Reader] = {"cursor": _text, "from": _text}
-_OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader]]] = {
+OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader]]] = {
     "subscribe": (
         Subscribe,
         {"id": _id, "service": _text},

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from tidegate.errors import CursorError
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 Mark = int | tuple[int, int]
 """How far a source was read: a position in it, or a position and which of the records that were made of it."""
@@ -36,11 +40,10 @@ class Cursor:
     @property
     def text(self) -> str:
         """The cursor as base64url."""
-        parts: list[object] = [self.generation, dict(sorted(self.offsets.items()))]
-        if self.marks:
-            parts.append(dict(sorted(self.marks.items())))
-        said = json.dumps(parts, separators=(",", ":"))
-        return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
+        # Every event that is delivered carries one: with the standard library this was a fifth of the delivery path.
+        parts = [self.generation, self.offsets, self.marks] if self.marks else [self.generation, self.offsets]
+        said = orjson.dumps(parts, default=dict, option=orjson.OPT_SORT_KEYS)
+        return binascii.b2a_base64(said, newline=False).rstrip(b"=").translate(_URL_SAFE).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Cursor:
