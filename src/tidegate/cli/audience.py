@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from tidegate.client import Client
 from tidegate.errors import ClientError
 from tidegate.model import timestamps
 
+LAST_S = 10.0
+"""Of which latencies are told: before that the JVM compiles, and what came meanwhile is worked off."""
 _WAIT_S = 5.0
 
 
@@ -23,18 +26,25 @@ class Listener:
     kind: str
     service: str
     filter: str
-    ages_ms: list[float] = field(default_factory=list)
+    events: int = 0
+    _ages_ms: deque[tuple[float, float]] = field(default_factory=deque)
+    """When each of the last events came, and how old it was then."""
 
     def note(self, moment: str | None) -> None:
         """Take in an event that happened at a moment."""
+        self.events += 1
         happened = timestamps.from_text(moment) if moment else None
         if happened is not None:
-            self.ages_ms.append(time.time_ns() / 1e6 - happened / 1e3)
+            now = time.time()
+            self._ages_ms.append((now, now * 1e3 - happened / 1e3))
+            while self._ages_ms[0][0] < now - LAST_S:
+                self._ages_ms.popleft()
 
     def told(self) -> dict[str, Any]:
         """What it got, in numbers."""
-        ages = sorted(self.ages_ms)
-        found: dict[str, Any] = {"kind": self.kind, "service": self.service, "filter": self.filter, "events": len(ages)}
+        ages = sorted(age for _, age in self._ages_ms)
+        found: dict[str, Any] = {"kind": self.kind, "service": self.service, "filter": self.filter}
+        found["events"] = self.events
         if ages:
             found |= {"p50_ms": ages[len(ages) // 2], "p99_ms": ages[min(len(ages) - 1, len(ages) * 99 // 100)]}
         return found

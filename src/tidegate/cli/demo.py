@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tidegate.cli import durations, options
-from tidegate.cli.audience import Audience
+from tidegate.cli.audience import LAST_S, Audience
 from tidegate.cli.gateway import HOST, PORT, free_port
 from tidegate.cli.home import Home
 from tidegate.cli.logging import log_to_stderr
@@ -187,7 +187,7 @@ def _tell(
         typer.echo(json.dumps({"services": told, "subscribers": audience}, indent=2))
     else:
         console.print(_table(seen))
-        console.print("from the event to its subscribers, the first seconds of a cold JVM included:")
+        console.print(f"from the event to its subscribers, over the last {LAST_S:.0f} s:")
         console.print(_heard(audience))
         console.print("one event of each:")
         for name, each in found.items():
