@@ -121,6 +121,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield found
 
 
+def fail_rather_than_wait(notice: Notice) -> None:
+    if notice.kind != "lost":
+        pytest.fail(f"an event is missing: {notice}")
+
+
 cuts_of_connections = st.lists(st.integers(0, 3_000), max_size=8)
 
 
@@ -131,7 +136,7 @@ def test_connections_that_are_cut_anywhere(shared: World, since: str, cuts: list
     with proxy(shared.port) as between, Client(between.url, reconnect=SOON) as client:
         between.cuts = cuts
         first = shared.sent if since == "now" else 0
-        with client.subscribe("gps", since=since) as found:
+        with client.subscribe("gps", since=since, idle=10, on_notice=fail_rather_than_wait) as found:
             shared.append(10)
             assert take(shared.sent - first, found) == ids(first, shared.sent)
             shared.append(1)  # what came twice would come before it
@@ -142,7 +147,10 @@ def test_connections_that_are_cut_anywhere(shared: World, since: str, cuts: list
 @settings(max_examples=8)
 def test_connections_that_are_cut_anywhere_awaited(shared: World, cuts: list[int]) -> None:
     async def run(url: str) -> None:
-        async with AsyncClient(url, reconnect=SOON) as client, client.subscribe("gps") as found:
+        async with (
+            AsyncClient(url, reconnect=SOON) as client,
+            client.subscribe("gps", idle=10, on_notice=fail_rather_than_wait) as found,
+        ):
             first = shared.sent
             shared.append(20)
             assert [(await anext(found)).id for _ in range(20)] == ids(first, first + 20)
