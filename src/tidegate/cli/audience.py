@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.client import Client
 from tidegate.errors import ClientError
 from tidegate.model import timestamps
 
@@ -88,6 +87,8 @@ class Audience:
                 self._stop.wait(0.2)
 
     def _sse(self, listener: Listener) -> None:
+        from tidegate.client import Client
+
         with (
             Client(self._url) as client,
             client.subscribe(listener.service, listener.filter or None, idle=1.0, on_notice=lambda _: None) as events,
@@ -98,6 +99,8 @@ class Audience:
                     return
 
     def _poll(self, listener: Listener) -> None:
+        from tidegate.client import Client
+
         with Client(self._url) as client:
             cursor = None
             while not self._stop.is_set():

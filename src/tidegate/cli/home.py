@@ -16,13 +16,13 @@ import structlog
 
 from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
-from tidegate.logs import EventLog, SegmentLog
-from tidegate.registry import SqliteRegistry
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each takes its time to import, and no command needs all
     from pyspark.sql import SparkSession
 
+    from tidegate.logs import EventLog
     from tidegate.pipelines.streams import Streams
+    from tidegate.registry import SqliteRegistry
 
 _log = structlog.get_logger("tidegate.home")
 
@@ -84,6 +84,8 @@ class Home:
     def log(self) -> EventLog:
         """Open the log."""
         if self.profile.kafka is None:
+            from tidegate.logs import SegmentLog
+
             return SegmentLog(self.log_folder)
         from tidegate.logs import KafkaLog
 
@@ -125,6 +127,8 @@ class Home:
 
     def registry(self) -> SqliteRegistry:
         """Open the registry, which is made where there is none."""
+        from tidegate.registry import SqliteRegistry
+
         return SqliteRegistry(self.folder / "registry.sqlite")
 
     def existing_registry(self) -> SqliteRegistry:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tidegate.cli import durations, options
-from tidegate.registry import Key
+
+if TYPE_CHECKING:
+    from tidegate.registry import Key
 
 app = typer.Typer(help="API keys: make, list and revoke them.", no_args_is_help=True, add_completion=False)
 
