@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.routes import events, health, services, streams
+from tidegate.gateway.routes import events, health, services, streams, subscriptions, webhooks
 
 
 def make_app(gateway: Gateway) -> FastAPI:
@@ -31,6 +31,6 @@ def make_app(gateway: Gateway) -> FastAPI:
     )
     problems.install(app)
     app.include_router(health.router(gateway))
-    for each in (streams, services, events):
+    for each in (streams, services, events, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
     return app

@@ -11,6 +11,7 @@ import structlog
 
 from tidegate.delivery.hub import Hub
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
@@ -28,11 +29,19 @@ _log = structlog.get_logger("tidegate.gateway")
 class Gateway:
     """Follows the registry, and serves what it says."""
 
-    def __init__(self, registry: Registry, log: EventLog, ingest: Ingesting, statuses: Schema) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        log: EventLog,
+        ingest: Ingesting,
+        statuses: Schema,
+        durable: DurableSettings = DurableSettings(),  # noqa: B008 - a frozen value
+    ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`."""
         self.registry, self.log, self.ingest = registry, log, ingest
         self._statuses = statuses
         self.hub = Hub(log)
+        self.durable = Durable(registry, log, self.hub, durable)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -52,12 +61,14 @@ class Gateway:
             await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
+        await self.durable.start()
 
     async def close(self) -> None:
         """Let go of everybody."""
         self.is_draining = True
         if self._follower is not None:
             self._follower.cancel()
+        await self.durable.close()
         await self.hub.close()
         await self.ingest.close()
 
