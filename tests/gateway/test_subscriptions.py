@@ -134,12 +134,6 @@ def test_what_is_wrong_is_shown(shared: httpx.Client, said: Any, status: int, de
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with World(tmp_path_factory.mktemp("shared")).running() as world, world.client() as client:
-        yield client
-
-
 def test_all_problems_come_at_once_each_with_its_place(shared: httpx.Client) -> None:
     said = shared.post("/v1/services/gps/subscriptions", json={"select": ["a"], "format": "xml", "fliter": ""}).json()
     assert [each["pointer"] for each in said["errors"]] == ["fliter", "select[0]", "format"]
@@ -310,30 +304,30 @@ def test_a_change_by_another_gateway_reaches_who_is_connected(world: World, http
         assert events.next() == ("error", {"detail": "the subscription was removed"})
 
 
-def test_of_two_changes_the_second_is_refused(http: httpx.Client) -> None:
-    sub = made(http)
+def test_of_two_changes_the_second_is_refused(shared: httpx.Client) -> None:
+    sub = made(shared)
     path = f"/v1/subscriptions/{sub['id']}"
-    assert http.patch(path, json={"description": "a"}, headers={"if-match": '"1"'}).status_code == 200
-    answer = http.patch(path, json={"description": "b"}, headers={"if-match": '"1"'})
+    assert shared.patch(path, json={"description": "a"}, headers={"if-match": '"1"'}).status_code == 200
+    answer = shared.patch(path, json={"description": "b"}, headers={"if-match": '"1"'})
     assert (answer.status_code, answer.json()["version"]) == (412, 2)
     assert "has version 2 by now, not 1: read it again" in answer.json()["detail"]
-    answer = http.patch(path, json={"description": "b", "version": 1})
+    answer = shared.patch(path, json={"description": "b", "version": 1})
     assert (answer.status_code, answer.json()["version"]) == (409, 2)
-    assert http.patch(path, json={"description": "c", "version": 2}).json()["description"] == "c"
-    answer = http.patch(path, json={}, headers={"if-match": "soon"})
+    assert shared.patch(path, json={"description": "c", "version": 2}).json()["description"] == "c"
+    answer = shared.patch(path, json={}, headers={"if-match": "soon"})
     assert "If-Match: expected a version in quotes" in answer.json()["detail"]
-    answer = http.patch(path, json={"version": "2"})
+    answer = shared.patch(path, json={"version": "2"})
     assert answer.json()["detail"] == "version: expected a whole number, not '2'"
 
 
-def test_a_bad_change_changes_nothing(http: httpx.Client) -> None:
-    sub = made(http, filter="speed > %0", params=[1])
+def test_a_bad_change_changes_nothing(shared: httpx.Client) -> None:
+    sub = made(shared, filter="speed > %0", params=[1])
     path = f"/v1/subscriptions/{sub['id']}"
-    answer = http.patch(path, json={"params": ["fast"]})
+    answer = shared.patch(path, json={"params": ["fast"]})
     assert answer.status_code == 400
-    answer = http.patch(path, json={"from": "now"})
+    answer = shared.patch(path, json={"from": "now"})
     assert "unknown field 'from'" in answer.json()["detail"]
-    assert http.get(path).json() == sub
+    assert shared.get(path).json() == sub
 
 
 def test_a_removed_subscription_ends(world: World, http: httpx.Client) -> None:
@@ -370,8 +364,8 @@ def test_a_waiting_page_ends_with_its_subscription(world: World, http: httpx.Cli
     assert (answer.status_code, answer.json()["detail"]) == (409, "the subscription was removed")
 
 
-def test_told_when_nothing_comes(http: httpx.Client) -> None:
-    with listening(http, made(http, idle="20ms")["id"]) as events:
+def test_told_when_nothing_comes(shared: httpx.Client) -> None:
+    with listening(shared, made(shared, idle="20ms")["id"]) as events:
         assert events.next() == ("idle", {"seconds": 0.02})
 
 
@@ -406,7 +400,7 @@ def test_an_event_that_is_none(world: World, http: httpx.Client) -> None:
     assert (answer.status_code, "an event as a JSON object" in answer.json()["detail"]) == (400, True)
 
 
-def test_a_filter_of_everything_is_explained(http: httpx.Client) -> None:
-    said = http.get(f"/v1/subscriptions/{made(http)['id']}/explain", params={"event": "{}"}).json()
+def test_a_filter_of_everything_is_explained(shared: httpx.Client) -> None:
+    said = shared.get(f"/v1/subscriptions/{made(shared)['id']}/explain", params={"event": "{}"}).json()
     assert said["normal_form"]["everything"] is True
     assert said["event"]["matches"] is True

@@ -260,7 +260,8 @@ def _bury(id_: str, parcel: Parcel, error: str, attempts: int, registry: Registr
 
 
 def _disable(id_: str, reason: str, registry: Registry) -> None:
-    registry.disable(id_, reason)
+    if registry.subscription(id_).state == "active":  # else whoever disabled it knows the reason better
+        registry.disable(id_, reason)
 
 
 def encoding_of(subscription: Subscription) -> Encoding:
