@@ -68,7 +68,7 @@ def running(folder: Path, services: str, *options: str) -> Iterator[Tidegate]:
     errors.write_bytes(b"")
     with errors.open("ab") as written:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder), *options],
+            [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder), "--port", "0", *options],
             stdout=written,
             stderr=written,
             start_new_session=True,

@@ -7,16 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from benchmarks.measure import percentile
 from benchmarks.pipelines.harness import STREAM, Seen, Tidegate, follow, loaded, running, wait_for
-
-Row = dict[str, Any]
+from benchmarks.reporting import Row, Setting, measured
 
 MERGED = "merge, constraints, mask"
 GPS = f"""
@@ -66,23 +63,6 @@ services:
 """
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How long to measure."""
-
-    quick: bool
-
-    @property
-    def warm_s(self) -> float:
-        """Not counted: the JVM compiles what it runs often, and what came meanwhile is worked off."""
-        return 20.0
-
-    @property
-    def measured_s(self) -> float:
-        """Counted."""
-        return 10.0 if self.quick else 30.0
-
-
 def gps(setting: Setting) -> Iterator[Row]:
     """Merge of three, constraints, mask: at 10,000 events a second, and at 40,000."""
     yield from _latency(
@@ -122,14 +102,14 @@ def starts(setting: Setting) -> Iterator[Row]:
     ):
         with _folder() as folder, running(folder, services) as up, loaded(folder, ["a"], 1_000, 600.0):
             _first(up, stream, -1)
-            yield _row(f"cold start to first event, {what}", time.time() - up.started, "s", limit)
+            yield measured(f"cold start to first event, {what}", time.time() - up.started, "s", limit)
             time.sleep(3.0 if setting.quick else 8.0)
             before = _end(up, stream)
             killed = up.kill()
             with running(folder, services) as again:
                 _first(again, stream, before)
                 target = 20.0 if what == "stateless" else None
-                yield _row(f"kill -9 to first new event, {what}", time.time() - killed, "s", target)
+                yield measured(f"kill -9 to first new event, {what}", time.time() - killed, "s", target)
 
 
 def idle(setting: Setting) -> Iterator[Row]:
@@ -139,7 +119,7 @@ def idle(setting: Setting) -> Iterator[Row]:
         before, begun = up.cpu_s(), time.monotonic()
         time.sleep(setting.measured_s)
         share = (up.cpu_s() - before) / (time.monotonic() - begun)
-        yield _row("three idle services, share of one core", 100 * share, "%", 20.0)
+        yield measured("three idle services, share of one core", 100 * share, "%", 20.0)
 
 
 def _latency(
@@ -159,9 +139,9 @@ def _latency(
     for share in ("p50", "p99"):
         at = float(share[1:]) / 100
         value, floor = percentile(out.latencies, at), percentile(raw.latencies, at)
-        row = _row(f"{what}, {rate:,} events/s: {share}", value, "ms", targets.get(share))
+        row = measured(f"{what}, {rate:,} events/s: {share}", value, "ms", targets.get(share))
         yield row | {"peer": "the raw stream", "peer_value": floor, "ratio": value / floor, "events": out.count}
-    row = _row(f"{what}, {rate:,} events/s: longest", max(out.latencies), "ms", None)
+    row = measured(f"{what}, {rate:,} events/s: longest", max(out.latencies), "ms")
     yield row | {"by_second": _by_second(out)}
 
 
@@ -201,11 +181,11 @@ def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
     )
     what = f"{MERGED}, {rate:,} events/s"
     sent = seen.count / (setting.warm_s + setting.measured_s)
-    yield _row(f"{what}: that came through", sent, "events/s", None)
+    yield measured(f"{what}: that came through", sent, "events/s")
     first, final_ = percentile(early, 0.5), percentile(late, 0.5)
-    row = _row(f"{what}: median of the last three seconds", final_, "ms", None)
+    row = measured(f"{what}: median of the last three seconds", final_, "ms")
     yield row | {"peer": "of the first three", "peer_value": first, "ratio": final_ / first}
-    yield _row(f"{what}: p99", percentile(seen.latencies, 0.99), "ms", None) | {"by_second": _by_second(seen)}
+    yield measured(f"{what}: p99", percentile(seen.latencies, 0.99), "ms") | {"by_second": _by_second(seen)}
 
 
 def _by_second(seen: Seen) -> dict[str, list[tuple[float, float]]]:
@@ -236,11 +216,6 @@ def _later(record: bytes) -> float:
         at = record.index(name) + len(name)
         found.append(float(record[at : record.index(b",", at)]))
     return max(found)
-
-
-def _row(what: str, value: float, unit: str, most: float | None) -> Row:
-    row: Row = {"what": what, "value": value, "unit": unit}
-    return row if most is None else row | {"target": f"at most {most:g} {unit}", "met": value <= most}
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def up(folder: Path, profile: str) -> Iterator[list[str]]:
     options = ["--data", str(folder / "data"), "--profile", str(folder / "profile.yaml")]
     errors = folder / "err.txt"
     with errors.open("w") as written:
-        command = [sys.executable, "-m", "tidegate", "up", str(folder / "services.yaml"), *options]
+        command = [sys.executable, "-m", "tidegate", "up", str(folder / "services.yaml"), "--port", "0", *options]
         process = subprocess.Popen(command, stdout=written, stderr=written)
     try:
         until(lambda: "ready:" in errors.read_text() or process.poll() is not None, "it to be ready")

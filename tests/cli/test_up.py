@@ -37,7 +37,7 @@ def up(file: Path, data: Path, env: Mapping[str, str] | None = None) -> Iterator
     errors = data / "err.txt"
     data.mkdir(exist_ok=True)
     with errors.open("w") as written:
-        command = [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(data)]
+        command = [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(data), "--port", "0"]
         process = subprocess.Popen(command, stdout=written, stderr=written, text=True, env=env)
     try:
         until(lambda: "ready:" in errors.read_text() or process.poll() is not None, "it to be ready")

@@ -61,6 +61,7 @@ class World:
         self.durable = HASTY
         self.sent = 0
         self.port = 0
+        self.needs_keys = False
 
     @property
     def url(self) -> str:
@@ -74,7 +75,14 @@ class World:
         return httpx.Client(base_url=self.url, timeout=30)
 
     def gateway(self) -> Gateway:
-        return Gateway(self.registry, self.log, DirectIngest(self.log), STATUSES, self.durable)
+        return Gateway(
+            self.registry,
+            self.log,
+            DirectIngest(self.log),
+            STATUSES,
+            needs_keys=self.needs_keys,
+            durable=self.durable,
+        )
 
     def tell_running(self, *services: str) -> None:
         """Say of services what a runner would: that they run."""
@@ -83,9 +91,14 @@ class World:
         said = [{"service": name, "state": "running", "version": 1, "time": moment} for name in services]
         self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
 
+    def stop(self) -> None:
+        """Tell the gateway to end, as a signal would."""
+        self._servers[0].stop()
+
     @contextmanager
     def running(self) -> Iterator[World]:
         servers: list[Server] = []
+        self._servers = servers
         begun = threading.Event()
 
         def ready(server: Server, port: int) -> None:

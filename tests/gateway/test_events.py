@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -170,3 +172,22 @@ def test_a_problem_points_at_the_predicate(http: httpx.Client) -> None:
 def test_another_service(http: httpx.Client) -> None:
     answer = http.get("/v1/services/gsp/events")
     assert (answer.status_code, answer.json()["detail"]) == (404, "no service 'gsp'; did you mean 'gps'?")
+
+
+def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(5)
+    begun = time.monotonic()
+    with world.running(), world.client() as http, listening(http, {"from": "beginning"}) as events:
+        first = events.take(5)
+        last = events.last_id
+        stopping = threading.Thread(target=world.stop)
+        stopping.start()
+        with pytest.raises(EOFError):
+            events.next()
+        stopping.join()
+    assert time.monotonic() - begun < 30
+    world.append(5)
+    with world.running(), world.client() as http, listening(http, {}, {"last-event-id": last}) as events:
+        rest = events.take(5)
+    assert [each["id"] for each in first + rest] == [f"gps_taxi:0:{n}" for n in range(10)]

@@ -54,3 +54,23 @@ def test_ready_when_every_service_runs(world: World, http: httpx.Client) -> None
     assert http.get("/readyz").status_code == 503
     world.tell_running("gps", "fast")
     until(lambda: http.get("/readyz").status_code == 200, "all services to run")
+
+
+def test_what_prometheus_is_told(world: World, http: httpx.Client) -> None:
+    world.tell_running("gps")
+    until(lambda: 'tidegate_service_running{service="gps"} 1.0' in http.get("/metrics").text, "the service's state")
+    with http.stream("GET", "/v1/services/gps/events", headers={"accept": "text/event-stream"}) as answer:
+        until(lambda: 'tidegate_subscribers{service="gps",state="live"} 1.0' in _metrics(world), "the subscriber")
+        world.append(3)
+        lines = answer.iter_lines()
+        while "gps_taxi:0:2" not in next(lines):
+            pass
+        told = _metrics(world)
+    assert 'tidegate_events_matched_total{service="gps"} 3.0' in told
+    assert 'tidegate_dispatch_seconds_count{service="gps"}' in told
+    assert answer.status_code == 200
+
+
+def _metrics(world: World) -> str:
+    with world.client() as other:
+        return other.get("/metrics").text

@@ -19,7 +19,8 @@ from rich.table import Table
 
 from tidegate.cli import durations, options
 from tidegate.cli.home import Home
-from tidegate.cli.up import log_to_stderr, run, until_told
+from tidegate.cli.logging import log_to_stderr
+from tidegate.cli.up import run, until_told
 from tidegate.errors import MissingDependency, TidegateError
 from tidegate.logs import EventLog
 from tidegate.services import Definitions, load
@@ -87,7 +88,7 @@ def _run(home: Home, definitions: Definitions, limit: float, console: Console) -
                 seen.update({status.service: replace(status) for status in runner.statuses()})
                 live.update(_table(seen) if runner.is_ready else "")
 
-            run(home, registry, stop, limit, look)
+            run(home, registry, stop, limit, look, quiet=True)
     finally:
         registry.close()
     return seen

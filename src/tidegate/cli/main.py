@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import apply, backtest, bench, demo, doctor, explain, plan, publish, services, up, validate
+from tidegate.cli import (
+    apply,
+    backtest,
+    bench,
+    demo,
+    doctor,
+    explain,
+    gateway,
+    keys,
+    plan,
+    publish,
+    services,
+    up,
+    validate,
+)
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -25,7 +39,9 @@ app.command("bench")(bench.bench)
 app.command("validate")(validate.validate)
 app.command("plan")(plan.plan)
 app.command("up")(up.up)
+app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
+app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
 app.command("publish")(publish.publish)
 app.command("backtest")(backtest.backtest)

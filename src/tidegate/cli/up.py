@@ -5,15 +5,16 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Annotated, Any
 
-import structlog
 import typer
 
 from tidegate.cli import durations, options
+from tidegate.cli.gateway import HOST, PORT, Child, Host, Port, free_port, need_keys
 from tidegate.cli.home import Home
+from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
 from tidegate.services import load
 
@@ -27,10 +28,13 @@ def up(
     for_: Annotated[str | None, typer.Option("--for", help="Stop after this long: 30s, 2m.")] = None,
     force: Annotated[bool, typer.Option(help="Apply also what breaks subscribers.")] = False,
     backfill: Annotated[bool, typer.Option(help="Run what is new or changed over the retained history first.")] = False,
+    host: Host = HOST,
+    port: Port = PORT,
+    with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
 
-    Prints one line when all of them read their inputs.
+    Prints one line with the address when all of them read their inputs.
     """
     home = options.home(data, profile)
     limit = durations.seconds(for_) if for_ is not None else None
@@ -40,16 +44,37 @@ def up(
         try:
             if files:
                 registry.apply(load(files), force=force, backfill=backfill)
-            with until_told() as stop:
-                run(home, registry, stop, limit)
+            with until_told() as stop, serving(home, profile, host, port) if with_gateway else nullcontext() as child:
+                run(home, registry, stop, limit, child=child)
         finally:
             registry.close()
 
 
+@contextmanager
+def serving(home: Home, profile: str, host: str, port: int) -> Iterator[Child]:
+    """A gateway beside the services."""
+    need_keys(home, host)
+    child = Child(home, profile, host, free_port(host, port))
+    child.start()
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
 def run(
-    home: Home, registry: Any, stop: Event, limit_s: float | None = None, look: Callable[[Any], None] | None = None
+    home: Home,
+    registry: Any,
+    stop: Event,
+    limit_s: float | None = None,
+    look: Callable[[Any], None] | None = None,
+    child: Child | None = None,
+    quiet: bool = False,
 ) -> None:
-    """Run everything until told to stop, or for so long after all services are ready."""
+    """Run everything until told to stop, or for so long after all services are ready.
+
+    `quiet`: what it says goes to standard error.
+    """
     from tidegate.pipelines.runtime import Runtime
 
     begun = time.monotonic()
@@ -68,12 +93,15 @@ def run(
 
     def watch() -> None:
         nonlocal ready_at
-        if ready_at is None and runtime.runner.is_ready:
+        if child is not None:
+            child.watch()
+        if ready_at is None and runtime.runner.is_ready and (child is None or child.is_ready()):
             ready_at = time.monotonic()
             count = len(runtime.runner.statuses())
             slow = ", in micro-batches only" if home.obstacle else ""
             services = f"{count} service{'s' * (count != 1)}"
-            typer.echo(f"ready: {services} after {ready_at - begun:.1f} s, in {home.folder}{slow}", err=True)
+            address = f"{child.url}, " if child is not None else ""
+            typer.echo(f"ready: {address}{services} after {ready_at - begun:.1f} s, in {home.folder}{slow}", err=quiet)
         if limit_s is not None and time.monotonic() - (ready_at or begun + 120) >= limit_s:
             stop.set()
         if look is not None:
@@ -100,16 +128,3 @@ def until_told() -> Iterator[Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def log_to_stderr(least: str = "info") -> None:
-    """Write what happens as lines to standard error."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(least),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(file=typer.get_text_stream("stderr")),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,6 +12,7 @@ import orjson
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.logs import Cursor, Read
+from tidegate.logs.cursor import encoded
 
 
 class Batch:
@@ -40,7 +42,20 @@ class Batch:
             return ahead(self._behind(event), floor).text
         found = self._cursors.get(event)
         if found is None:
-            found = self._cursors[event] = self._behind(event).text
+            firsts, _ = self._runs
+            before, behind = self._texts[bisect_right(firsts, event) - 1]
+            found = self._cursors[event] = encoded(f"{before}{self._ends[event]}{behind}")
+        return found
+
+    @cached_property
+    def _texts(self) -> list[tuple[str, str]]:
+        """What cursors say around the one offset that is another from event to event, run by run."""
+        found = []
+        for first in self._runs[0]:
+            said = self._behind(first).json()
+            key = f"{json.dumps(self._places[first][0])}:"
+            at = said.index(key, said.index("{")) + len(key)
+            found.append((said[:at], said[at + len(str(self._ends[first])) :]))
         return found
 
     def is_below(self, event: int, floor: Mapping[str, int]) -> bool:

@@ -49,8 +49,9 @@ NOW = Start()
 class Hub:
     """Serves subscribers of one log, in one event loop."""
 
-    def __init__(self, log: EventLog) -> None:
-        self._log, self._loop = log, asyncio.get_running_loop()
+    def __init__(self, log: EventLog, dispatched: Callable[[str, float], None] = lambda _, __: None) -> None:
+        """`dispatched` is told of every pass: its service, and the seconds until all was written."""
+        self._log, self._loop, self._dispatched = log, asyncio.get_running_loop(), dispatched
         self._schemas: dict[str, Schema] = {}
         self._live: dict[str, Live] = {}
         self._replay: dict[str, Replay] = {}
@@ -169,6 +170,11 @@ class Hub:
             if name in found:
                 found[name] |= {"events": live.events, "matched": live.matched}
         return found
+
+    def drain(self) -> None:
+        """Let every sink end what it has begun."""
+        for sink in {each.sink for each in self._subscribers}:
+            sink.end()
 
     async def close(self) -> None:
         """Serve nobody any more."""
@@ -302,7 +308,7 @@ class Hub:
         found = self._live.get(service)
         if found is None:
             schema = self.schema(service)
-            found = Live(self._log, service, schema, self._loop, self._overflow, self._sent_back)
+            found = Live(self._log, service, schema, self._loop, self._overflow, self._sent_back, self._dispatched)
             self._live[service] = found
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ class Step:
 
     batch: Batch
     outputs: list[Output]
+    begun: float
+    """When it was read, by the clock of `perf_counter`."""
 
 
 class Lane:
@@ -74,11 +77,12 @@ class Lane:
 
     def step(self, most: int) -> Step:
         """Read what there is, match it once for all, and move on."""
+        begun = time.perf_counter()
         batch = self.read(self.position, most)
         picks = self._picks(batch)
         outputs = [(sink, epoch, sink.render(batch, found)) for (sink, epoch), found in picks.items()]
         self.position = batch.end
-        return Step(batch, outputs)
+        return Step(batch, outputs, begun)
 
     def lowered(self) -> list[Member]:
         """Those whose floor the lane has reached: the loop forgets it when all that has been handed over."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tidegate.delivery.batch import Batch, ahead, reaches
-from tidegate.delivery.lane import Lane
+from tidegate.delivery.lane import Lane, Step
 from tidegate.delivery.subscriber import Member, Pick, Sink, Subscriber
 from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
@@ -18,6 +19,10 @@ from tidegate.model import Schema
 
 MOST = 2_000
 """Events of one pass. A pass takes what there is: the busier the stream, the larger."""
+
+
+PAUSE_S = 0.003
+"""After a pass: others run meanwhile, and the next one finds more, which costs little more than finding one."""
 
 
 class Live(Worker):
@@ -31,10 +36,13 @@ class Live(Worker):
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
         sent_back: Callable[[Subscriber], None],
+        dispatched: Callable[[str, float], None],
     ) -> None:
-        """`sent_back` is called, in the loop, with everybody whose place can't be read from any more."""
+        """Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with
+        how long a pass took until all was written.
+        """
         super().__init__(service, loop, overflowed, "live")
-        self._log, self._schema, self._sent_back = log, schema, sent_back
+        self._log, self._schema, self._sent_back, self._dispatched = log, schema, sent_back, dispatched
         self._lane: Lane | None = None
         self.events = 0
         """How many were read."""
@@ -67,6 +75,11 @@ class Live(Worker):
         self._tell(lambda: self._change(member, filter_, done))
         return await done
 
+    def _hand(self, lane: Lane, step: Step) -> None:
+        super()._hand(lane, step)
+        if step.outputs:
+            self._dispatched(self.service, time.perf_counter() - step.begun)
+
     # The thread -------------------------------------------------------------------------
 
     def _work(self) -> bool:
@@ -77,6 +90,7 @@ class Live(Worker):
             step = lane.step(MOST)
             self.events += len(step.batch)
             self._pass_on(lane, step)
+            time.sleep(PAUSE_S)
         return True
 
     def _join(self, members: Sequence[Member], position: Cursor | None, done: asyncio.Future[bool]) -> None:

@@ -57,6 +57,9 @@ class Sink(ABC):
     def tell(self, subscriber: Subscriber, notice: Notice) -> None:
         """Take a notice, between two events."""
 
+    def end(self) -> None:  # noqa: B027 - what ends by itself need not
+        """Take nothing more: the process is about to end."""
+
 
 class Subscriber:
     """A filter, a position and a sink.

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from tidegate import __version__
 from tidegate.gateway import problems
+from tidegate.gateway.access import Access
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.routes import events, health, services, streams, subscriptions, webhooks
 
@@ -30,6 +31,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
+    app.add_middleware(Access, registry=gateway.registry, required=gateway.needs_keys)
     app.include_router(health.router(gateway))
     for each in (streams, services, events, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")

@@ -13,6 +13,7 @@ from tidegate.delivery.hub import Hub
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
+from tidegate.gateway.metrics import Metrics
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
@@ -35,13 +36,20 @@ class Gateway:
         log: EventLog,
         ingest: Ingesting,
         statuses: Schema,
-        durable: DurableSettings = DurableSettings(),  # noqa: B008 - a frozen value
+        *,
+        needs_keys: bool = False,
+        durable: DurableSettings | None = None,
     ) -> None:
-        """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`."""
-        self.registry, self.log, self.ingest = registry, log, ingest
+        """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
+
+        `needs_keys`: nobody gets anything without an API key.
+        """
+        self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
-        self.hub = Hub(log)
-        self.durable = Durable(registry, log, self.hub, durable)
+        self.metrics = Metrics()
+        self.metrics.watch(self)
+        self.hub = Hub(log, self.metrics.dispatched)
+        self.durable = Durable(registry, log, self.hub, durable or DurableSettings())
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -63,9 +71,13 @@ class Gateway:
         self._follower = asyncio.create_task(self._follow())
         await self.durable.start()
 
+    def drain(self) -> None:
+        """Take nobody more; whoever listens is told to come again elsewhere, or later."""
+        self.is_draining = True
+        self.hub.drain()
+
     async def close(self) -> None:
         """Let go of everybody."""
-        self.is_draining = True
         if self._follower is not None:
             self._follower.cancel()
         await self.durable.close()

@@ -36,13 +36,18 @@ class Server(uvicorn.Server):
                 backlog=4096,
             )
         )
-        self._ready = ready
+        self._gateway, self._ready = gateway, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup(sockets)
         if self.started:
             self._ready(self.servers[0].sockets[0].getsockname()[1])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests end; those that never would are ended."""
+        self._gateway.drain()
+        await super().shutdown(sockets)
 
     def stop(self) -> None:
         """Let requests end, and end."""

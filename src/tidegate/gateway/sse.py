@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,8 +36,6 @@ class SseSink(Sink):
         self._socket = socket
         self.written = 0
         """Events."""
-        self.ended = asyncio.Event()
-        """Set when the subscriber can't go on."""
 
     def render(self, batch: Batch, picks: Sequence[Pick]) -> tuple[int, bytes]:
         """One chunk of all events."""
@@ -60,7 +59,12 @@ class SseSink(Sink):
         """Write a notice as an event with a name."""
         self._socket.write(chunk(event(notice.kind, dict(notice.said), notice.cursor)))
         if notice.kind == "error":
-            self.ended.set()
+            self.end()
+
+    def end(self) -> None:
+        """End the response: a browser will come again."""
+        self._socket.write(chunk(b""))
+        self._socket.close()
 
     def tell_idle(self, idle_s: float) -> None:
         """Say that nothing has come for so long."""
@@ -106,41 +110,76 @@ class EventStream(Response):
         sink = SseSink(socket_of(scope))
         subscriber = self._make(sink)
         self._hub.subscribe(subscriber, now=self._now)
-        clocks = [asyncio.ensure_future(each) for each in self._clocks(sink, subscriber)]
-        gone = asyncio.ensure_future(_hung_up(receive))
-        ended = asyncio.ensure_future(sink.ended.wait())
+        clocks: list[_Clock] = [_Heart(sink, subscriber)]
+        if self._idle_s is not None:
+            clocks.append(_Idle(sink, self._idle_s))
         try:
-            await asyncio.wait((gone, ended), return_when=asyncio.FIRST_COMPLETED)
+            while (await receive())["type"] != "http.disconnect":
+                pass
         finally:
             self._hub.unsubscribe(subscriber)
-            for each in (gone, ended, *clocks):
-                each.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _clocks(self, sink: SseSink, subscriber: Subscriber) -> list[Any]:
-        found = [self._beat(sink, subscriber)]
-        if self._idle_s is not None:
-            found.append(self._tell_idle(sink, self._idle_s))
-        return found
-
-    async def _beat(self, sink: SseSink, subscriber: Subscriber) -> None:
-        last = None
-        while True:
-            await asyncio.sleep(HEARTBEAT_S * random.uniform(0.8, 1.0))  # not all at once
-            place = subscriber.position
-            now = None if place is None else place.text
-            sink.beat(None if now == last else now)
-            last = now
-
-    async def _tell_idle(self, sink: SseSink, idle_s: float) -> None:
-        before = sink.written
-        while True:
-            await asyncio.sleep(idle_s)
-            if sink.written == before:
-                sink.tell_idle(idle_s)
-            before = sink.written
+            for each in clocks:
+                each.stop()
 
 
-async def _hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Clock(ABC):
+    """Does something every so often; a timer, as a task for each connection would cost its memory."""
+
+    __slots__ = ("_loop", "_next", "_sink")
+
+    def __init__(self, sink: SseSink) -> None:
+        self._sink, self._loop = sink, asyncio.get_running_loop()
+        self._set()
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        self._next.cancel()
+
+    @abstractmethod
+    def _pause_s(self) -> float: ...
+
+    @abstractmethod
+    def _strike(self) -> None: ...
+
+    def _set(self) -> None:
+        self._next = self._loop.call_later(self._pause_s(), self._run)
+
+    def _run(self) -> None:
+        self._strike()
+        self._set()
+
+
+class _Heart(_Clock):
+    """Shows that the connection is alive, and how far the reader has come where nothing matched."""
+
+    __slots__ = ("_last", "_subscriber")
+
+    def __init__(self, sink: SseSink, subscriber: Subscriber) -> None:
+        self._subscriber, self._last = subscriber, subscriber.position
+        super().__init__(sink)
+
+    def _pause_s(self) -> float:
+        return HEARTBEAT_S * random.uniform(0.8, 1.0)  # not all at once
+
+    def _strike(self) -> None:
+        place = self._subscriber.position
+        self._sink.beat(None if place is None or place == self._last else place.text)
+        self._last = place
+
+
+class _Idle(_Clock):
+    """Tells when nothing has come for a while."""
+
+    __slots__ = ("_before", "_idle_s")
+
+    def __init__(self, sink: SseSink, idle_s: float) -> None:
+        self._idle_s, self._before = idle_s, 0
+        super().__init__(sink)
+
+    def _pause_s(self) -> float:
+        return self._idle_s
+
+    def _strike(self) -> None:
+        if self._sink.written == self._before:
+            self._sink.tell_idle(self._idle_s)
+        self._before = self._sink.written

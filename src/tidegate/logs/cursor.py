@@ -36,11 +36,14 @@ class Cursor:
     @property
     def text(self) -> str:
         """The cursor as base64url."""
+        return encoded(self.json())
+
+    def json(self) -> str:
+        """What the text says, before it is made opaque."""
         parts: list[object] = [self.generation, dict(sorted(self.offsets.items()))]
         if self.marks:
             parts.append(dict(sorted(self.marks.items())))
-        said = json.dumps(parts, separators=(",", ":"))
-        return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
+        return json.dumps(parts, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Cursor:
@@ -62,6 +65,11 @@ class Cursor:
 
     def __hash__(self) -> int:
         return hash((self.generation, tuple(sorted(self.offsets.items()))))
+
+
+def encoded(said: str) -> str:
+    """The text of a cursor that says so."""
+    return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
 
 
 def _is_place(said: Any) -> bool:

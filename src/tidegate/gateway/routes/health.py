@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.metrics import CONTENT_TYPE
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -23,5 +24,9 @@ def router(gateway: Gateway) -> APIRouter:
         if not gateway.is_ready:
             response.status_code = 503
         return {"status": "ok" if gateway.is_ready else "waiting", "services": states}
+
+    @routes.get("/metrics", summary="What Prometheus is told", response_class=Response)
+    async def metrics() -> Response:
+        return Response(gateway.metrics.text(), media_type=CONTENT_TYPE)
 
     return routes

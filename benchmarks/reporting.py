@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +15,60 @@ from rich.table import Table
 
 from benchmarks import measure
 from benchmarks.matching.charts import line_chart, shown
-from benchmarks.pipelines.workloads import WORKLOADS, Row, Setting
 
 ONLY = "TIDEGATE_BENCH_ONLY"
 """Names of workloads, by commas: just these."""
 
 
-def run(quick: bool, as_json: bool, out: Path) -> None:
-    """Measure everything, print it, and write `pipelines.json` and plots to `out/pipelines`."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How long to measure."""
+
+    quick: bool
+
+    @property
+    def warm_s(self) -> float:
+        """Not counted: the JVM compiles what it runs often, and what came meanwhile is worked off."""
+        return 20.0
+
+    @property
+    def measured_s(self) -> float:
+        """Counted."""
+        return 10.0 if self.quick else 30.0
+
+
+Workload = Callable[[Setting], Iterator[Row]]
+
+
+def measured(what: str, value: float, unit: str, most: float | None = None, least: float | None = None) -> Row:
+    """A measured value; `most` or `least` is what it should be."""
+    found: Row = {"what": what, "value": value, "unit": unit}
+    if most is not None:
+        found |= {"target": f"at most {most:g} {unit}", "met": value <= most}
+    if least is not None:
+        found |= {"target": f"at least {least:g} {unit}", "met": value >= least}
+    return found
+
+
+def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool, out: Path) -> None:
+    """Measure everything, print it, and write JSON and plots to a folder of the area's name."""
     console = Console(stderr=as_json)
-    results: dict[str, Any] = {"benchmark": "pipelines", "quick": quick, "environment": measure.environment()}
-    wanted = [name for name in os.environ.get(ONLY, "").split(",") if name] or list(WORKLOADS)
+    results: dict[str, Any] = {"benchmark": area, "quick": quick, "environment": measure.environment()}
+    wanted = [name for name in os.environ.get(ONLY, "").split(",") if name] or list(workloads)
     tables: dict[str, list[Row]] = {}
     spent: dict[str, float] = {}
     for name in wanted:
         console.print(f"{name} ...", style="dim")
         begun = time.monotonic()
-        tables[name] = list(WORKLOADS[name](Setting(quick)))
+        tables[name] = list(workloads[name](Setting(quick)))
         spent[name] = round(time.monotonic() - begun, 1)
         if not as_json:
             _print(console, name, tables[name])
     results |= {"tables": tables, "took_s": spent, "load_average": os.getloadavg()}
-    path = measure.write(out / "pipelines", "pipelines", results)
+    path = measure.write(out / area, area, results)
     for name, rows in tables.items():
         for n, row in enumerate(each for each in rows if "by_second" in each):
             title = row["what"].rpartition(":")[0]

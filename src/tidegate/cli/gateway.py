@@ -1,0 +1,175 @@
+"""`tidegate gateway`: serve the API over a folder's log and registry. `tidegate up` starts one beside its services."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+
+import structlog
+import typer
+
+from tidegate.cli import options
+from tidegate.cli.home import Home
+from tidegate.cli.logging import log_to_stderr
+from tidegate.cli.profile import EMBEDDED
+from tidegate.errors import EnvironmentProblem
+
+PORT = 8080
+HOST = "127.0.0.1"
+DRAIN_S = 15.0
+"""How long a gateway may take to end; then it is killed."""
+BACKOFF_S = 0.5, 10.0
+"""The first pause before a gateway that died is started again, and the longest."""
+
+Host = Annotated[str, typer.Option("--host", help="Where the gateway listens; beyond loopback keys are asked for.")]
+Port = Annotated[int, typer.Option("--port", help="The gateway's port; 0: any that is free.", min=0, max=65535)]
+
+_log = structlog.get_logger("tidegate.gateway")
+
+
+def gateway(
+    data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
+    host: Host = HOST,
+    port: Port = PORT,
+    child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
+) -> None:
+    """Serve the API alone, over the log and the registry of a folder, until Ctrl-C."""
+    home = options.home(data, profile)
+    log_to_stderr()
+    need_keys(home, host)
+    serve(home, host, free_port(host, port), child=child)
+
+
+def serve(home: Home, host: str, port: int, *, child: bool) -> None:
+    """Listen until told to stop."""
+    from tidegate.gateway.gateway import Gateway
+    from tidegate.gateway.ingest import IngestWorker
+    from tidegate.gateway.server import run
+    from tidegate.pipelines.status import SCHEMA
+
+    registry = home.existing_registry()
+    log = home.log()
+
+    def make() -> Gateway:
+        return Gateway(registry, log, IngestWorker(partial(Home.log, home)), SCHEMA, needs_keys=not is_loopback(host))
+
+    if child:
+        threading.Thread(target=_end_with_input, daemon=True).start()
+    try:
+        run(make, host, port, lambda found: None if child else typer.echo(f"listening: {url(host, found)}"))
+    finally:
+        log.close()
+        registry.close()
+
+
+def _end_with_input() -> None:
+    """Whoever started this holds the other end: when that dies, however it does, so does this."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def url(host: str, port: int) -> str:
+    """The address as one types it."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def free_port(host: str, port: int) -> int:
+    """Make sure that one may listen there; give the port, which for 0 is any that is free."""
+    is_loopback(host)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"can't listen on {url(host, port)}: {error.strerror}; choose another with --port, or --port 0"
+            ) from error
+        found: int = probe.getsockname()[1]
+        return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether just this machine reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError as error:
+        raise EnvironmentProblem(f"--host: expected an address such as {HOST}, not {host!r}") from error
+
+
+def need_keys(home: Home, host: str) -> None:
+    """Listen elsewhere than on loopback only where somebody has a key."""
+    if is_loopback(host):
+        return
+    registry = home.registry()
+    try:
+        usable = [each for each in registry.keys().values() if each.problem(datetime.now(UTC)) is None]
+    finally:
+        registry.close()
+    if not usable:
+        raise EnvironmentProblem(
+            f"--host {host}: whoever reaches this machine could read and write everything; make an API key first: "
+            f"tidegate keys create NAME --role admin --data {home.folder}"
+        )
+
+
+class Child:
+    """A gateway in a process of its own, started again when it dies."""
+
+    def __init__(self, home: Home, profile: str, host: str, port: int) -> None:
+        self._command = [sys.executable, "-m", "tidegate", "gateway", "--child"]
+        self._command += ["--data", str(home.folder), "--profile", profile, "--host", host, "--port", str(port)]
+        self.url = url(host, port)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failures = 0
+        self._again_at = 0.0
+        self._begun = 0.0
+
+    def start(self) -> None:
+        """Start it."""
+        self._begun = time.monotonic()
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+
+    def watch(self) -> None:
+        """Start it again where it has died, after a pause that grows while it keeps dying."""
+        if self._process is not None and self._process.poll() is not None:
+            lived_s = time.monotonic() - self._begun
+            self._failures = 1 if lived_s > BACKOFF_S[1] else self._failures + 1
+            pause = min(BACKOFF_S[1], BACKOFF_S[0] * 2.0 ** (self._failures - 1))
+            _log.warning("the gateway has ended", code=self._process.returncode, again_in_s=pause)
+            self._again_at, self._process = time.monotonic() + pause, None
+        if self._process is None and time.monotonic() >= self._again_at:
+            self.start()
+
+    def is_ready(self) -> bool:
+        """Whether `/readyz` is green."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> None:
+        """Let it drain, and wait."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(DRAIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,88 @@
+"""What Prometheus is told. The names are part of the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+if TYPE_CHECKING:
+    from tidegate.gateway.gateway import Gateway
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Metrics:
+    """Counts of one gateway, and what services say of themselves."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._dispatch = Histogram(
+            "tidegate_dispatch_seconds",
+            "From an event's being read from a service's output to its being written to sockets, by passes.",
+            ["service"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    def watch(self, gateway: Gateway) -> None:
+        """Show what a gateway knows, too."""
+        self._registry.register(_Of(gateway))
+
+    def dispatched(self, service: str, seconds: float) -> None:
+        """Note how long a pass took."""
+        self._dispatch.labels(service).observe(seconds)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+
+class _Of:
+    """Reads a gateway when it is asked."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._delivery()
+        yield from self._services()
+
+    def _delivery(self) -> Iterable[Metric]:
+        subscribers = GaugeMetricFamily("tidegate_subscribers", "Who is served now.", labels=["service", "state"])
+        events = CounterMetricFamily("tidegate_events_read", "Events read for live subscribers.", labels=["service"])
+        matched = CounterMetricFamily("tidegate_events_matched", "Pairs of event and subscriber.", labels=["service"])
+        for name, counts in self._gateway.hub.counts().items():
+            for state in ("live", "behind"):
+                subscribers.add_metric([name, state], counts[state])
+            events.add_metric([name], counts["events"])
+            matched.add_metric([name], counts["matched"])
+        return subscribers, events, matched
+
+    def _services(self) -> Iterable[Metric]:
+        running = GaugeMetricFamily("tidegate_service_running", "1 while a service runs.", labels=["service"])
+        latency = GaugeMetricFamily(
+            "tidegate_engine_latency_seconds",
+            "From a raw stream to a service's output, over the last second.",
+            labels=["service", "quantile"],
+        )
+        lag = GaugeMetricFamily("tidegate_service_lag_bytes", "What a service has yet to read.", labels=["service"])
+        counts = {
+            key: CounterMetricFamily(f"tidegate_service_events_{key}", f"Events {key}.", labels=["service"])
+            for key in ("read", "written", "quarantined", "dropped", "flagged")
+        }
+        restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
+        for name, said in self._gateway.status.items():
+            running.add_metric([name], float(said["state"] == "running"))
+            lag.add_metric([name], said.get("behind_bytes") or 0)
+            restarts.add_metric([name], said.get("restarts") or 0)
+            for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):
+                if said.get(key) is not None:
+                    latency.add_metric([name, quantile], said[key] / 1_000)
+            for key, family in counts.items():
+                family.add_metric([name], said.get(key) or 0)
+        return running, latency, lag, restarts, *counts.values()

@@ -1,0 +1,71 @@
+"""`tidegate keys`, and where a gateway may listen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.cli.gateway import free_port, is_loopback, need_keys, url
+from tidegate.cli.home import Home
+from tidegate.cli.main import app
+from tidegate.errors import EnvironmentProblem
+
+runner = CliRunner()
+
+
+def keys(data: Path, *args: str) -> str:
+    ran = runner.invoke(app, ["keys", *args, "--data", str(data)])
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def test_made_listed_revoked(tmp_path: Path) -> None:
+    secret = keys(tmp_path, "create", "van 7", "--role", "provider", "--service", "gps", "--expires", "90d").strip()
+    assert secret.startswith("tg_")
+    (listed,) = json.loads(keys(tmp_path, "list", "--json"))
+    assert (listed["name"], listed["role"], listed["services"]) == ("van 7", "provider", ["gps"])
+    assert listed["state"] == "good"
+    assert secret.startswith(f"tg_{listed['prefix']}_")
+    assert secret not in keys(tmp_path, "list")
+    assert keys(tmp_path, "revoke", listed["id"]) == f"van 7 ({listed['id']}) opens nothing any more\n"
+    (listed,) = json.loads(keys(tmp_path, "list", "--json"))
+    assert "was revoked at" in listed["state"]
+
+
+def test_the_secret_as_json(tmp_path: Path) -> None:
+    made = json.loads(keys(tmp_path, "create", "me", "--json"))
+    assert made["secret"].startswith("tg_")
+    assert made["role"] == "consumer"
+
+
+def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    need_keys(home, "127.0.0.1")
+    with pytest.raises(EnvironmentProblem, match=r"^--host 0\.0\.0\.0: whoever reaches .*: tidegate keys create NAME"):
+        need_keys(home, "0.0.0.0")
+    keys(tmp_path, "create", "me", "--role", "admin")
+    need_keys(home, "0.0.0.0")
+
+
+def test_an_address_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"expected an address such as 127\.0\.0\.1, not 'my host'"):
+        is_loopback("my host")
+
+
+def test_a_port_in_use_is_named() -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentProblem, match=f"can't listen on http://127.0.0.1:{port}: .*; choose another"):
+            free_port("127.0.0.1", port)
+    assert free_port("127.0.0.1", 0) > 0
+
+
+def test_addresses_as_one_types_them() -> None:
+    assert (url("127.0.0.1", 80), url("::1", 80)) == ("http://127.0.0.1:80", "http://[::1]:80")
