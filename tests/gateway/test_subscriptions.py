@@ -16,6 +16,7 @@ import pytest
 
 from tests.gateway.running import World
 from tests.gateway.test_events import SSE, Events
+from tidegate.registry import Role
 from tidegate.subscriptions import new_id
 
 PATIENCE_S = 20.0
@@ -258,6 +259,54 @@ def test_it_begins_where_it_is_told(world: World, http: httpx.Client) -> None:
     assert numbers(page(http, made(http, **{"from": "beginning"})["id"])["events"]) == [0, 1, 2, 3]
     assert numbers(page(http, made(http, cursor=cursor)["id"])["events"]) == [3]
     assert page(http, made(http)["id"])["events"] == []
+
+
+# Whose it is ------------------------------------------------------------------------------
+
+
+def test_a_subscription_is_its_makers_own(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.needs_keys = True
+    keys = {
+        name: {"authorization": f"Bearer {world.registry.create_key(name, role, services)[1]}"}
+        for name, role, services in WHO
+    }
+    with world.running(), world.client() as http:
+        sub = http.post("/v1/services/gps/subscriptions", json={}, headers=keys["mine"]).json()
+        path = f"/v1/subscriptions/{sub['id']}"
+        listed = {
+            name: len(http.get("/v1/services/gps/subscriptions", headers=key).json().get("subscriptions", []))
+            for name, key in keys.items()
+        }
+        assert listed == {"mine": 1, "other": 0, "elsewhere": 0, "provider": 1, "admin": 1}
+        for name in ("other", "elsewhere", "provider"):
+            for method, rest in EVERYTHING:
+                answer = http.request(method, path + rest, headers=keys[name], json={"cursor": "x"})
+                assert answer.status_code == 404, (name, method, rest)
+        assert http.get(path, headers=keys["admin"]).json() == sub
+        assert http.delete(path, headers=keys["mine"]).status_code == 204
+
+
+WHO: list[tuple[str, Role, list[str] | None]] = [
+    ("mine", "consumer", None),
+    ("other", "consumer", None),
+    ("elsewhere", "consumer", ["fast"]),
+    ("provider", "provider", None),
+    ("admin", "admin", None),
+]
+EVERYTHING = [
+    ("GET", ""),
+    ("PATCH", ""),
+    ("GET", "/events"),
+    ("GET", "/explain"),
+    ("POST", "/ack"),
+    ("GET", "/dead-letters"),
+    ("POST", "/dead-letters/redeliver"),
+    ("POST", "/secret"),
+    ("DELETE", "/secret"),
+    ("POST", "/enable"),
+    ("DELETE", ""),
+]
 
 
 # Changing ---------------------------------------------------------------------------------

@@ -13,7 +13,14 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.delivery.webhook import encoding_of
-from tidegate.errors import CursorError, DefinitionProblem, SubscriptionError, TidegateError, VersionConflict
+from tidegate.errors import (
+    CursorError,
+    DefinitionProblem,
+    NotRegistered,
+    SubscriptionError,
+    TidegateError,
+    VersionConflict,
+)
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
 from tidegate.gateway import parameters
@@ -25,7 +32,7 @@ from tidegate.gateway.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
-from tidegate.registry import RegisteredSubscription
+from tidegate.registry import Key, RegisteredSubscription
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
@@ -40,9 +47,6 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["subscriptions"])
     durable = gateway.durable
-
-    async def found_(id_: str) -> RegisteredSubscription:
-        return await durable.ask(lambda registry: registry.subscription(id_))
 
     def described(found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
         said = describe(found, durable.cursor(found), show_secret=show_secret)
@@ -68,7 +72,9 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         schema = gateway.hub.schema(name)
         said = await document(request)
-        record = changed(Subscription(new_id(), name), said, schema, beside=("from", "cursor"))
+        caller = caller_of(request)
+        begun = Subscription(new_id(), name, owner=None if caller is None else caller.id)
+        record = changed(begun, said, schema, beside=("from", "cursor"))
         for each in ("from", "cursor"):
             if not isinstance(said.get(each, ""), str):
                 raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
@@ -82,14 +88,17 @@ def router(gateway: Gateway) -> APIRouter:
         return answer(found, 201, show_secret=True)
 
     @routes.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
-    async def of_service(name: str) -> dict[str, Any]:
+    async def of_service(request: Request, name: str) -> dict[str, Any]:
         gateway.service(name)
+        caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        return {"subscriptions": [described(each) for each in all_.values()]}
+        is_providers = caller is not None and caller.role == "provider"
+        shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
+        return {"subscriptions": [described(each) for each in shown]}
 
     @routes.get("/subscriptions/{id_}", summary="One subscription, and how far it has come")
-    async def get(id_: str) -> Response:
-        return answer(await found_(id_))
+    async def get(request: Request, id_: str) -> Response:
+        return answer(await found_for(gateway, request, id_))
 
     @routes.patch("/subscriptions/{id_}", summary="Change a subscription; who is connected goes on with it at once")
     async def patch(request: Request, id_: str) -> Response:
@@ -98,7 +107,7 @@ def router(gateway: Gateway) -> APIRouter:
         version = said.get("version") if isinstance(said, Mapping) else None
         if version is not None and type(version) is not int:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
-        before = await found_(id_)
+        before = await found_for(gateway, request, id_)
         record = changed(
             before.subscription, said, gateway.hub.schema(before.subscription.service), beside=("version",)
         )
@@ -117,7 +126,8 @@ def router(gateway: Gateway) -> APIRouter:
         return answer(found, show_secret=is_new and isinstance(before.subscription.deliver, Pull))
 
     @routes.delete("/subscriptions/{id_}", status_code=204, summary="Remove a subscription")
-    async def delete(id_: str) -> None:
+    async def delete(request: Request, id_: str) -> None:
+        await found_for(gateway, request, id_)
         await durable.remove(id_)
 
     # Consuming -----------------------------------------------------------------------------
@@ -135,7 +145,7 @@ def router(gateway: Gateway) -> APIRouter:
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
     ) -> Any:
-        found = await found_(id_)
+        found = await found_for(gateway, request, id_)
         record = found.subscription
         _need_pull(found)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
@@ -179,7 +189,7 @@ def router(gateway: Gateway) -> APIRouter:
         if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
             detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
             raise SubscriptionError([DefinitionProblem("cursor", detail)])
-        found = await found_(id_)
+        found = await found_for(gateway, request, id_)
         if isinstance(found.subscription.deliver, Webhook):
             raise _conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
         at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
@@ -190,10 +200,11 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/subscriptions/{id_}/explain", summary="What the filter means, and why an event matches or not")
     async def explain(
+        request: Request,
         id_: str,
         event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
     ) -> Response:
-        record = (await found_(id_)).subscription
+        record = (await found_for(gateway, request, id_)).subscription
         schema = gateway.hub.schema(record.service)
         work = partial(explained, record, schema, gateway.log, event)
         said = await asyncio.get_running_loop().run_in_executor(None, work)
@@ -275,6 +286,31 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
         looked, position = looked + len(read.records), read.cursor
     detail = f"no event {id_!r} in the first {looked:,} that {service!r} still has; give the event itself, as JSON"
     raise Problem(404, "not-found", "There is no such thing", detail)
+
+
+# Whose it is --------------------------------------------------------------------------------
+
+
+def caller_of(request: Request) -> Key | None:
+    """Who asks; None: no key is asked for, and none was shown."""
+    found: Key | None = getattr(request.state, "caller", None)
+    return found
+
+
+def may_touch(caller: Key | None, record: Subscription) -> bool:
+    """Whether a subscription is a caller's own, or nobody's, or everything is."""
+    if caller is None or caller.role == "admin":
+        return True
+    is_for = caller.services is None or record.service in caller.services
+    return is_for and record.owner in (None, caller.id)
+
+
+async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
+    """A subscription that a caller may touch; of others' it is not told that they are there."""
+    found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
+    if not may_touch(caller_of(request), found.subscription):
+        raise NotRegistered(f"there is no subscription {id_!r}")
+    return found
 
 
 # What is read -------------------------------------------------------------------------------

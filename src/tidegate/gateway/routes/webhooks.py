@@ -13,7 +13,7 @@ from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import DefinitionProblem, SubscriptionError
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.gateway.routes.subscriptions import describe, document
+from tidegate.gateway.routes.subscriptions import describe, document, found_for
 from tidegate.registry import DeadLetter, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
 
@@ -26,8 +26,8 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(tags=["webhooks"])
     durable = gateway.durable
 
-    async def webhook_of(id_: str) -> tuple[Subscription, Webhook, int]:
-        found = await durable.ask(lambda registry: registry.subscription(id_))
+    async def webhook_of(request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
+        found = await found_for(gateway, request, id_)
         deliver = found.subscription.deliver
         if not isinstance(deliver, Webhook):
             detail = f"{id_!r} is not delivered by webhook"
@@ -39,8 +39,8 @@ def router(gateway: Gateway) -> APIRouter:
         await durable.change(lambda registry: registry.change_subscription(new, version))
 
     @routes.post("/subscriptions/{id_}/secret", summary="Make a new secret; older ones sign too until dropped")
-    async def rotate(id_: str) -> dict[str, Any]:
-        record, webhook, version = await webhook_of(id_)
+    async def rotate(request: Request, id_: str) -> dict[str, Any]:
+        record, webhook, version = await webhook_of(request, id_)
         if len(webhook.secrets) >= MOST_SECRETS:
             detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
             raise Problem(409, "conflict", "The subscription won't do that", detail)
@@ -49,30 +49,32 @@ def router(gateway: Gateway) -> APIRouter:
         return {"secret": secrets[0], "secrets": len(secrets)}
 
     @routes.delete("/subscriptions/{id_}/secret", summary="Drop all secrets but the newest")
-    async def drop(id_: str) -> dict[str, Any]:
-        record, webhook, version = await webhook_of(id_)
+    async def drop(request: Request, id_: str) -> dict[str, Any]:
+        record, webhook, version = await webhook_of(request, id_)
         await set_secrets(record, webhook, webhook.secrets[:1], version)
         return {"secrets": 1}
 
     @routes.post("/subscriptions/{id_}/enable", summary="Deliver again, from the cursor on")
-    async def enable(id_: str) -> dict[str, Any]:
+    async def enable(request: Request, id_: str) -> dict[str, Any]:
+        await found_for(gateway, request, id_)
         found = await durable.change(lambda registry: registry.enable(id_))
         return describe(found, durable.cursor(found))
 
     @routes.get("/subscriptions/{id_}/dead-letters", summary="What could not be delivered, the oldest first")
     async def letters(
+        request: Request,
         id_: str,
         after: Annotated[int, Query(ge=0, description="The id of the last one that was read.")] = 0,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
     ) -> dict[str, Any]:
-        found = await durable.ask(lambda registry: registry.subscription(id_))
+        found = await found_for(gateway, request, id_)
         some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
         return {"dead_letters": [_shown(each, found.subscription) for each in some]}
 
     @routes.post("/subscriptions/{id_}/dead-letters/redeliver", summary="Send dead letters once more, now")
     async def redeliver(request: Request, id_: str) -> dict[str, Any]:
+        record, _, _ = await webhook_of(request, id_)
         ids = _ids(await document(request))
-        record, _, _ = await webhook_of(id_)
         some = await durable.ask(lambda registry: _sought(registry, id_, ids))
         missing = sorted((ids or set()) - {each.id for each in some})
         if missing:
