@@ -170,6 +170,17 @@ def test_a_receiver_is_asked_first(shared: httpx.Client, receiver: Receiver) -> 
     made(shared, receiver)
 
 
+def test_a_receiver_is_asked_again_only_at_another_address(shared: httpx.Client, receiver: Receiver) -> None:
+    sub = made(shared, receiver)
+    path = f"/v1/subscriptions/{sub['id']}"
+    receiver.allowed = None
+    assert shared.patch(path, json={"deliver": {"webhook": {"batch": 5}}}).json()["deliver"]["webhook"]["batch"] == 5
+    assert len(receiver.handshakes) == 1
+    answer = shared.patch(path, json={"deliver": {"webhook": {"url": f"{receiver.url}/other"}}})
+    assert (answer.status_code, len(receiver.handshakes)) == (422, 2)
+    assert shown(shared, sub)["deliver"]["webhook"]["url"] == receiver.url
+
+
 @pytest.mark.parametrize(
     ("allowed", "status", "detail"),
     [

@@ -194,6 +194,7 @@ class Courier:
     async def _bring(self, parcels: Sequence[Parcel]) -> bool:
         """Send until taken, or put aside; false: deliver no more."""
         while True:
+            self._changed.clear()  # what changes from here on, also while it is sent, is tried at once
             outcome = await self._post.send(self.subscription, parcels)
             match outcome.kind:
                 case "taken":
@@ -237,7 +238,6 @@ class Courier:
         await self._pause(delay_s)
 
     async def _pause(self, delay_s: float) -> None:
-        self._changed.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), max(0.0, delay_s))
 
@@ -366,6 +366,9 @@ class Couriers:
             return  # its service is not served yet, or it is gone: the next look tells
         except FilterError as problem:
             await self._post.ask(partial(_disable, id_, str(problem)))
+            return
+        except Exception as problem:
+            _log.warning("a courier can't begin, and tries again", subscription=id_, problem=str(problem))
             return
         self._running[id_] = courier, self._loop.create_task(self._run(courier))
 

@@ -81,9 +81,11 @@ class Durable:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
-        await self._couriers.close()
-        await self.acks.close()
-        await self.sender.close()
+        for close in (self._couriers.close, self.acks.close, self.sender.close):
+            try:
+                await close()
+            except Exception as problem:  # the registry is away: what is not stored is delivered again
+                _log.warning("can't store how far subscriptions have come", problem=str(problem))
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
         """Ask the registry, which blocks, in a thread."""

@@ -111,8 +111,8 @@ def router(gateway: Gateway) -> APIRouter:
         record = changed(
             before.subscription, said, gateway.hub.schema(before.subscription.service), beside=("version",)
         )
-        is_new = "deliver" in said and record.deliver != before.subscription.deliver
-        if is_new:
+        was_pull = isinstance(before.subscription.deliver, Pull)
+        if _address(record) != _address(before.subscription):
             await need_receiver(record, said)
         wanted = expected if expected is not None else version if version is not None else before.version
         try:
@@ -123,7 +123,7 @@ def router(gateway: Gateway) -> APIRouter:
             raise Problem(
                 412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
             ) from conflict
-        return answer(found, show_secret=is_new and isinstance(before.subscription.deliver, Pull))
+        return answer(found, show_secret=was_pull)
 
     @routes.delete("/subscriptions/{id_}", status_code=204, summary="Remove a subscription")
     async def delete(request: Request, id_: str) -> None:
@@ -326,6 +326,10 @@ async def document(request: Request) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error
+
+
+def _address(record: Subscription) -> str | None:
+    return record.deliver.url if isinstance(record.deliver, Webhook) else None
 
 
 def _if_match(request: Request) -> int | None:
