@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidegate.client import AsyncClient, Client
     from tidegate.errors import (
         BreakingChange,
+        ClientError,
         CursorError,
         DefinitionError,
         EventError,
@@ -38,7 +40,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Array": "tidegate.model",
+    "AsyncClient": "tidegate.client",
     "BreakingChange": "tidegate.errors",
+    "Client": "tidegate.client",
+    "ClientError": "tidegate.errors",
     "DefinitionError": "tidegate.errors",
     "Enum": "tidegate.model",
     "EventError": "tidegate.errors",
@@ -65,12 +70,15 @@ _HOMES = {
     "VersionConflict": "tidegate.errors",
 }
 
-_EXTRAS = {"Matcher": "matching"}
+_EXTRAS = {"AsyncClient": "client", "Client": "client", "Matcher": "matching"}
 """Names that the light install has no room for, and the extra that brings them."""
 
 __all__ = [
     "Array",
+    "AsyncClient",
     "BreakingChange",
+    "Client",
+    "ClientError",
     "CursorError",
     "DefinitionError",
     "Enum",

@@ -248,6 +248,21 @@ class NotAcknowledged(IngestError):  # noqa: N818 - reads as the state it report
     """Events that may be in the log or not: sent again with ids of their own, they are there once."""
 
 
+class ClientError(TidegateError):
+    """What a gateway answered to a client, or that it did not; its branches are in `tidegate.client`."""
+
+    def __init__(self, message: str, status: int | None = None, document: Mapping[str, object] | None = None) -> None:
+        self.message = message
+        self.status = status
+        """Of the answer; None: there was none."""
+        self.document = dict(document or {})
+        """The problem document (RFC 9457), where the answer had one."""
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.status, self.document), self.__dict__
+
+
 class SourceError(TidegateError):
     """A source of a raw stream that can't be understood, reached or read; its provider can mend it."""
 

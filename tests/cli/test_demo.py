@@ -36,6 +36,9 @@ def test_every_service_of_the_demo_puts_something_out(tmp_path: Path) -> None:
     assert told["gps"]["quarantined"] > 0, "the generator sends impossible positions too"
     assert len(told["gps"]["last"]["vid"]) == 64, "plates are hidden"
     assert told["gps"]["events"] >= told["gps"]["written"] > 0
+    heard = json.loads(ran.stdout)["subscribers"]
+    assert {each["kind"] for each in heard} == {"SSE", "WebSocket", "polling"}
+    assert all(each["events"] > 0 for each in heard if each["filter"] != "speed < 1")
 
 
 @pytest.mark.spark

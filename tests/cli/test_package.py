@@ -21,6 +21,21 @@ def test_importing_does_no_work() -> None:
     assert run(heavy.format({"numpy", "pyarrow", "pyspark", "pandas", "typer", "rapidfuzz", "re2", "yaml"})) == "[]"
 
 
+def test_the_client_needs_httpx_alone() -> None:
+    heavy = "import sys; from tidegate import Client; print(sorted(m for m in sys.modules if m.split('.')[0] in {!r}))"
+    assert run(heavy.format({"numpy", "pyarrow", "orjson", "re2", "yaml", "fastapi", "sqlalchemy"})) == "[]"
+    code = """
+import sys
+sys.modules["httpx"] = None
+import tidegate
+try:
+    tidegate.Client
+except tidegate.MissingDependency as error:
+    print(error)
+"""
+    assert run(code) == "httpx is not installed: pip install 'tidegate[client]'"
+
+
 def test_the_language_needs_neither_arrow_nor_spark() -> None:
     code = """
 import sys

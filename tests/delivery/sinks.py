@@ -14,23 +14,29 @@ Given = tuple[str, str, str]
 
 
 class Recording(Sink):
-    """Takes events until it holds `room_for`; `drain` makes room again."""
+    """Takes events until it holds `room_for`, a strict one no more than that; `drain` makes room again."""
 
-    def __init__(self, room_for: int = 1_000_000) -> None:
+    def __init__(self, room_for: int = 1_000_000, *, strict: bool = False) -> None:
         super().__init__()
         self.given: list[Given] = []
         self.notices: list[Notice] = []
-        self.room_for = room_for
+        self.room_for, self.strict = room_for, strict
         self._held = 0
         self._free = asyncio.Event()
         self._free.set()
 
     def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:
-        return [(to.subscriber.id, batch.events[n]["_id"], batch.cursor(n, to.floor)) for n, to in picks]
+        return [(n, (to.subscriber.id, batch.events[n]["_id"], batch.cursor(n, to.floor))) for n, to in picks]
 
     def write(self, rendered: Any) -> bool:
-        self.given += rendered
-        self._held += len(rendered)
+        self.cut = None
+        events = sorted({n for n, _ in rendered})
+        room = max(self.room_for - self._held, 0)
+        if self.strict and len(events) > room:
+            self.cut = events[room]
+        taken = [given for n, given in rendered if self.cut is None or n < self.cut]
+        self.given += taken
+        self._held += room if self.cut is not None else len(events)
         if self._held >= self.room_for:
             self._free.clear()
         return self._free.is_set()

@@ -146,6 +146,7 @@ class _Person:
         assert begin is not None
         person = cls(id_, hub, truth, chance.choice(list(WANTS)), begin, first)
         person.sink.room_for = chance.choice([1, 10, 400, 1_000_000])
+        person.sink.strict = chance.random() < 0.5
         return person
 
     async def do_something(self, chance: Random) -> None:
@@ -160,7 +161,7 @@ class _Person:
     def come_back(self) -> None:
         if self._subscriber is None:
             cursor = Cursor.from_text(self.sink.given[-1][2]) if self.sink.given else self._begin
-            sink, self.sink = self.sink, Recording(self.sink.room_for)
+            sink, self.sink = self.sink, Recording(self.sink.room_for, strict=self.sink.strict)
             self.sink.given = sink.given
             self._subscriber = subscriber(self.id, self._text, self.sink, cursor)
             self._hub.subscribe(self._subscriber)
@@ -318,7 +319,7 @@ async def _shared_life(chance: Random, folder: Path) -> None:
     truth = Truth(log)
     async with hub_on(log) as hub:
         hub.serve({"gps": SCHEMA, "bus": SCHEMA})
-        sinks = [Recording(chance.choice([1, 10, 400])) for _ in range(2)]
+        sinks = [Recording(chance.choice([1, 10, 400]), strict=strict) for strict in (True, False)]
         texts = {f"s{n}": chance.choice(list(WANTS)) for n in range(6)}
         for n, (id_, text) in enumerate(texts.items()):
             hub.subscribe(subscriber(id_, text, sinks[n % 2], log.begin("gps")))
@@ -349,3 +350,52 @@ async def _shared_life(chance: Random, folder: Path) -> None:
             found = [event for sink in sinks for event in sink.ids(id_) if event.startswith(f"{partition}:")]
             assert found == events
     log.close()
+
+
+def test_a_strict_sink_gets_no_more_than_it_has_room_for_and_all_of_it(log: SegmentLog) -> None:
+    async def work() -> None:
+        truth = Truth(log)
+        async with hub_on(log) as hub:
+            sink = Recording(room_for=7, strict=True)
+            await live_with(hub, subscriber("all", "", sink, log.begin("gps")))
+            await live_with(hub, subscriber("some", "speed > 60", sink, log.begin("gps")))
+            for partition in ("a.0", "b.0"):
+                truth.append(partition, 100)
+            for took in range(7, 200, 7):
+                await until(lambda took=took: len(sink.ids("all")) >= took, "seven more")  # type: ignore[misc]
+                assert len(sink.ids("all")) == took
+                sink.drain()
+            await until(lambda: len(sink.ids("all")) == 200, "the rest")
+            assert sorted(sink.ids("some")) == sorted(
+                f"{partition}:{n}" for partition in truth.sent for n in range(61, 100)
+            )
+
+    run(work())
+
+
+def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink_is_full(log: SegmentLog) -> None:
+    async def work() -> None:
+        truth = Truth(log)
+        truth.append("a.0", 500)
+        async with hub_on(log) as hub:
+            sink = Recording(room_for=1)
+            await live_with(hub, subscriber("old", "", sink, log.end("gps")))
+            late = []
+            for n in range(40):
+                truth.append("a.0", 1)
+                late.append(subscriber(f"late{n}", "", sink, None))
+                hub.subscribe(late[-1], now=True)
+                await asyncio.sleep(0.001 * (n % 3))
+            sink.room_for = 1_000_000
+            sink.drain()
+            await until(lambda: all(each.state == "live" for each in late), "all to be live")
+            truth.append("a.0", 1)
+            await until(lambda: all(sink.ids(each.id)[-1:] == ["a.0:540"] for each in late), "the last one")
+            began = [Cursor.from_text(notice.cursor) for notice in sink.notices if notice.kind == "began"]
+            assert len(began) == 40
+            for each in late:
+                found = [int(event.partition(":")[2]) for event in sink.ids(each.id)]
+                assert found == list(range(found[0], 541))
+                assert found[0] >= 500
+
+    run(work())

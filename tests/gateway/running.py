@@ -62,6 +62,8 @@ class World:
         self.sent = 0
         self.port = 0
         self.needs_keys = False
+        self._servers: list[Server] = []
+        self._gateways: list[Gateway] = []
 
     @property
     def url(self) -> str:
@@ -75,14 +77,14 @@ class World:
         return httpx.Client(base_url=self.url, timeout=30)
 
     def gateway(self) -> Gateway:
-        return Gateway(
-            self.registry,
-            self.log,
-            DirectIngest(self.log),
-            STATUSES,
-            needs_keys=self.needs_keys,
-            durable=self.durable,
-        )
+        ingest = DirectIngest(self.log)
+        made = Gateway(self.registry, self.log, ingest, STATUSES, needs_keys=self.needs_keys, durable=self.durable)
+        self._gateways.append(made)
+        return self._gateways[-1]
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Who is served now."""
+        return self._gateways[-1].hub.counts()
 
     def tell_running(self, *services: str) -> None:
         """Say of services what a runner would: that they run."""
@@ -93,16 +95,14 @@ class World:
 
     def stop(self) -> None:
         """Tell the gateway to end, as a signal would."""
-        self._servers[0].stop()
+        self._servers[-1].stop()
 
     @contextmanager
     def running(self) -> Iterator[World]:
-        servers: list[Server] = []
-        self._servers = servers
         begun = threading.Event()
 
         def ready(server: Server, port: int) -> None:
-            servers.append(server)
+            self._servers.append(server)
             self.port = port
             begun.set()
 
@@ -115,9 +115,9 @@ class World:
         thread = threading.Thread(target=run)
         thread.start()
         begun.wait()
-        assert servers, "the gateway did not start"
+        assert self._servers, "the gateway did not start"
         try:
             yield self
         finally:
-            servers[0].stop()
+            self.stop()
             thread.join()

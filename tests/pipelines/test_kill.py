@@ -82,7 +82,7 @@ class Load:
 @contextmanager
 def running(folder: Path, file: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A Tidegate with its own JVM, as a group of processes that dies at once."""
-    command = [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder), "--port", "0"]
+    command = [sys.executable, "-m", "tidegate", "up", str(file), "--data", str(folder), "--no-gateway"]
     with (folder / "err.txt").open("ab") as errors:
         process = subprocess.Popen(command, stdout=errors, stderr=errors, start_new_session=True)
         try:

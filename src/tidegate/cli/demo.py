@@ -18,10 +18,13 @@ from rich.live import Live
 from rich.table import Table
 
 from tidegate.cli import durations, options
+from tidegate.cli.audience import LAST_S, Audience
+from tidegate.cli.gateway import HOST, PORT, free_port
 from tidegate.cli.home import Home
 from tidegate.cli.logging import log_to_stderr
-from tidegate.cli.up import run, until_told
-from tidegate.errors import MissingDependency, TidegateError
+from tidegate.cli.profile import EMBEDDED
+from tidegate.cli.up import run, serving, until_told
+from tidegate.errors import EnvironmentProblem, MissingDependency, TidegateError
 from tidegate.logs import EventLog
 from tidegate.services import Definitions, load
 
@@ -31,7 +34,14 @@ if TYPE_CHECKING:
 
 _WIDE = 120
 CITY = Path(__file__).with_name("city.yaml")
-_NEEDED = {"pyspark": "spark", "pyarrow": "spark", "numpy": "arrow", "sqlalchemy": "server", "structlog": "server"}
+_NEEDED = {
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "numpy": "arrow",
+    "sqlalchemy": "server",
+    "structlog": "server",
+    "fastapi": "server",
+}
 
 
 def demo(
@@ -57,8 +67,8 @@ def demo(
         console.print(f"  {service.name:<15} {service.description}", highlight=False)
     console.print("starting Spark ...")
     with _folder(data) as home:
-        seen = _run(home, definitions, limit, console)
-        _tell(home, definitions, seen, console, as_json)
+        seen, audience = _run(home, definitions, limit, console)
+        _tell(home, definitions, seen, audience, console, as_json)
 
 
 @contextmanager
@@ -73,25 +83,51 @@ def _folder(data: str | None) -> Iterator[Home]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(home: Home, definitions: Definitions, limit: float, console: Console) -> dict[str, Status]:
-    """Run the services; give the last that was seen of each while it ran."""
+def _run(
+    home: Home, definitions: Definitions, limit: float, console: Console
+) -> tuple[dict[str, Status], list[dict[str, Any]]]:
+    """Run the services and some subscribers; give the last that was seen of each while it ran."""
     seen: dict[str, Status] = {}
-    registry = home.registry()
+    audience: Audience | None = None
+    with home.locked() as lock:
+        registry = home.registry()
+        try:
+            registry.apply(definitions)
+            with (
+                until_told() as stop,
+                serving(home, lock, EMBEDDED, HOST, _port()) as child,
+                Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live,
+            ):
+
+                def look(runner: Runner) -> None:
+                    nonlocal audience
+                    seen.update({status.service: replace(status) for status in runner.statuses()})
+                    live.update(_table(seen) if runner.is_ready else "")
+                    if audience is None and runner.is_ready and child.answers("/readyz"):
+                        live.console.print("listen too, in another terminal:", highlight=False)
+                        live.console.print(f"  {_curl(child.url)}", highlight=False, soft_wrap=True)
+                        audience = Audience(child.url)
+
+                try:
+                    run(home, registry, stop, limit, look, child=child, quiet=True)
+                finally:
+                    if audience is not None:
+                        audience.stop()
+        finally:
+            registry.close()
+    return seen, [each.told() for each in audience.listeners] if audience is not None else []
+
+
+def _port() -> int:
+    """The usual one, or another where that is taken."""
     try:
-        registry.apply(definitions)
-        with (
-            until_told() as stop,
-            Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live,
-        ):
+        return free_port(HOST, PORT)
+    except EnvironmentProblem:
+        return free_port(HOST, 0)
 
-            def look(runner: Runner) -> None:
-                seen.update({status.service: replace(status) for status in runner.statuses()})
-                live.update(_table(seen) if runner.is_ready else "")
 
-            run(home, registry, stop, limit, look, quiet=True)
-    finally:
-        registry.close()
-    return seen
+def _curl(url: str) -> str:
+    return f"curl -N -H 'Accept: text/event-stream' '{url}/v1/services/gps/events?filter=speed+%3E+60&format=plain'"
 
 
 def _table(seen: dict[str, Status]) -> Table:
@@ -119,8 +155,27 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:,.1f}"
 
 
-def _tell(home: Home, definitions: Definitions, seen: dict[str, Status], console: Console, as_json: bool) -> None:
-    """Say what came out, from the log itself."""
+def _heard(audience: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2))
+    for title in ("subscriber", "service", "filter"):
+        table.add_column(title, no_wrap=True)
+    for title in ("events", "p50 ms", "p99 ms"):
+        table.add_column(title, justify="right")
+    for each in audience:
+        ages = _milliseconds(each.get("p50_ms")), _milliseconds(each.get("p99_ms"))
+        table.add_row(each["kind"], each["service"], each["filter"] or "everything", f"{each['events']:,}", *ages)
+    return table
+
+
+def _tell(
+    home: Home,
+    definitions: Definitions,
+    seen: dict[str, Status],
+    audience: list[dict[str, Any]],
+    console: Console,
+    as_json: bool,
+) -> None:
+    """Say what came out, from the log itself, and what subscribers got."""
     log = home.log()
     try:
         found = {name: _output(log, name) for name in definitions.services}
@@ -129,9 +184,11 @@ def _tell(home: Home, definitions: Definitions, seen: dict[str, Status], console
     errors = {name: status.error for name, status in seen.items() if status.error}
     if as_json:
         told = {name: {**vars(seen[name]), **found[name]} for name in found if name in seen}
-        typer.echo(json.dumps({"services": told}, indent=2))
+        typer.echo(json.dumps({"services": told, "subscribers": audience}, indent=2))
     else:
         console.print(_table(seen))
+        console.print(f"from the event to its subscribers, over the last {LAST_S:.0f} s:")
+        console.print(_heard(audience))
         console.print("one event of each:")
         for name, each in found.items():
             console.print(f"  {name:<15} {json.dumps(each['last'])}", highlight=False, soft_wrap=True)

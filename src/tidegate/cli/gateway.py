@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -129,7 +130,9 @@ def need_keys(home: Home, host: str) -> None:
 class Child:
     """A gateway in a process of its own, started again when it dies."""
 
-    def __init__(self, home: Home, profile: str, host: str, port: int) -> None:
+    def __init__(self, home: Home, profile: str, host: str, port: int, announce: Callable[[str | None], None]) -> None:
+        """`announce` is told None when it starts, and its URL when it takes requests."""
+        self._announce, self._is_announced = announce, False
         self._command = [sys.executable, "-m", "tidegate", "gateway", "--child"]
         self._command += ["--data", str(home.folder), "--profile", profile, "--host", host, "--port", str(port)]
         self.url = url(host, port)
@@ -140,6 +143,8 @@ class Child:
 
     def start(self) -> None:
         """Start it."""
+        self._announce(None)
+        self._is_announced = False
         self._begun = time.monotonic()
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
 
@@ -153,11 +158,14 @@ class Child:
             self._again_at, self._process = time.monotonic() + pause, None
         if self._process is None and time.monotonic() >= self._again_at:
             self.start()
+        if not self._is_announced and self.answers("/livez"):
+            self._announce(self.url)
+            self._is_announced = True
 
-    def is_ready(self) -> bool:
-        """Whether `/readyz` is green."""
+    def answers(self, path: str) -> bool:
+        """Whether a call gets a good answer: `/livez`, `/readyz`."""
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1) as answer:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=1) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import structlog
 
@@ -28,6 +28,35 @@ _log = structlog.get_logger("tidegate.home")
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
 """The environment variable that holds the secret of `mask: hmac`, where it is not the folder's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A Tidegate that runs in a folder."""
+
+    process: str
+    has_gateway: bool
+    """Whether it writes to raw streams."""
+    url: str | None
+    """Of its gateway, once that takes requests."""
+
+
+class Lock:
+    """The folder is ours, and others may read in its lock how to reach us."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._write()
+
+    def announce(self, url: str | None) -> None:
+        """Say that a gateway runs here: before it starts with no URL, then with the one it listens on."""
+        self._write(url or "-")
+
+    def _write(self, *more: str) -> None:
+        self._file.seek(0)
+        self._file.truncate(0)
+        self._file.write("\n".join([str(os.getpid()), *more]))
+        self._file.flush()
 
 
 @dataclass(frozen=True)
@@ -108,22 +137,31 @@ class Home:
         return self.registry()
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[Lock]:
         """Run alone: every partition has one writer. Let go of when the process ends, however it does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.seek(0)
                 raise EnvironmentProblem(
-                    f"a Tidegate runs in {str(self.folder)!r} already (process {file.read().strip() or 'unknown'}): "
+                    f"a Tidegate runs in {str(self.folder)!r} already (process {_running(file).process}): "
                     "change it with `tidegate apply`, or choose another folder with --data"
                 ) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
+            yield Lock(file)
+
+    def running(self) -> Running | None:
+        """What runs in this folder now; None: nothing does."""
+        try:
+            file = (self.folder / "lock").open()
+        except FileNotFoundError:
+            return None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _running(file)
+            return None
 
     def mask_key(self) -> bytes:
         """The secret of masks: the environment's, else the folder's, made once."""
@@ -143,3 +181,9 @@ class Home:
             finally:
                 new.unlink()
         return path.read_bytes()
+
+
+def _running(file: TextIO) -> Running:
+    file.seek(0)
+    process, _, url = file.read().strip().partition("\n")
+    return Running(process or "unknown", bool(url), url if url not in ("", "-") else None)

@@ -20,6 +20,7 @@ from tidegate.cli import (
     plan,
     publish,
     services,
+    subscribe,
     up,
     validate,
 )
@@ -44,6 +45,7 @@ app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
 app.command("publish")(publish.publish)
+app.command("subscribe")(subscribe.subscribe)
 app.command("backtest")(backtest.backtest)
 
 

@@ -18,7 +18,22 @@ Profile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
+Url = Annotated[
+    str | None, typer.Option("--url", envvar="TIDEGATE_URL", help="A gateway, to be asked instead of a folder.")
+]
+Key = Annotated[str | None, typer.Option("--key", envvar="TIDEGATE_KEY", help="The gateway's API key.")]
+
 DATA = "tidegate-data"
+
+
+def url_rather_than_data(context: typer.Context, url: str | None) -> str | None:
+    """The gateway to ask; None: the folder is meant, as it was named and the gateway only by the environment."""
+
+    def was_typed(name: str) -> bool:
+        source = context.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return None if was_typed("data") and not was_typed("url") else url
 
 
 def home(data: str, profile: str = EMBEDDED) -> Home:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import options
+from tidegate.cli.home import Home
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 
@@ -17,17 +19,65 @@ _BATCH = 1_000
 
 
 def publish(
+    context: typer.Context,
     stream: Annotated[str, typer.Argument(help="The raw stream.")],
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="Events, one JSON object a line; - is standard input.")
     ] = "-",
     data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
+    url: options.Url = None,
+    key: options.Key = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Over HTTP: take all that fits, not all or nothing.")
+    ] = False,
 ) -> None:
-    """Append events to a raw stream, one JSON object a line; what is none goes to the stream's quarantine."""
+    """Put events into a raw stream, one JSON object a line.
+
+    With --url, or while a gateway runs in the folder, it is sent there. Else it is appended to the folder's log,
+    and what is no JSON object goes to the stream's quarantine.
+    """
+    found = options.url_rather_than_data(context, url)
+    if found is None:
+        home = options.home(data, profile)
+        found = _gateway_of(home)
+        if found is None:
+            _append(home, stream, file)
+            return
+    _send(found, key, stream, file, partial)
+
+
+def _gateway_of(home: Home) -> str | None:
+    """The URL of the gateway that writes to a folder's log; None: there is none, and others may."""
+    running = home.running()
+    if running is None or not running.has_gateway:
+        return None
+    if running.url is None:
+        raise EnvironmentProblem(
+            f"a gateway starts in {str(home.folder)!r} (process {running.process}), and will be the one writer of its "
+            "streams: try again when it is ready, or send to it with --url URL"
+        )
+    return running.url
+
+
+def _send(url: str, key: str | None, stream: str, file: str, partial: bool) -> None:
+    from tidegate import Client
+
+    with Client(url, key=key) as client:
+        receipt = client.publish(stream, _lines(file), mode="partial" if partial else "all")
+    for each in receipt.errors:
+        typer.echo(str(each), err=True)
+    taken, known, refused = receipt.accepted, receipt.duplicates, receipt.refused
+    typer.echo(
+        f"{taken:,} events in {stream}"
+        + (f", {known:,} were there already" if known else "")
+        + (f", {refused:,} refused" if refused else "")
+    )
+
+
+def _append(home: Home, stream: str, file: str) -> None:
     from tidegate.logs.intake import Input, Intake
 
-    home = options.home(data, profile)
     registry = home.existing_registry()
     try:
         found = registry.stream(stream).stream
@@ -36,14 +86,23 @@ def publish(
     log = home.log()
     intake = Intake(log, found)
     accepted = refused = 0
+    lines = _lines(file)
     try:
-        with open(sys.stdin.fileno(), "rb", closefd=False) if file == "-" else Path(file).open("rb") as lines:
-            while batch := list(islice(lines, _BATCH)):
-                taken = intake.take(Input(line.rstrip(b"\r\n")) for line in batch if line.strip())
-                accepted += taken.accepted
-                refused += taken.refused
-    except OSError as error:
-        raise EnvironmentProblem(f"can't read {file!r}: {error.strerror}") from error
+        while batch := list(islice(lines, _BATCH)):
+            taken = intake.take(Input(line) for line in batch)
+            accepted += taken.accepted
+            refused += taken.refused
     finally:
         log.close()
     typer.echo(f"{accepted:,} events in {stream}" + (f", {refused:,} lines in its quarantine" if refused else ""))
+
+
+def _lines(file: str) -> Iterator[bytes]:
+    """What stands in the lines of a file."""
+    try:
+        with open(sys.stdin.fileno(), "rb", closefd=False) if file == "-" else Path(file).open("rb") as lines:
+            for line in lines:
+                if line.strip():
+                    yield line.rstrip(b"\r\n")
+    except OSError as error:
+        raise EnvironmentProblem(f"can't read {file!r}: {error.strerror}") from error

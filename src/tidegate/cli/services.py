@@ -15,20 +15,16 @@ from tidegate.cli.profile import EMBEDDED
 
 
 def services(
-    data: options.Data = options.DATA, profile: options.Profile = EMBEDDED, as_json: options.AsJson = False
+    context: typer.Context,
+    data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
+    url: options.Url = None,
+    key: options.Key = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """List the services of a folder with their last known state, rates and latencies."""
-    home = options.home(data, profile)
-    registry = home.existing_registry()
-    try:
-        registered = registry.services()
-    finally:
-        registry.close()
-    seen = last_statuses(home)
-    rows: list[dict[str, Any]] = [
-        {"service": name, "version": each.version, "from": list(each.service.inputs), "status": seen.get(name)}
-        for name, each in registered.items()
-    ]
+    """List the services of a folder, or of a gateway, with their last known state, rates and latencies."""
+    found = options.url_rather_than_data(context, url)
+    rows = _of_folder(options.home(data, profile)) if found is None else _of_gateway(found, key)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -50,6 +46,38 @@ def services(
             status.get("error") or "",
         )
     Console(soft_wrap=True).print(table)
+
+
+def _of_folder(home: Home) -> list[dict[str, Any]]:
+    registry = home.existing_registry()
+    try:
+        registered = registry.services()
+    finally:
+        registry.close()
+    seen = last_statuses(home)
+    return [
+        {"service": name, "version": each.version, "from": list(each.service.inputs), "status": seen.get(name)}
+        for name, each in registered.items()
+    ]
+
+
+def _of_gateway(url: str, key: str | None) -> list[dict[str, Any]]:
+    from tidegate import Client
+
+    with Client(url, key=key) as client:
+        return [
+            {
+                "service": each["name"],
+                "version": each["version"],
+                "from": _as_list(each["definition"]["from"]),
+                "status": each["status"],
+            }
+            for each in client.services()
+        ]
+
+
+def _as_list(inputs: Any) -> list[str]:
+    return inputs if isinstance(inputs, list) else [inputs]
 
 
 def last_statuses(home: Home) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ import typer
 
 from tidegate.cli import durations, options
 from tidegate.cli.gateway import HOST, PORT, Child, Host, Port, free_port, need_keys
-from tidegate.cli.home import Home
+from tidegate.cli.home import Home, Lock
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
 from tidegate.services import load
@@ -39,22 +39,25 @@ def up(
     home = options.home(data, profile)
     limit = durations.seconds(for_) if for_ is not None else None
     log_to_stderr()
-    with home.locked():
+    with home.locked() as lock:
         registry = home.registry()
         try:
             if files:
                 registry.apply(load(files), force=force, backfill=backfill)
-            with until_told() as stop, serving(home, profile, host, port) if with_gateway else nullcontext() as child:
+            with (
+                until_told() as stop,
+                serving(home, lock, profile, host, port) if with_gateway else nullcontext() as child,
+            ):
                 run(home, registry, stop, limit, child=child)
         finally:
             registry.close()
 
 
 @contextmanager
-def serving(home: Home, profile: str, host: str, port: int) -> Iterator[Child]:
-    """A gateway beside the services."""
+def serving(home: Home, lock: Lock, profile: str, host: str, port: int) -> Iterator[Child]:
+    """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
-    child = Child(home, profile, host, free_port(host, port))
+    child = Child(home, profile, host, free_port(host, port), lock.announce)
     child.start()
     try:
         yield child
@@ -95,7 +98,7 @@ def run(
         nonlocal ready_at
         if child is not None:
             child.watch()
-        if ready_at is None and runtime.runner.is_ready and (child is None or child.is_ready()):
+        if ready_at is None and runtime.runner.is_ready and (child is None or child.answers("/readyz")):
             ready_at = time.monotonic()
             count = len(runtime.runner.statuses())
             slow = ", in micro-batches only" if home.obstacle else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
@@ -44,17 +43,17 @@ class Batch:
         if found is None:
             firsts, _ = self._runs
             before, behind = self._texts[bisect_right(firsts, event) - 1]
-            found = self._cursors[event] = encoded(f"{before}{self._ends[event]}{behind}")
+            found = self._cursors[event] = encoded(b"%s%d%s" % (before, self._ends[event], behind))
         return found
 
     @cached_property
-    def _texts(self) -> list[tuple[str, str]]:
+    def _texts(self) -> list[tuple[bytes, bytes]]:
         """What cursors say around the one offset that is another from event to event, run by run."""
         found = []
         for first in self._runs[0]:
             said = self._behind(first).json()
-            key = f"{json.dumps(self._places[first][0])}:"
-            at = said.index(key, said.index("{")) + len(key)
+            key = orjson.dumps(self._places[first][0]) + b":"
+            at = said.index(key, said.index(b"{")) + len(key)
             found.append((said[:at], said[at + len(str(self._ends[first])) :]))
         return found
 
@@ -62,6 +61,13 @@ class Batch:
         """Whether a subscriber that has seen so much has seen an event."""
         partition, offset = self._places[event]
         return offset < floor.get(partition, 0)
+
+    def before(self, event: int) -> Cursor:
+        """Where to go on to read an event and what comes behind it."""
+        firsts, before = self._runs
+        partition, offset = self._places[event]
+        offsets = {**before[bisect_right(firsts, event) - 1], partition: offset}
+        return Cursor(self.start.generation, offsets, self.start.marks)
 
     def _behind(self, event: int) -> Cursor:
         firsts, before = self._runs

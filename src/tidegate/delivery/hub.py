@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tidegate.delivery.batch import Batch, ahead
-from tidegate.delivery.live import Live
+from tidegate.delivery.live import Live, changed
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
 from tidegate.delivery.worker import gap
@@ -120,13 +120,11 @@ class Hub:
             return None
 
     def subscribe(self, subscriber: Subscriber, *, now: bool = False) -> None:
-        """Begin to serve a subscriber from its position on; `now`: with what comes next, wherever that is."""
+        """Begin to serve a subscriber from its position on; `now`: with what comes next, and its sink is told where."""
         self.schema(subscriber.service)
         self._subscribers.add(subscriber)
-        if now:
-            self._come_live([subscriber], None)
-        else:
-            self._follow(subscriber)
+        subscriber.begins_now = now
+        self._follow(subscriber)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Serve a subscriber no more. Once all of a sink's are gone, nothing is written to it."""
@@ -156,8 +154,7 @@ class Hub:
             subscriber.filter = filter_
             self._overflow(subscriber.sink)  # what was on its way was matched with the old one
             place = subscriber.place
-        text = str(filter_) if filter_ is not None else ""
-        subscriber.sink.tell(subscriber, Notice("changed", place.text if place else "", {"filter": text}))
+            subscriber.sink.tell(subscriber, changed(filter_, place))
         return place
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -218,6 +215,9 @@ class Hub:
     # Catching up, and coming live ----------------------------------------------------------
 
     def _follow(self, subscriber: Subscriber) -> None:
+        if subscriber.begins_now:
+            self._come_live([subscriber], None)
+            return
         subscriber.state, subscriber.member = "behind", Member(subscriber)
         self._spawn(self._catch_up(subscriber.member))
 
@@ -255,6 +255,9 @@ class Hub:
             joined = False
         for each in members:
             if not joined and each.is_current:
+                if each.subscriber.begins_now:  # the output is not there yet: all of it will be new
+                    each.subscriber.begins_now = False
+                    each.subscriber.sink.tell(each.subscriber, Notice("began", ""))
                 self._follow(each.subscriber)
 
     def _overflow(self, sink: Sink) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.delivery.batch import Batch, ahead, reaches
 from tidegate.delivery.lane import Lane, Step
-from tidegate.delivery.subscriber import Member, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
 from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
@@ -68,7 +68,7 @@ class Live(Worker):
         self._tell(lambda: self._leave(member))
 
     async def change(self, subscriber: Subscriber, filter_: Filter | None) -> Cursor | None:
-        """Give a live subscriber another filter, between two events; give the place. None: it is not live."""
+        """Give a live subscriber another filter, between two events; tell and give the place. None: it is not live."""
         done: asyncio.Future[Cursor | None] = self._loop.create_future()
         member = subscriber.member
         assert member is not None
@@ -86,7 +86,8 @@ class Live(Worker):
         lane = self._lane
         if lane is None or not lane.members:
             return False
-        if self._log.wait(self.service, lane.position, LOOK_S):
+        look_s = LOOK_S if self._commands.empty() else 0.0  # many come at once: they need not wait for events
+        if self._log.wait(self.service, lane.position, look_s):
             step = lane.step(MOST)
             self.events += len(step.batch)
             self._pass_on(lane, step)
@@ -95,14 +96,18 @@ class Live(Worker):
 
     def _join(self, members: Sequence[Member], position: Cursor | None, done: asyncio.Future[bool]) -> None:
         try:
+            if self.is_cancelled:
+                self._answer(done, False)
+                return
             lane = self._begun(position)
+            began = lane.position if position is None else None
             position = position or lane.position
             if not reaches(position, lane.position):
                 position = self._fetch_up(lane, members, position)
             if reaches(position, lane.position):
                 for member in members:
                     lane.admit(member, position)
-                self._post(partial(self._came_live, lane, members, done))
+                self._post(partial(self._came_live, lane, members, began, done))
                 return
         except TidegateError as problem:
             self._refuse(done, problem)
@@ -129,14 +134,22 @@ class Live(Worker):
     def _fetched(self, member: Member, batch: Batch, rendered: Any) -> None:
         if not member.is_current or self.is_cancelled:
             return
-        member.subscriber.place = batch.end
-        if rendered is not None:
-            member.subscriber.sink.write(rendered)  # all of it, though it be full: the next write will say so
+        sink = member.subscriber.sink
+        if rendered is not None and not sink.write(rendered) and sink.cut is not None:
+            member.subscriber.place = batch.before(sink.cut)
+            self._overflowed(sink)
+        else:  # though it be full: the next write will say so
+            member.subscriber.place = batch.end
 
-    def _came_live(self, lane: Lane, members: Sequence[Member], done: asyncio.Future[bool]) -> None:
+    def _came_live(
+        self, lane: Lane, members: Sequence[Member], began: Cursor | None, done: asyncio.Future[bool]
+    ) -> None:
         for member in members:
             if member.is_current and not self.is_cancelled:
                 member.subscriber.state, member.lane = "live", lane
+                member.subscriber.begins_now = False
+                if began is not None:
+                    member.subscriber.sink.tell(member.subscriber, Notice("began", began.text))
             else:  # it has gone meanwhile
                 self.leave(member)
         if not done.done():
@@ -148,12 +161,13 @@ class Live(Worker):
 
     def _change(self, member: Member, filter_: Filter | None, done: asyncio.Future[Cursor | None]) -> None:
         lane = self._lane
-        if lane is None or not lane.remove(member):
+        if lane is None or self.is_cancelled or not lane.remove(member):
             self._answer(done, None)
             return
         place = ahead(lane.position, member.floor or {})
         member.subscriber.filter = filter_
         lane.admit(member, place)
+        self._post(partial(_tell_changed, member, filter_, place))  # in its place among the passes
         self._answer(done, place)
 
     def _fail(self, problem: Exception) -> None:
@@ -168,3 +182,14 @@ class Live(Worker):
         for member in members:
             if member.is_current and not self.is_cancelled:
                 self._sent_back(member.subscriber)
+
+
+def _tell_changed(member: Member, filter_: Filter | None, place: Cursor) -> None:
+    if member.is_current:
+        member.subscriber.sink.tell(member.subscriber, changed(filter_, place))
+
+
+def changed(filter_: Filter | None, place: Cursor | None) -> Notice:
+    """What a subscriber is told that has another filter."""
+    text = str(filter_) if filter_ is not None else ""
+    return Notice("changed", place.text if place else "", {"filter": text})

@@ -23,8 +23,8 @@ State = Literal["behind", "joining", "live", "gone"]
 class Notice:
     """Something that a subscriber is told between two events."""
 
-    kind: Literal["gap", "changed", "error"]
-    """Events were missed; the filter is another from here on; it can't go on."""
+    kind: Literal["began", "gap", "changed", "error"]
+    """Whatever comes from here on is served; events were missed; the filter is another from here on; it can't go on."""
     cursor: str
     said: Mapping[str, Any] = field(default_factory=dict)
 
@@ -40,6 +40,8 @@ class Sink(ABC):
         self.epoch = 0
         """Grows when it is full: what is on its way for those who were live before is dropped, and read again."""
         self.subscribers: set[Subscriber] = set()
+        self.cut: int | None = None
+        """The first event of the batch last written that was not taken: it is read again. None: all were."""
 
     @abstractmethod
     def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:
@@ -47,7 +49,7 @@ class Sink(ABC):
 
     @abstractmethod
     def write(self, rendered: Any) -> bool:
-        """Take what `render` made, all of it; say whether there is room for more."""
+        """Take what `render` made, all of it or up to `cut`; say whether there is room for more."""
 
     @abstractmethod
     async def room(self) -> None:
@@ -67,7 +69,7 @@ class Subscriber:
     In a lane its position is that of all who are in it; else its own.
     """
 
-    __slots__ = ("encoding", "filter", "id", "member", "place", "service", "sink", "state")
+    __slots__ = ("begins_now", "encoding", "filter", "id", "member", "place", "service", "sink", "state")
 
     def __init__(
         self, id_: str, service: str, filter_: Filter | None, sink: Sink, encoding: Encoding, position: Cursor | None
@@ -76,6 +78,8 @@ class Subscriber:
         self.id, self.service, self.filter, self.sink, self.encoding = id_, service, filter_, sink, encoding
         self.place = position
         """Where it goes on, while it is in no lane."""
+        self.begins_now = False
+        """It has no place yet: it begins with what comes when it is live."""
         self.state: State = "behind"
         self.member: Member | None = None
         """Its place in a lane, or on its way to one: what was under way for another is void."""

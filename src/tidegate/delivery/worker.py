@@ -17,6 +17,7 @@ from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.lane import Lane, Step
 from tidegate.delivery.subscriber import Member, Notice, Sink
 from tidegate.errors import TidegateError
+from tidegate.logs import Cursor
 
 LOOK_S = 0.02
 """How long a command waits where no event comes."""
@@ -72,6 +73,8 @@ class Worker(ABC):
         lane.delivered = step.batch.end
         for sink, epoch, rendered in step.outputs:
             if sink.epoch == epoch and not sink.write(rendered):
+                if sink.cut is not None:
+                    _put_back(sink, lane, step.batch.before(sink.cut))
                 self._overflowed(sink)
 
     # The thread -------------------------------------------------------------------------
@@ -99,6 +102,13 @@ class Worker(ABC):
                 return
             with suppress(Empty):
                 self._commands.get(timeout=LOOK_S)()
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Obey what was told before the end: whoever waits for an answer gets one."""
+        with suppress(Empty):
+            while True:
+                self._commands.get_nowait()()
 
     def _obey(self) -> None:
         for _ in range(COMMANDS):
@@ -147,6 +157,13 @@ class Worker(ABC):
 
     def _refuse(self, done: asyncio.Future[Any], problem: Exception) -> None:
         self._post(lambda: None if done.done() else done.set_exception(problem))
+
+
+def _put_back(sink: Sink, lane: Lane, place: Cursor) -> None:
+    """Those of a lane whose sink has not taken all of a batch go on within it."""
+    for each in sink.subscribers:
+        if each.member is not None and each.member.lane is lane:
+            each.place, each.member.lane = ahead(place, each.member.floor or {}), None
 
 
 def _forget_floor(member: Member) -> None:

@@ -1,4 +1,4 @@
-"""The one place that reaches under ASGI: the socket that a response is written to.
+"""The one place that reaches under ASGI: the sockets that responses and WebSocket frames are written to.
 
 An event that goes to a thousand sockets must not wake a thousand tasks: the
 delivery path writes to transports itself.
@@ -11,11 +11,16 @@ from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 EXTENSION = "tidegate.socket"
 
 HIGH_WATER = 64 * 1024
 """Bytes that wait for a slow reader before it has to catch up from the log."""
+GOING_AWAY = 1001
+FAREWELL_S = 1.0
+"""How long a peer may take to answer a close of ours before the connection is cut."""
 
 
 class Socket:
@@ -58,4 +63,84 @@ class SocketProtocol(HttpToolsProtocol):
 def socket_of(scope: Any) -> Socket:
     """The socket of a request that our own server has taken."""
     found: Socket = scope["extensions"][EXTENSION]
+    return found
+
+
+class FrameSocket:
+    """Where the frames of one WebSocket go.
+
+    What is written must be whole frames, unmasked and not compressed: the
+    library's own (pong, close) then stand between them, never inside one.
+    """
+
+    __slots__ = ("_protocol",)
+
+    def __init__(self, protocol: WebSocketProtocol) -> None:
+        self._protocol = protocol
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames may be written: the handshake is done, and nobody has closed."""
+        protocol = self._protocol
+        return protocol.handshake_complete and not protocol.close_sent and not protocol.transport.is_closing()
+
+    def write(self, frames: bytes) -> bool:
+        """Write to the socket's buffer; say whether there is room for more."""
+        if self.is_open:
+            self._protocol.transport.write(frames)
+        return self._protocol.writable.is_set()
+
+    async def room(self) -> None:
+        """Return when the buffer is nearly empty, or the socket closed."""
+        await self._protocol.writable.wait()
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """WebSocket as uvicorn speaks it; every scope has its socket, and every close of ours is heard.
+
+    To close a connection with unread bytes resets it, and the peer may never
+    see the close frame: so wait a little for its answer.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection."""
+        super().connection_made(transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin."""
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            self.scope["extensions"][EXTENSION] = FrameSocket(self)  # type: ignore[assignment]
+
+    def handle_parser_exception(self) -> None:
+        """Close for what the peer has sent: a message too big, or no WebSocket at all."""
+        if self.close_sent or self.conn.close_sent is None:
+            return
+        said = self.conn.close_sent
+        self._farewell(said.code, said.reason)
+
+    def shutdown(self) -> None:
+        """Close because the server ends."""
+        if not self.handshake_complete or self.close_sent or self.transport.is_closing():
+            super().shutdown()
+            return
+        self.conn.send_close(GOING_AWAY, "the gateway ends")
+        self._farewell(GOING_AWAY, "")
+
+    def _farewell(self, code: int, reason: str) -> None:
+        """Send the close frame that the library has made, and wait for the answer."""
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(FAREWELL_S, self.transport.close)
+
+
+def frame_socket_of(scope: Any) -> FrameSocket:
+    """The socket of a WebSocket that our own server has taken."""
+    found: FrameSocket = scope["extensions"][EXTENSION]
     return found

@@ -11,11 +11,16 @@ import uvloop
 
 from tidegate.gateway.app import make_app
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.protocol import SocketProtocol
+from tidegate.gateway.protocol import SocketProtocol, WebSocketProtocol
 
 SWITCH_S = 0.0005
 """How long a thread may keep others from running: matching must not hold up the sockets."""
 DRAIN_S = 5
+LARGEST_MESSAGE_BYTES = 1024 * 1024
+"""Of what a client sends on a WebSocket: a filter with some ten thousand values."""
+PING_S = 20.0
+PONG_S = 60.0
+"""A ping stands behind what a slow reader has not read yet."""
 
 
 class Server(uvicorn.Server):
@@ -29,7 +34,11 @@ class Server(uvicorn.Server):
                 host=host,
                 port=port,
                 http=SocketProtocol,
-                ws="websockets-sansio",
+                ws=WebSocketProtocol,
+                ws_max_size=LARGEST_MESSAGE_BYTES,
+                ws_ping_interval=PING_S,
+                ws_ping_timeout=PONG_S,
+                ws_per_message_deflate=False,
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=DRAIN_S,

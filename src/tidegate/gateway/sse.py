@@ -56,7 +56,10 @@ class SseSink(Sink):
         await self._socket.room()
 
     def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
-        """Write a notice as an event with a name."""
+        """Write a notice as an event with a name; where it began is the reader's first place."""
+        if notice.kind == "began":
+            self.beat(notice.cursor or None)
+            return
         self._socket.write(chunk(event(notice.kind, dict(notice.said), notice.cursor)))
         if notice.kind == "error":
             self.end()

@@ -1,0 +1,265 @@
+"""The API for programs that await."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+from tidegate.client import http
+from tidegate.client.course import Course, Reconnect, Wanted
+from tidegate.client.errors import ConnectionLost, Missed
+from tidegate.client.http import Asked, Since
+from tidegate.client.publishing import Mode, Publishing
+from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
+from tidegate.errors import ClientError
+
+if TYPE_CHECKING:
+    from tidegate.filters import Filter
+
+
+class AsyncClient:
+    """A gateway, asked over HTTP.
+
+    Use it in an `async with`, or close it. Tasks may share it; a subscription belongs to one task.
+    """
+
+    def __init__(
+        self,
+        url: str = http.URL,
+        *,
+        key: str | None = None,
+        timeout_s: float = 30.0,
+        reconnect: Reconnect = Reconnect(),  # noqa: B008 - a frozen value
+    ) -> None:
+        """`key`: an API key, sent as a bearer token. `reconnect`: how subscriptions come back."""
+        self.url = http.checked_url(url)
+        self._timeout_s, self._reconnect = timeout_s, reconnect
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=http.headers(key),
+            timeout=timeout_s,
+            limits=httpx.Limits(max_connections=None),  # each subscription holds one
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def services(self) -> list[dict[str, Any]]:
+        """All services, each with its definition, version, schema and status."""
+        found: list[dict[str, Any]] = (await self._ask(Asked("GET", "/v1/services")))["services"]
+        return found
+
+    async def service(self, name: str) -> dict[str, Any]:
+        """One service."""
+        return await self._ask(Asked("GET", http.service_path(name)))
+
+    async def status(self, name: str) -> dict[str, Any]:
+        """How a service does, and how many subscribe to it."""
+        return await self._ask(Asked("GET", http.service_path(name, "status")))
+
+    async def publish(
+        self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
+    ) -> Receipt:
+        """Put events into a raw stream, some at a time; they are in the log when this returns.
+
+        An event is a mapping of attributes, or a JSON object as bytes.
+        In mode `all` the first batch with an event that does not fit is a `PublishError`, and
+        nothing of this batch is taken; with `partial` only such events are left out, and the
+        receipt names them. A batch that the gateway can't take now is sent again; one of which
+        nobody knows whether it was taken only if all its events have an `_id`.
+        """
+        publishing = Publishing(stream, events, mode, batch)
+        for each in publishing.batches():
+            while True:
+                try:
+                    said = await self._ask(publishing.request(each))
+                except ClientError as error:
+                    await asyncio.sleep(publishing.wait_s(each, error))
+                else:
+                    publishing.took(each, said)
+                    break
+        return publishing.receipt
+
+    async def events(
+        self,
+        service: str,
+        filter: str | Filter | None = None,  # noqa: A002 - the API's word
+        *,
+        params: Sequence[Any] = (),
+        cursor: str | None = None,
+        since: Since | None = None,
+        select: str | Sequence[str] | None = None,
+        wait: float = 0.0,
+        most: int = 1_000,
+        format: Format = "cloudevents",  # noqa: A002 - the API's word
+    ) -> Page:
+        """A page of events from a place on; where there is none, wait so many seconds for one."""
+        asked = http.page_of(service, filter, params, cursor, since, select, wait, most, format)
+        return page(await self._ask(asked), format)
+
+    def subscribe(
+        self,
+        service: str,
+        filter: str | Filter | None = None,  # noqa: A002 - the API's word
+        *,
+        params: Sequence[Any] = (),
+        cursor: str | None = None,
+        since: Since = "now",
+        select: str | Sequence[str] | None = None,
+        format: Format = "cloudevents",  # noqa: A002 - the API's word
+        idle: float | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> AsyncSubscription:
+        """Events as they come, from a cursor, or since a moment, on; see `AsyncSubscription`.
+
+        `idle`: a notice when nothing has come for so many seconds. `on_notice` is called with
+        notices; without it a gap is raised as `Missed`, and all others pass.
+        """
+        query = http.wanted(filter, params, select, format)
+        if idle is not None:
+            query.append(("idle", f"{idle:g}s"))
+        if cursor is not None:
+            http.in_a_header("cursor", cursor)
+        wanted = Wanted(service, query, http.since_text(since), cursor, format)
+        course = Course(wanted, self._reconnect, on_notice, random.random, time.monotonic)
+        return AsyncSubscription(self, course)
+
+    # HTTP ------------------------------------------------------------------------------
+
+    async def _ask(self, asked: Asked) -> dict[str, Any]:
+        try:
+            answer = await self._http.send(self._request(asked, self._timeout_s + asked.wait_s))
+        except httpx.TransportError as error:
+            raise http.failed(self.url, error) from error
+        return http.document(answer)
+
+    async def _open(self, asked: Asked) -> httpx.Response:
+        """An answer whose body is still to be read, if it is what was wanted."""
+        try:
+            answer = await self._http.send(self._request(asked, self._reconnect.silence_s), stream=True)
+            if answer.status_code != 200:
+                await answer.aread()
+        except httpx.TransportError as error:
+            raise http.failed(self.url, error) from error
+        wrong = http.problem(answer) if answer.status_code != 200 else http.not_a_stream(answer)
+        if wrong is not None:
+            await answer.aclose()
+            raise wrong
+        return answer
+
+    def _request(self, asked: Asked, read_s: float) -> httpx.Request:
+        return self._http.build_request(
+            asked.method,
+            asked.path,
+            params=list(asked.params),
+            headers=dict(asked.headers),
+            content=asked.body,
+            timeout=httpx.Timeout(self._timeout_s, read=read_s),
+        )
+
+
+class AsyncSubscription:
+    """Events of a service, one after the other, for as long as one asks.
+
+    A connection that is lost is made again, with growing waits, and goes on behind the
+    last event: nothing is missed, nothing comes twice. What won't become better by itself
+    is raised. Inside an `async with` it is connected from the start on; leaving closes it.
+    """
+
+    def __init__(self, client: AsyncClient, course: Course) -> None:
+        self._client, self._course = client, course
+        self._answer: httpx.Response | None = None
+        self._bytes: AsyncIterator[bytes] | None = None
+        self._is_closed = False
+
+    @property
+    def cursor(self) -> str | None:
+        """Behind the last event that was given: keep it, to go on there another time. None: nowhere yet."""
+        return self._course.cursor
+
+    async def __aenter__(self) -> Self:
+        try:
+            while self._answer is None:
+                await self._connect()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connection; there are no more events."""
+        self._is_closed = True
+        await self._hang_up()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._is_closed:
+            try:
+                found = self._course.next()
+                if found is not None:
+                    return found
+                await self._go_on()
+            except Missed:
+                raise
+            except ClientError:
+                await self.close()
+                raise
+            except BaseException:  # whoever asks again comes back, behind the last event
+                await self._hang_up()
+                raise
+        raise StopAsyncIteration
+
+    async def _go_on(self) -> None:
+        if self._answer is None or self._bytes is None:
+            await self._connect()
+            return
+        try:
+            self._course.feed(await anext(self._bytes))
+        except StopAsyncIteration:
+            await self._lose(ConnectionLost(f"{self._client.url} has ended the connection"))
+        except httpx.TransportError as error:
+            await self._lose(http.failed(self._client.url, error))
+
+    async def _connect(self) -> None:
+        asked = self._course.request()
+        try:
+            if self._course.wants_place:
+                self._course.placed(await self._client._ask(asked))
+                return
+            self._answer = await self._client._open(asked)
+        except ClientError as error:
+            await self._lose(error)
+            return
+        self._bytes = self._answer.aiter_bytes()
+        self._course.opened()
+
+    async def _lose(self, error: ClientError) -> None:
+        await self._hang_up()
+        await asyncio.sleep(self._course.lost(error))
+
+    async def _hang_up(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            await answer.aclose()

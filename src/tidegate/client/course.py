@@ -1,0 +1,195 @@
+"""A subscription from connection to connection, without I/O.
+
+Two shells drive it, one that blocks and one that awaits: they ask for the next
+event; while there is none, they do what it wants: connect, read, or wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.client.errors import Missed, SubscriptionEnded, Unavailable, Unreachable
+from tidegate.client.http import SSE, Asked, service_path
+from tidegate.client.sse import Block, Parser
+from tidegate.client.values import Event, Format, Notice, event, page
+from tidegate.errors import ClientError
+from tidegate.model import units
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """How a lost connection is made again."""
+
+    first_s: float = 1.0
+    """Before the first attempt, until the server says otherwise (`retry:`); doubles with each that fails.
+    Half of every wait is random: those who lost a gateway together don't come back together."""
+    most_s: float = 30.0
+    """Between two attempts at most."""
+    silence_s: float = 45.0
+    """Without a byte for so long, the connection is taken for dead: a gateway's heart beats every 15 s."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is subscribed to."""
+
+    service: str
+    params: Sequence[tuple[str, str]]
+    """The query without the place to begin."""
+    since: str
+    cursor: str | None
+    format: Format
+
+
+class Course:
+    """Where a subscription is, and what is to be done next.
+
+    Nothing is missed or doubled by a lost connection: every event has its cursor
+    with it, and the next connection begins behind the last that came whole. As
+    `now` and `10m` are other moments later, the place of `now` is asked for first,
+    and a length of time grows until there is a cursor.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        settings: Reconnect,
+        on_notice: Callable[[Notice], None] | None,
+        random: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        """`random` gives numbers from 0 to 1, `clock` seconds."""
+        self._wanted, self._settings, self._on_notice = wanted, settings, on_notice
+        self._random, self._clock = random, clock
+        self._begun_s: float | None = None
+        self.cursor = wanted.cursor or None
+        """Behind what was handed out."""
+        self._read = wanted.cursor or ""
+        """Behind what was read."""
+        self._items: deque[Event | Notice | str | ClientError] = deque()
+        self._parser = Parser()
+        self._retry_s = settings.first_s
+        self._failures = 0
+        self._was_reached = False
+
+    # What comes ----------------------------------------------------------------------
+
+    def next(self) -> Event | None:
+        """The next event that was read, if there is one; notices before it are told."""
+        while self._items:
+            item = self._items.popleft()
+            match item:
+                case ClientError():
+                    raise item
+                case Event():
+                    self.cursor = item.cursor
+                    return item
+                case Notice():
+                    self.cursor = item.cursor or self.cursor
+                    self._tell(item)
+                case _:
+                    self.cursor = item
+        return None
+
+    def _tell(self, notice: Notice) -> None:
+        if self._on_notice is not None:
+            self._on_notice(notice)
+        elif notice.kind == "gap":
+            error = Missed(f"events of {self._wanted.service!r} were missed: {_reason(notice.said)}")
+            error.notice = notice
+            raise error
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes of the connection."""
+        self._failures = 0
+        for block in self._parser.feed(data):
+            self._items.append(self._understood(block))
+        if self._parser.retry_ms is not None:
+            self._retry_s = self._parser.retry_ms / 1_000
+
+    def _understood(self, block: Block) -> Event | Notice | str | ClientError:
+        self._read = block.id
+        if block.data is None:
+            return block.id
+        try:
+            return self._read_block(block, block.data)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return SubscriptionEnded(f"expected an event of {self._wanted.service!r}, not {block.data!r:.200}")
+
+    def _read_block(self, block: Block, data: str) -> Event | Notice | str | ClientError:
+        match block.name:
+            case "message":
+                return event(data, block.id, self._wanted.format)
+            case "gap" | "changed" | "idle":
+                return Notice(block.name, block.id or None, json.loads(data))
+            case "error":
+                said = json.loads(data)
+                return SubscriptionEnded(f"{self._wanted.service!r} can't go on: {said.get('detail')}", None, said)
+        return block.id  # of a newer gateway than this client: nothing that it must know
+
+    # Connections -----------------------------------------------------------------------
+
+    def request(self) -> Asked:
+        """What to ask for next: a page where the place is to be known first, else the stream."""
+        if self._begun_s is None:
+            self._begun_s = self._clock()
+        path = service_path(self._wanted.service, "events")
+        if self._read:
+            return Asked("GET", path, self._wanted.params, {"accept": SSE, "last-event-id": self._read})
+        if self.wants_place:
+            # A page of one has the cursor of its event, if something comes just now.
+            params = [each for each in self._wanted.params if each[0] != "idle"]
+            return Asked("GET", path, [*params, ("from", "now"), ("max", "1")])
+        return Asked("GET", path, [*self._wanted.params, ("from", self._since())], {"accept": SSE})
+
+    @property
+    def wants_place(self) -> bool:
+        """Whether the next request is for a page."""
+        return not self._read and self._wanted.since == "now"
+
+    def _since(self) -> str:
+        ago_s = units.seconds(self._wanted.since)
+        if ago_s is None or self._begun_s is None:
+            return self._wanted.since
+        return f"{ago_s + self._clock() - self._begun_s:.3f}s"
+
+    def placed(self, said: dict[str, Any]) -> None:
+        """Take the page."""
+        self._was_reached = True
+        found = page(said, self._wanted.format)
+        if found.cursor is None:  # no output yet: whatever comes is new
+            self._wanted = replace(self._wanted, since="beginning")
+            return
+        self._read = found.cursor
+        self._items.extend(found.events)
+        if not found.events:
+            self.cursor = found.cursor
+
+    def opened(self) -> None:
+        """The stream begins."""
+        self._was_reached = True
+        self._parser = Parser(self._read)
+
+    def lost(self, error: ClientError) -> float:
+        """There is no connection any more: how long to wait before the next. What won't change is raised."""
+        is_passing = not isinstance(error, Unreachable) or self._was_reached
+        if error.status is not None:
+            is_passing = isinstance(error, Unavailable)
+        if not is_passing:
+            raise error
+        least = min(self._retry_s * 2.0 ** min(self._failures, 30), self._settings.most_s)
+        wait_s = least * (0.5 + 0.5 * self._random())
+        if isinstance(error, Unavailable) and error.retry_after_s is not None:
+            wait_s += error.retry_after_s
+        self._failures += 1
+        self._tell(Notice("lost", self.cursor, {"reason": str(error), "wait_s": round(wait_s, 3)}))
+        return wait_s
+
+
+def _reason(said: Any) -> str:
+    more = {name: value for name, value in said.items() if name != "reason"}
+    return f"{said.get('reason', 'the gateway does not say why')}" + (f" ({json.dumps(more)})" if more else "")

@@ -1,0 +1,173 @@
+"""What a client says on a WebSocket, understood: one JSON object a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tidegate.errors import did_you_mean
+from tidegate.gateway.problems import Problem
+
+LONGEST_ID = 128
+"""Characters."""
+MOST_CREDIT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Send me a service's events, under this id."""
+
+    id: str
+    service: str
+    filter: str | None = None
+    params: tuple[str, ...] | None = None
+    cursor: str | None = None
+    begin: str | None = None
+    select: tuple[str, ...] | None = None
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Send me no more of it."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another filter from here on, or the same with other parameters."""
+
+    id: str
+    filter: str | None = None
+    params: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """I have done with all up to here."""
+
+    id: str
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Send me so many more events."""
+
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Are you there?"""
+
+
+Message = Subscribe | Unsubscribe | Change | Ack | Credit | Ping
+
+Reader = Callable[[str, Any], Any]
+
+
+def bad_message(detail: str, **more: Any) -> Problem:
+    """A message that can't be used; the socket goes on."""
+    return Problem(400, "bad-message", "A message can't be used", detail, **more)
+
+
+def decode(data: str | bytes) -> Mapping[str, Any]:
+    """A message as JSON says it."""
+    if isinstance(data, bytes):
+        raise bad_message("expected a text message, not a binary one")
+    try:
+        said = orjson.loads(data)
+    except orjson.JSONDecodeError as problem:
+        raise bad_message(f"expected a JSON object: {problem}") from problem
+    if not isinstance(said, dict):
+        raise bad_message(f"expected a JSON object, not {_shown(said)}")
+    return said
+
+
+def understand(said: Mapping[str, Any]) -> Message:
+    """A message, every part of it checked.
+
+    >>> understand({"op": "credit", "events": 100})
+    Credit(events=100)
+    """
+    op = said.get("op")
+    if not isinstance(op, str) or op not in OPS:
+        hint = did_you_mean(op, OPS) if isinstance(op, str) else ""
+        raise bad_message(f"op: expected {', '.join(OPS)}, not {_shown(op)}{hint}", member="op")
+    make, required, optional = OPS[op]
+    readers = {**required, **optional}
+    found = {}
+    for name, value in said.items():
+        if name == "op" or (value is None and name in optional):
+            continue
+        if name not in readers:
+            known = f"a member of {op}: {', '.join(readers)}" if readers else f"no member but op in {op}"
+            raise bad_message(f"{name}: expected {known}{did_you_mean(name, readers)}", member=name)
+        found["begin" if name == "from" else name] = readers[name](name, value)
+    for name in required:
+        if name not in found:
+            raise bad_message(f"{op}: expected the member {name}", member=name)
+    message: Message = make(**found)
+    return message
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _unfit(name, value, "a string")
+    return value
+
+
+def _id(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID:
+        raise _unfit(name, value, f"a string of 1 to {LONGEST_ID} characters")
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise _unfit(name, value, "a list of strings")
+    return tuple(value)
+
+
+def _values(name: str, value: Any) -> tuple[str, ...]:
+    """Parameters of a filter: strings, or numbers as JSON writes them."""
+    if not isinstance(value, list) or not all(isinstance(each, str | int | float | bool) for each in value):
+        raise _unfit(name, value, "a list of strings and numbers")
+    return tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in value)
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_CREDIT:
+        raise _unfit(name, value, f"a whole number from 0 to {MOST_CREDIT}")
+    return value
+
+
+def _unfit(name: str, value: Any, expected: str) -> Problem:
+    return bad_message(f"{name}: expected {expected}, not {_shown(value)}", member=name)
+
+
+def _shown(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_FILTER: dict[str, Reader] = {"filter": _text, "params": _values}
+_PLACE: dict[str, Reader] = {"cursor": _text, "from": _text}
+OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader]]] = {
+    "subscribe": (
+        Subscribe,
+        {"id": _id, "service": _text},
+        {**_FILTER, **_PLACE, "select": _texts, "format": _text},
+    ),
+    "unsubscribe": (Unsubscribe, {"id": _id}, {}),
+    "change": (Change, {"id": _id}, _FILTER),
+    "ack": (Ack, {"id": _id, "cursor": _text}, {}),
+    "credit": (Credit, {"events": _count}, {}),
+    "ping": (Ping, {}, {}),
+}
+"""How each is made: what it must have, and what it may have."""

@@ -1,0 +1,95 @@
+"""WebSockets: `/v1/events`, and `/v1/services/{name}/events`, which opens with one subscription."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, WebSocket
+from starlette.datastructures import QueryParams
+
+from tidegate.errors import TidegateError
+from tidegate.gateway import problems
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.messages import Subscribe
+from tidegate.gateway.problems import Problem
+from tidegate.gateway.protocol import frame_socket_of
+from tidegate.gateway.websocket import SUBPROTOCOL, Session
+
+MOST_SOCKETS = 10_000
+"""Of one gateway."""
+FIRST = "0"
+"""The id of the subscription that a socket opens with."""
+
+BAD_REQUEST = 4400
+NOT_FOUND = 4404
+TRY_AGAIN_LATER = 1013
+
+LONGEST_REASON = 123
+"""Bytes, as RFC 6455 has it."""
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["events"])
+    count = 0
+
+    async def serve(websocket: WebSocket, first: Subscribe | None) -> None:
+        nonlocal count
+        offered = websocket.scope["subprotocols"]
+        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        if offered and SUBPROTOCOL not in offered:
+            await _close(websocket, BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+            return
+        if count >= MOST_SOCKETS or gateway.is_draining:
+            await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
+            return
+        count += 1
+        session = Session(gateway.hub, frame_socket_of(websocket.scope))
+        try:
+            problem = await _open(session, first) if first is not None else None
+            if problem is not None:
+                session.complain(problem, FIRST)
+                code = NOT_FOUND if problem.status == 404 else BAD_REQUEST
+                await _close(websocket, code, problem.document["detail"])
+                return
+            await session.serve(websocket.receive)
+        finally:
+            count -= 1
+            session.close()
+
+    @routes.websocket("/events")
+    async def events(websocket: WebSocket) -> None:
+        await serve(websocket, None)
+
+    @routes.websocket("/services/{name}/events")
+    async def events_of(websocket: WebSocket, name: str) -> None:
+        await serve(websocket, _first(name, websocket.query_params))
+
+    return routes
+
+
+def _first(service: str, query: QueryParams) -> Subscribe:
+    """What the query parameters ask for."""
+    select = query.get("select")
+    return Subscribe(
+        id=FIRST,
+        service=service,
+        filter=query.get("filter"),
+        params=tuple(query.getlist("param")) or None,
+        cursor=query.get("Last-Event-ID") or query.get("cursor"),
+        begin=query.get("from"),
+        select=None if select is None else (select,),
+        format=query.get("format"),
+    )
+
+
+async def _open(session: Session, first: Subscribe) -> Problem | None:
+    try:
+        await session.subscribe(first)
+    except Problem as problem:
+        return problem
+    except TidegateError as error:
+        return problems.of(error)
+    return None
+
+
+async def _close(websocket: WebSocket, code: int, reason: str) -> None:
+    await websocket.close(code, reason.encode()[:LONGEST_REASON].decode(errors="ignore"))

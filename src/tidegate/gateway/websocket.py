@@ -1,0 +1,296 @@
+"""WebSocket: many subscriptions on one socket, which a client opens, changes and ends as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import orjson
+from starlette.types import Receive
+
+from tidegate.delivery.batch import Batch
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.hub import Hub
+from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
+from tidegate.errors import TidegateError
+from tidegate.filters import Filter
+from tidegate.gateway import messages, parameters, problems
+from tidegate.gateway.messages import Ack, Change, Credit, Message, Ping, Subscribe, Unsubscribe
+from tidegate.gateway.problems import Problem
+from tidegate.gateway.protocol import FrameSocket
+from tidegate.logs import Cursor
+
+SUBPROTOCOL = "tidegate.v1"
+MOST_SUBSCRIPTIONS = 10_000
+"""On one socket: when it is full, all of them have to catch up together."""
+
+_numbers = itertools.count()
+
+
+def frame(payload: bytes) -> bytes:
+    """A text message of a server: one frame, not masked.
+
+    >>> frame(b"{}")
+    b'\\x81\\x02{}'
+    """
+    return _head(len(payload)) + payload
+
+
+def _head(size: int) -> bytes:
+    if size < 126:
+        return bytes((0x81, size))
+    if size < 65_536:
+        return b"\x81\x7e" + size.to_bytes(2)
+    return b"\x81\x7f" + size.to_bytes(8)
+
+
+class SocketSubscriber(Subscriber):
+    """One of a socket's subscriptions."""
+
+    __slots__ = ("label", "name")
+
+    def __init__(
+        self,
+        name: str,
+        service: str,
+        filter_: Filter | None,
+        sink: Sink,
+        encoding: Encoding,
+        position: Cursor | None,
+    ) -> None:
+        super().__init__(f"ws-{next(_numbers)}", service, filter_, sink, encoding, position)
+        self.name = name
+        """What the client calls it."""
+        self.label = orjson.dumps(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Frames, and what they were made of: who is gone, and credit that is used up, show when they are written."""
+
+    batch: Batch
+    picks: Sequence[Pick]
+    frames: bytes
+    events: int
+    cut: int | None
+    """The first event that is not among the frames."""
+
+
+class SocketSink(Sink):
+    """Writes events as frames, one for all subscriptions that get the same."""
+
+    def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None]) -> None:
+        """`ended` is told of a subscriber that can't go on."""
+        super().__init__()
+        self._socket, self._ended = socket, ended
+        self._credit: int | None = None
+        """Events that may still be written; None: any number."""
+        self._has_credit = asyncio.Event()
+        self._has_credit.set()
+
+    def render(self, batch: Batch, picks: Sequence[Pick]) -> Rendered:
+        """All frames at once, as far as there is credit."""
+        parts: list[bytes] = []
+        credit, events, cut = self._credit, 0, None
+        first, count = 0, len(picks)
+        while first < count:
+            event = picks[first][0]
+            if credit is not None and events >= credit:
+                cut = event
+                break
+            behind = first + 1
+            while behind < count and picks[behind][0] == event:
+                behind += 1
+            for labels, cursor, encoding in _groups(batch, picks, first, behind):
+                body = b'{"op":"event","subscriptions":[%s],"cursor":"%s","event":%s}' % (
+                    labels,
+                    cursor.encode(),
+                    batch.encoded(event, encoding),
+                )
+                parts += (_head(len(body)), body)
+            events += 1
+            first = behind
+        return Rendered(batch, picks, b"".join(parts), events, cut)
+
+    def write(self, rendered: Any) -> bool:
+        """Write frames, but for those who are gone meanwhile, nor beyond the credit."""
+        credit = self._credit
+        lost = any(not member.is_current for _, member in rendered.picks)
+        if lost or (credit is not None and rendered.events > credit):
+            rendered = self.render(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
+        self.cut = rendered.cut
+        if credit is not None:
+            self._credit = credit - rendered.events
+            if self._credit <= 0:
+                self._has_credit.clear()
+        room = self._socket.write(rendered.frames) if rendered.frames else True
+        return room and self.cut is None and self._has_credit.is_set()
+
+    async def room(self) -> None:
+        """Return when the socket's buffer is nearly empty, and there is credit."""
+        while self._socket.is_open:
+            await self._has_credit.wait()
+            await self._socket.room()
+            if self._has_credit.is_set():
+                return
+
+    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
+        """Write a notice as a message of its own."""
+        assert isinstance(subscriber, SocketSubscriber)
+        about: dict[str, Any] = {"id": subscriber.name}
+        match notice.kind:
+            case "began":
+                self.say("subscribed", **about, cursor=notice.cursor or None)
+            case "error":
+                self._ended(subscriber)
+                self.say("error", **about, problem=_ended(notice).document)
+            case _:
+                self.say(notice.kind, **about, cursor=notice.cursor or None, **notice.said)
+
+    def say(self, op: str, **members: Any) -> None:
+        """Write one message."""
+        self._socket.write(frame(orjson.dumps({"op": op, **members})))
+
+    def grant(self, events: int) -> None:
+        """Let so many more events be written."""
+        self._credit = (self._credit or 0) + events
+        if self._credit > 0:
+            self._has_credit.set()
+        else:
+            self._has_credit.clear()
+
+    def close(self) -> None:
+        """Let go of whoever waits for room."""
+        self._has_credit.set()
+
+
+def _groups(batch: Batch, picks: Sequence[Pick], first: int, behind: int) -> list[tuple[bytes, str, Encoding]]:
+    """Labels, cursor and encoding of each frame of one event."""
+    event, member = picks[first]
+    if behind == first + 1:
+        return [(_label(member), batch.cursor(event, member.floor), member.encoding)]
+    found: dict[tuple[str, Encoding], list[bytes]] = {}
+    for _, each in picks[first:behind]:
+        found.setdefault((batch.cursor(event, each.floor), each.encoding), []).append(_label(each))
+    return [(b",".join(labels), cursor, encoding) for (cursor, encoding), labels in found.items()]
+
+
+def _label(member: Member) -> bytes:
+    found: bytes = member.subscriber.label  # type: ignore[attr-defined]  # all of a socket's are SocketSubscribers
+    return found
+
+
+def _ended(notice: Notice) -> Problem:
+    return Problem(410, "subscription-ended", "The subscription can't go on", str(notice.said["detail"]))
+
+
+Acknowledge = Callable[[SocketSubscriber, Cursor], Awaitable[None]]
+
+
+async def _acknowledge_nothing(subscriber: SocketSubscriber, cursor: Cursor) -> None:
+    """An ad-hoc subscription ends with its socket: there is nothing to remember."""
+
+
+class Session:
+    """Obeys one client."""
+
+    def __init__(self, hub: Hub, socket: FrameSocket, acknowledge: Acknowledge = _acknowledge_nothing) -> None:
+        """`acknowledge` is told how far a client has done with a subscription."""
+        self._hub, self._socket, self._acknowledge = hub, socket, acknowledge
+        self._sink = SocketSink(socket, self._forget)
+        self._subscriptions: dict[str, SocketSubscriber] = {}
+
+    async def serve(self, receive: Receive) -> None:
+        """Obey until the client is gone."""
+        while (received := await receive())["type"] != "websocket.disconnect":
+            text = received.get("text")
+            await self._take(text if text is not None else received["bytes"])
+            await self._socket.room()  # who does not read answers is not asked for more
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for each in list(self._subscriptions.values()):
+            self._hub.unsubscribe(each)
+        self._subscriptions.clear()
+        self._sink.close()
+
+    async def _take(self, data: str | bytes) -> None:
+        about = None
+        try:
+            said = messages.decode(data)
+            about = said.get("id")
+            await self._obey(messages.understand(said))
+        except Problem as problem:
+            self.complain(problem, about)
+        except TidegateError as error:
+            self.complain(problems.of(error), about)
+
+    def complain(self, problem: Problem, about: Any = None) -> None:
+        """Say what is wrong."""
+        named = {"id": about} if isinstance(about, str) else {}
+        self._sink.say("error", **named, problem=problem.document)
+
+    async def _obey(self, message: Message) -> None:
+        match message:
+            case Subscribe():
+                await self.subscribe(message)
+            case Unsubscribe():
+                found = self._subscriptions.pop(self._known(message.id).name)
+                self._hub.unsubscribe(found)
+                self._sink.say("unsubscribed", id=message.id)
+            case Change():
+                found = self._known(message.id)
+                await self._hub.change(found, self._changed(found, message))
+            case Ack():
+                found = self._known(message.id)
+                await self._acknowledge(found, Cursor.from_text(message.cursor))
+                self._sink.say("acked", id=message.id, cursor=message.cursor)
+            case Credit():
+                self._sink.grant(message.events)
+            case Ping():
+                self._sink.say("pong")
+            case _:
+                assert_never(message)
+
+    async def subscribe(self, message: Subscribe) -> None:
+        """Open a subscription; it is confirmed when nothing that comes from then on is missed."""
+        if message.id in self._subscriptions:
+            raise messages.bad_message(f"id: expected a new one, {message.id!r} is open", member="id")
+        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            detail = f"expected at most {MOST_SUBSCRIPTIONS} subscriptions on one socket"
+            raise Problem(429, "too-many", "There are too many subscriptions", detail)
+        schema = self._hub.schema(message.service)
+        filter_ = parameters.filter_(message.filter, message.params, schema)
+        encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
+        start = parameters.start(message.cursor, message.begin)
+        place = None if start.is_now else await self._hub.begin(message.service, start)
+        made = SocketSubscriber(message.id, message.service, filter_, self._sink, encoding, place)
+        self._subscriptions[message.id] = made
+        if not start.is_now:
+            self._sink.say("subscribed", id=message.id, cursor=place.text if place is not None else None)
+        self._hub.subscribe(made, now=start.is_now)
+
+    def _known(self, id_: str) -> SocketSubscriber:
+        found = self._subscriptions.get(id_)
+        if found is None:
+            detail = f"no subscription {id_!r} on this socket"
+            raise Problem(404, "not-found", "There is no such thing", detail)
+        return found
+
+    def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
+        if message.filter is not None:
+            return parameters.filter_(message.filter, message.params, self._hub.schema(subscriber.service))
+        if message.params is None:
+            raise messages.bad_message("change: expected filter, params or both", member="filter")
+        if subscriber.filter is None:
+            raise messages.bad_message("params: expected a filter with them, as there is none", member="params")
+        return subscriber.filter.with_params(message.params)
+
+    def _forget(self, subscriber: Subscriber) -> None:
+        """A subscription was ended by the hub."""
+        assert isinstance(subscriber, SocketSubscriber)
+        if self._subscriptions.get(subscriber.name) is subscriber:
+            del self._subscriptions[subscriber.name]
