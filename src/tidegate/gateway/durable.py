@@ -177,8 +177,17 @@ class Durable:
 
     # Whoever is connected ----------------------------------------------------------------
 
-    def connect(self, id_: str, subscriber: Subscriber) -> Subscriber:
-        """Let changes of a subscription reach a subscriber, until it is gone."""
+    def connect(self, found: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:
+        """Let changes of a subscription reach a subscriber that is not served yet, until it is gone.
+
+        `found` is what the subscriber was made of: what has changed since reaches it here.
+        """
+        id_ = found.subscription.id
+        newest = self._known.get(id_)
+        if newest is not None and newest.version > found.version:
+            record = newest.subscription
+            subscriber.filter = compiled(record, self._hub.schema(record.service))
+            subscriber.encoding = encoding_of(record)
         here = self._connected.setdefault(id_, set())
         here -= {each for each in here if each.state == "gone"}
         here.add(subscriber)

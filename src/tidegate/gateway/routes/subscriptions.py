@@ -156,7 +156,8 @@ def router(gateway: Gateway) -> APIRouter:
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            return durable.connect(id_, Subscriber(name, record.service, filter_, sink, encoding_of(record), position))
+            made = Subscriber(name, record.service, filter_, sink, encoding_of(record), position)
+            return durable.connect(found, made)
 
         if is_stream:
             return EventStream(gateway.hub, make, idle_s=record.idle_s)
