@@ -197,6 +197,21 @@ class BreakingChange(RegistryError):  # noqa: N818 - reads as the state it repor
         return type(self), (self.changes,)
 
 
+class SubscriptionError(TidegateError):
+    """A subscription that can't be as it was asked for, with every problem found; its consumer can mend it."""
+
+    def __init__(self, problems: Iterable[DefinitionProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(map(str, self.problems)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.problems,)
+
+
+class WebhookError(TidegateError):
+    """An address that events can't be sent to; whoever has it can mend it."""
+
+
 class LogError(TidegateError):
     """A stream, partition or record that a log can't take."""
 

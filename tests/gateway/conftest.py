@@ -19,3 +19,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 def http(world: World) -> Iterator[httpx.Client]:
     with world.client() as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A gateway for many tests, none of which needs events."""
+    with World(tmp_path_factory.mktemp("shared")).running() as world, world.client() as client:
+        yield client

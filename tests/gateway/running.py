@@ -12,9 +12,12 @@ from typing import Any
 import httpx
 import uvloop
 
+from tidegate.delivery.webhook import CourierSettings
+from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
+from tidegate.gateway.webhook import WebhookSettings
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
 from tidegate.registry import SqliteRegistry
@@ -28,6 +31,14 @@ services:
   fast: {from: gps, pipeline: [{filter: speed > 60}]}
 """
 STATUSES = Schema({"service": "string", "state": "string", "version": "int64", "time": "timestamp"}, event_time="time")
+
+HASTY = DurableSettings(
+    look_s=0.02,
+    ack_s=0.01,
+    couriers=CourierSettings(first_s=0.02, most_s=0.05, attempts=4, settle_s=0.05),
+    webhooks=WebhookSettings(allow_private=True, timeout_s=2.0),
+)
+"""Durable subscriptions that wait for nothing long, and receivers on loopback."""
 
 
 def record(n: int, **more: Any) -> bytes:
@@ -47,6 +58,7 @@ class World:
         self.log = SegmentLog(folder / "log")
         for service in self.registry.services():
             self.log.create(service, ["gps_taxi.0"])
+        self.durable = HASTY
         self.sent = 0
         self.port = 0
         self.needs_keys = False
@@ -66,7 +78,8 @@ class World:
 
     def gateway(self) -> Gateway:
         ingest = DirectIngest(self.log)
-        self._gateways.append(Gateway(self.registry, self.log, ingest, STATUSES, needs_keys=self.needs_keys))
+        made = Gateway(self.registry, self.log, ingest, STATUSES, needs_keys=self.needs_keys, durable=self.durable)
+        self._gateways.append(made)
         return self._gateways[-1]
 
     def counts(self) -> dict[str, dict[str, int]]:

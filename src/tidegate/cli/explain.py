@@ -11,9 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.cli.inputs import read_event, read_schema
-from tidegate.filters import Constraints, Filter
+from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
-from tidegate.model import Schema, events
 
 
 def explain(
@@ -26,52 +25,11 @@ def explain(
 ) -> None:
     """Show how a filter is read, its normal form, value sets and fuzzy cuts; with an event, what decided."""
     made = Filter(text, read_schema(schema) if schema else None, param or [], like_star=like_star)
-    described = describe(made, read_event(event) if event else None)
+    described = explaining.describe(made, read_event(event) if event else None)
     if as_json:
         typer.echo(json.dumps(described, indent=2, default=str, ensure_ascii=False))
     else:
         _print(described)
-
-
-def describe(made: Filter, event: dict[str, Any] | None) -> dict[str, Any]:
-    """Put all that can be said of a filter into JSON values."""
-    described: dict[str, Any] = {
-        "text": made.text,
-        "canonical": str(made),
-        "tree": explaining.tree_lines(made),
-        "normal_form": explaining.normal_form(made),
-        "fuzzy": explaining.fuzzy_cuts(made),
-        "warnings": explaining.warnings(made),
-    }
-    if event is not None:
-        described["event"] = {
-            "violations": _violations(event, made.schema),
-            "matches": made.matches(event),
-            "truth": _truth(made.truth(event)),
-            "degree": made.degree(event),
-            "predicates": [
-                {
-                    "predicate": verdict.predicate,
-                    "truth": _truth(verdict.truth),
-                    "values": verdict.values,
-                    "degree": verdict.degree,
-                    "decided": verdict.decided,
-                }
-                for verdict in explaining.verdicts(made, event)
-            ],
-        }
-    return described
-
-
-def _violations(event: dict[str, Any], schema: Schema | None) -> list[str]:
-    if schema is None:
-        return []
-    found = [*events.violations(event, schema), *Constraints(schema).violations(event)]
-    return [str(each) for each in found]
-
-
-def _truth(value: bool | None) -> str:
-    return {True: "true", False: "false", None: "unknown"}[value]
 
 
 def _print(described: dict[str, Any]) -> None:

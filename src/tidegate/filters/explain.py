@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.filters import evaluate, fuzzy, sets
+from tidegate.filters.constraints import Constraints
 from tidegate.filters.filter import Filter
 from tidegate.filters.nodes import (
     And,
@@ -26,7 +27,7 @@ from tidegate.filters.normalize import Conjunct, push_not_inwards
 from tidegate.filters.render import path_text, predicate
 from tidegate.filters.sets import ValueSet
 from tidegate.filters.values import raw_reader
-from tidegate.model import timestamps
+from tidegate.model import Schema, events, timestamps
 from tidegate.model.types import Enum, Type
 
 
@@ -42,6 +43,47 @@ class Verdict:
     """How well they fit, for a fuzzy group."""
     decided: bool
     """Whether the whole would end otherwise without it."""
+
+
+def describe(filter_: Filter, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All that can be said of a filter, and of an event that it is given, as JSON values."""
+    described: dict[str, Any] = {
+        "text": filter_.text,
+        "canonical": str(filter_),
+        "tree": tree_lines(filter_),
+        "normal_form": normal_form(filter_),
+        "fuzzy": fuzzy_cuts(filter_),
+        "warnings": warnings(filter_),
+    }
+    if event is not None:
+        described["event"] = {
+            "violations": _violations(event, filter_.schema),
+            "matches": filter_.matches(event),
+            "truth": _truth(filter_.truth(event)),
+            "degree": filter_.degree(event),
+            "predicates": [
+                {
+                    "predicate": verdict.predicate,
+                    "truth": _truth(verdict.truth),
+                    "values": verdict.values,
+                    "degree": verdict.degree,
+                    "decided": verdict.decided,
+                }
+                for verdict in verdicts(filter_, event)
+            ],
+        }
+    return described
+
+
+def _violations(event: Mapping[str, Any], schema: Schema | None) -> list[str]:
+    if schema is None:
+        return []
+    found = [*events.violations(event, schema), *Constraints(schema).violations(event)]
+    return [str(each) for each in found]
+
+
+def _truth(value: bool | None) -> str:
+    return {True: "true", False: "false", None: "unknown"}[value]
 
 
 def tree_lines(filter_: Filter) -> list[str]:

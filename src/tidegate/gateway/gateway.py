@@ -11,6 +11,7 @@ import structlog
 
 from tidegate.delivery.hub import Hub
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
 from tidegate.logs import Cursor, EventLog
@@ -30,7 +31,14 @@ class Gateway:
     """Follows the registry, and serves what it says."""
 
     def __init__(
-        self, registry: Registry, log: EventLog, ingest: Ingesting, statuses: Schema, *, needs_keys: bool = False
+        self,
+        registry: Registry,
+        log: EventLog,
+        ingest: Ingesting,
+        statuses: Schema,
+        *,
+        needs_keys: bool = False,
+        durable: DurableSettings | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
@@ -41,6 +49,7 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.hub = Hub(log, self.metrics.dispatched)
+        self.durable = Durable(registry, log, self.hub, durable or DurableSettings())
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -60,6 +69,7 @@ class Gateway:
             await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
+        await self.durable.start()
 
     def drain(self) -> None:
         """Take nobody more; whoever listens is told to come again elsewhere, or later."""
@@ -70,6 +80,7 @@ class Gateway:
         """Let go of everybody."""
         if self._follower is not None:
             self._follower.cancel()
+        await self.durable.close()
         await self.hub.close()
         await self.ingest.close()
 

@@ -28,8 +28,11 @@ from tidegate.errors import (
     RegistryError,
     SchemaError,
     StreamConflict,
+    SubscriptionError,
     TidegateError,
     UnknownStream,
+    VersionConflict,
+    WebhookError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -86,6 +89,15 @@ def of(error: TidegateError) -> Problem:
         case DefinitionError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
             return Problem(422, "bad-definition", "The definition can't be used", str(error), errors)
+        case SubscriptionError():
+            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            return Problem(422, "bad-subscription", "The subscription can't be used", str(error), errors)
+        case WebhookError():
+            errors = [{"pointer": "deliver.webhook.url", "detail": str(error)}]
+            return Problem(422, "bad-webhook", "The webhook can't be used", str(error), errors)
+        case VersionConflict():
+            detail = str(error)
+            return Problem(409, "version-conflict", "It was changed meanwhile", detail, version=error.present)
         case BreakingChange():
             return Problem(409, "breaking-change", "The change would break subscribers", str(error))
         case NotRegistered() | UnknownStream():

@@ -1,0 +1,248 @@
+"""Durable subscriptions as this gateway serves them: who is connected, what is sent, how far each has come."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import orjson
+import structlog
+
+from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
+from tidegate.delivery.batch import reaches
+from tidegate.delivery.hub import Hub
+from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.webhook import Couriers, CourierSettings, Parcel, Post, encoding_of
+from tidegate.errors import TidegateError
+from tidegate.gateway.webhook import WebhookSender, WebhookSettings
+from tidegate.logs import Cursor, EventLog
+from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
+from tidegate.subscriptions import Subscription, Webhook, compiled
+
+_log = structlog.get_logger("tidegate.gateway")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DurableSettings:
+    """How durable subscriptions are served."""
+
+    look_s: float = 0.25
+    """Between two looks at what other gateways have changed."""
+    ack_s: float = DELAY_S
+    """How long an acknowledgement waits for others, so that all are one transaction."""
+    couriers: CourierSettings = field(default_factory=CourierSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivered:
+    """What became of dead letters that were sent again."""
+
+    taken: list[int]
+    failed: list[tuple[int, str]]
+    untried: list[int]
+    """The receiver did not answer: those behind were left alone."""
+
+
+class Durable:
+    """Follows the registry's subscriptions, and brings changes to whoever is connected.
+
+    What changes them here goes through `change`, one at a time and never while
+    the registry is looked at, so that an older state never follows a newer one.
+    """
+
+    def __init__(self, registry: Registry, log: EventLog, hub: Hub, settings: DurableSettings) -> None:
+        self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
+        self.sender = WebhookSender(settings.webhooks)
+        self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
+        post = Post(registry, self.acks, self.sender.send, settings.couriers)
+        self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
+        self._known: dict[str, RegisteredSubscription] = {}
+        self._connected: dict[str, set[Subscriber]] = {}
+        self._revision = -1
+        self._changing = asyncio.Lock()
+        self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._follower: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look once, then go on looking."""
+        await self.look()
+        self._follower = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Send nothing more, and store how far everybody has come."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        for close in (self._couriers.close, self.acks.close, self.sender.close):
+            try:
+                await close()
+            except Exception as problem:  # the registry is away: what is not stored is delivered again
+                _log.warning("can't store how far subscriptions have come", problem=str(problem))
+
+    async def ask(self, call: Callable[[Registry], T]) -> T:
+        """Ask the registry, which blocks, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(None, call, self._registry)
+
+    # Following the registry ------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.look_s)
+            try:
+                await self.look()
+            except Exception as problem:
+                _log.warning("can't look at the subscriptions", problem=str(problem))
+
+    async def look(self) -> None:
+        """Take in what has changed, and see to it that webhooks are served."""
+        async with self._changing:
+            revision = await self.ask(lambda registry: registry.subscriptions_revision())
+            if revision != self._revision:
+                found = await self.ask(lambda registry: registry.subscriptions())
+                for id_ in self._known.keys() - found.keys():
+                    await self._let_go(id_)
+                for each in found.values():
+                    await self._take_in(each)
+                self._revision = revision
+            await self._couriers.look()
+
+    async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
+        """Change a subscription in the registry; all who are connected have it when this returns."""
+        async with self._changing:
+            found = await self.ask(call)
+            await self._take_in(found)
+            await self._couriers.look()
+            return found
+
+    async def remove(self, id_: str) -> None:
+        """Remove a subscription; whoever is connected is told."""
+        async with self._changing:
+            await self.ask(lambda registry: registry.unsubscribe(id_))
+            await self._let_go(id_)
+
+    async def _take_in(self, found: RegisteredSubscription) -> None:
+        id_ = found.subscription.id
+        before = self._known.get(id_)
+        self._known[id_] = found
+        if before is not None and before.version == found.version:
+            return
+        await self._couriers.want(found)
+        courier = self._couriers.subscriber(id_)
+        if courier is not None:
+            await self._bring(courier, found.subscription)
+        for each in self.connected(id_):
+            if found.state == "disabled":
+                self._dismiss(each, f"the subscription is disabled: {found.reason}")
+            elif isinstance(found.subscription.deliver, Webhook):
+                self._dismiss(each, "the subscription is delivered by webhook from now on")
+            else:
+                await self._bring(each, found.subscription)
+
+    async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
+        """Let a subscriber go on with a new record, between two events."""
+        encoding = encoding_of(record)
+        if subscriber.encoding != encoding:
+            # What is on its way is written as before: it is dropped, and read again from its place on.
+            self._hub.unsubscribe(subscriber)
+            subscriber.encoding = encoding
+            subscriber.sink.subscribers.add(subscriber)
+            self._hub.subscribe(subscriber)
+        old = subscriber.filter
+        if (record.filter.strip(), record.params) != (("", ()) if old is None else (old.text.strip(), old.params)):
+            try:
+                await self._hub.change(subscriber, compiled(record, self._hub.schema(record.service)))
+            except TidegateError as problem:
+                self._dismiss(subscriber, str(problem))
+
+    async def _let_go(self, id_: str) -> None:
+        self._known.pop(id_, None)
+        self.acks.forget(id_)
+        for each in self.connected(id_):
+            self._dismiss(each, "the subscription was removed")
+        self._connected.pop(id_, None)
+        await self._couriers.drop(id_)
+
+    def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
+        place = subscriber.position
+        self._hub.unsubscribe(subscriber)
+        subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
+
+    # Whoever is connected ----------------------------------------------------------------
+
+    def connect(self, found: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:
+        """Let changes of a subscription reach a subscriber that is not served yet, until it is gone.
+
+        `found` is what the subscriber was made of: what has changed since reaches it here.
+        """
+        id_ = found.subscription.id
+        newest = self._known.get(id_)
+        if newest is not None and newest.version > found.version:
+            record = newest.subscription
+            subscriber.filter = compiled(record, self._hub.schema(record.service))
+            subscriber.encoding = encoding_of(record)
+        here = self._connected.setdefault(id_, set())
+        here -= {each for each in here if each.state == "gone"}
+        here.add(subscriber)
+        return subscriber
+
+    def connected(self, id_: str) -> list[Subscriber]:
+        """Who consumes a subscription here at the moment."""
+        here = [each for each in self._connected.get(id_, ()) if each.state != "gone"]
+        if not here:
+            self._connected.pop(id_, None)
+        return here
+
+    # Cursors -----------------------------------------------------------------------------
+
+    def cursor(self, found: RegisteredSubscription) -> str | None:
+        """How far a subscription has come, also where that is not stored yet."""
+        return self.acks.newest(found.subscription.id) or found.cursor
+
+    async def check(self, service: str, cursor: Cursor) -> None:
+        """Raise a `CursorError` where a cursor is no place in a service's output."""
+        await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
+
+    async def acknowledge(self, id_: str, cursor: Cursor) -> tuple[str, bool]:
+        """Move a subscription's cursor onward, and give where it is, stored, and whether it has moved."""
+        lock = self._acking.setdefault(id_, asyncio.Lock())
+        async with lock:
+            found = await self.ask(lambda registry: registry.subscription(id_))
+            await self.check(found.subscription.service, cursor)
+            stored = self.cursor(found)
+            before = None if stored is None else Cursor.from_text(stored)
+            moved = onward(cursor, before)
+            if before is not None and before.generation == moved.generation and reaches(before, moved):
+                return before.text, False
+            self.acks.note(id_, moved.text)
+        await self.acks.stored()
+        return moved.text, True
+
+    # Dead letters --------------------------------------------------------------------------
+
+    async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
+        """Send dead letters once more, in order; what is taken is a dead letter no more."""
+        encoding, done = encoding_of(record), Redelivered([], [], [])
+        for n, letter in enumerate(letters):
+            data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
+            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record)])
+            if outcome.kind == "taken":
+                await self.ask(partial(_unbury, record.id, letter.id))
+                done.taken.append(letter.id)
+                continue
+            done.failed.append((letter.id, outcome.detail))
+            if outcome.kind != "refused":
+                done.untried.extend(each.id for each in letters[n + 1 :])
+                break
+        return done
+
+
+def _unbury(id_: str, letter: int, registry: Registry) -> None:
+    registry.unbury(id_, [letter])

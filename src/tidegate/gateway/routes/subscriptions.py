@@ -1,0 +1,355 @@
+"""Durable subscriptions: made, changed and removed; consumed from their cursors; explained."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from tidegate.delivery.subscriber import Sink, Subscriber
+from tidegate.delivery.webhook import encoding_of
+from tidegate.errors import (
+    CursorError,
+    DefinitionProblem,
+    NotRegistered,
+    SubscriptionError,
+    TidegateError,
+    VersionConflict,
+)
+from tidegate.filters import Filter
+from tidegate.filters import explain as explaining
+from tidegate.gateway import parameters
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.poll import page
+from tidegate.gateway.problems import Problem, bad_parameter
+from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
+from tidegate.gateway.sse import EventStream
+from tidegate.logs import Cursor, EventLog
+from tidegate.matching import Matcher
+from tidegate.model import Schema, units
+from tidegate.registry import Key, RegisteredSubscription
+from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
+
+MOST_BYTES = 256 * 1024
+"""Of a subscription's document."""
+MOST_LOOKED = 200_000
+"""Events that are looked through for one with an id."""
+
+_numbers = itertools.count()
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["subscriptions"])
+    durable = gateway.durable
+
+    def described(found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
+        said = describe(found, durable.cursor(found), show_secret=show_secret)
+        return {**said, "connected": len(durable.connected(found.subscription.id))}
+
+    def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
+        headers = {"etag": f'"{found.version}"'}
+        if status == 201:
+            headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
+        body = orjson.dumps(described(found, show_secret=show_secret))
+        return Response(body, status, headers, "application/json")
+
+    async def need_receiver(record: Subscription, said: Any) -> None:
+        if isinstance(record.deliver, Webhook):
+            await durable.sender.check(record.deliver.url)
+            if wants_handshake(said):
+                await durable.sender.shake_hands(record.deliver.url)
+
+    # Making and changing -----------------------------------------------------------------
+
+    @routes.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
+    async def create(request: Request, name: str) -> Response:
+        gateway.service(name)
+        schema = gateway.hub.schema(name)
+        said = await document(request)
+        caller = caller_of(request)
+        begun = Subscription(new_id(), name, owner=None if caller is None else caller.id)
+        record = changed(begun, said, schema, beside=("from", "cursor"))
+        for each in ("from", "cursor"):
+            if not isinstance(said.get(each, ""), str):
+                raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
+        start = parameters.start(said.get("cursor"), said.get("from"))
+        if start.cursor is not None:
+            await durable.check(name, start.cursor)
+        await need_receiver(record, said)
+        position = await gateway.hub.begin(name, start)
+        cursor = None if position is None else position.text
+        found = await durable.change(lambda registry: registry.subscribe(record, cursor))
+        return answer(found, 201, show_secret=True)
+
+    @routes.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
+    async def of_service(request: Request, name: str) -> dict[str, Any]:
+        gateway.service(name)
+        caller = caller_of(request)
+        all_ = await durable.ask(lambda registry: registry.subscriptions(name))
+        is_providers = caller is not None and caller.role == "provider"
+        shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
+        return {"subscriptions": [described(each) for each in shown]}
+
+    @routes.get("/subscriptions/{id_}", summary="One subscription, and how far it has come")
+    async def get(request: Request, id_: str) -> Response:
+        return answer(await found_for(gateway, request, id_))
+
+    @routes.patch("/subscriptions/{id_}", summary="Change a subscription; who is connected goes on with it at once")
+    async def patch(request: Request, id_: str) -> Response:
+        said = await document(request)
+        expected = _if_match(request)
+        version = said.get("version") if isinstance(said, Mapping) else None
+        if version is not None and type(version) is not int:
+            raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
+        before = await found_for(gateway, request, id_)
+        record = changed(
+            before.subscription, said, gateway.hub.schema(before.subscription.service), beside=("version",)
+        )
+        was_pull = isinstance(before.subscription.deliver, Pull)
+        if _address(record) != _address(before.subscription):
+            await need_receiver(record, said)
+        wanted = expected if expected is not None else version if version is not None else before.version
+        try:
+            found = await durable.change(lambda registry: registry.change_subscription(record, wanted))
+        except VersionConflict as conflict:
+            if expected is None:
+                raise
+            raise Problem(
+                412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
+            ) from conflict
+        return answer(found, show_secret=was_pull)
+
+    @routes.delete("/subscriptions/{id_}", status_code=204, summary="Remove a subscription")
+    async def delete(request: Request, id_: str) -> None:
+        await found_for(gateway, request, id_)
+        await durable.remove(id_)
+
+    # Consuming -----------------------------------------------------------------------------
+
+    @routes.get(
+        "/subscriptions/{id_}/events",
+        summary="Events from the cursor on: SSE with Accept: text/event-stream, else a page",
+        responses={200: {"content": {"text/event-stream": {}, "application/json": {}}}},
+    )
+    async def events(
+        request: Request,
+        id_: str,
+        cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
+        last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
+        wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
+    ) -> Any:
+        found = await found_for(gateway, request, id_)
+        record = found.subscription
+        _need_pull(found)
+        wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
+        is_stream = "text/event-stream" in request.headers.get("accept", "")
+        behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
+        position = await begin(found, behind, cursor)
+        filter_ = compiled(record, gateway.hub.schema(record.service))
+
+        def make(sink: Sink) -> Subscriber:
+            name = f"{id_}#{next(_numbers)}"
+            made = Subscriber(name, record.service, filter_, sink, encoding_of(record), position)
+            return durable.connect(found, made)
+
+        if is_stream:
+            return EventStream(gateway.hub, make, idle_s=record.idle_s)
+        try:
+            got = await page(gateway.hub, make, most, wait_s)
+        except TidegateError as error:
+            if type(error) is not TidegateError:
+                raise
+            raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+        return Response(got.to_json(), media_type="application/json")
+
+    async def begin(found: RegisteredSubscription, behind: str | None, cursor: str | None) -> Cursor | None:
+        """Where a consumer goes on; what it has received it acknowledges by saying so."""
+        said = behind or cursor
+        if not said:
+            stored = durable.cursor(found)
+            return None if stored is None else Cursor.from_text(stored)
+        given = Cursor.from_text(said)
+        try:
+            await durable.acknowledge(found.subscription.id, given)
+        except CursorError:
+            # A browser says what it saw last, for ever: of a stream that was made anew it is told a gap.
+            if behind is None:
+                raise
+        return given
+
+    @routes.post("/subscriptions/{id_}/ack", summary="Say what was received; stored when this answers")
+    async def ack(request: Request, id_: str) -> dict[str, Any]:
+        said = await document(request)
+        if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
+            detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
+            raise SubscriptionError([DefinitionProblem("cursor", detail)])
+        found = await found_for(gateway, request, id_)
+        if isinstance(found.subscription.deliver, Webhook):
+            raise _conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+        at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
+        detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
+        return {"cursor": at, "moved": has_moved, "detail": detail}
+
+    # Explaining ----------------------------------------------------------------------------
+
+    @routes.get("/subscriptions/{id_}/explain", summary="What the filter means, and why an event matches or not")
+    async def explain(
+        request: Request,
+        id_: str,
+        event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
+    ) -> Response:
+        record = (await found_for(gateway, request, id_)).subscription
+        schema = gateway.hub.schema(record.service)
+        work = partial(explained, record, schema, gateway.log, event)
+        said = await asyncio.get_running_loop().run_in_executor(None, work)
+        return Response(orjson.dumps(said, default=str), media_type="application/json")
+
+    return routes
+
+
+# What is shown ------------------------------------------------------------------------------
+
+
+def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
+    """A subscription as JSON; its secrets are never in it but once, when they are new."""
+    record = found.subscription
+    deliver: Any = "pull"
+    if isinstance(record.deliver, Webhook):
+        webhook: dict[str, Any] = {"url": record.deliver.url, "batch": record.deliver.batch}
+        webhook["secrets"] = len(record.deliver.secrets)
+        if show_secret:
+            webhook["secret"] = record.deliver.secrets[0]
+        deliver = {"webhook": webhook}
+    return {
+        "id": record.id,
+        "service": record.service,
+        "version": found.version,
+        "state": found.state,
+        "reason": found.reason,
+        "filter": record.filter,
+        "params": list(record.params),
+        "deliver": deliver,
+        "select": None if record.select is None else list(record.select),
+        "format": record.format,
+        "every": None if record.every_s is None else units.duration_text(record.every_s),
+        "key": record.key,
+        "idle": None if record.idle_s is None else units.duration_text(record.idle_s),
+        "description": record.description,
+        "cursor": cursor,
+        "attempts": found.attempts,
+        "retry_at": None if found.retry_at is None else found.retry_at.isoformat(),
+        "created_at": found.created_at.isoformat(),
+        "changed_at": found.changed_at.isoformat(),
+    }
+
+
+def explained(record: Subscription, schema: Schema, log: EventLog, event: str | None) -> dict[str, Any]:
+    """How a subscription's filter is read and indexed, and what it makes of an event."""
+    filter_ = compiled(record, schema) or Filter("", schema)
+    given = None if event is None else _event(event, record.service, log)
+    matcher = Matcher(schema)
+    try:
+        matcher.add(record.id, filter_)
+        index = matcher.explain(record.id, None if given is None else [given])
+    finally:
+        matcher.close()
+    return {"subscription": record.id, **explaining.describe(filter_, given), "index": index}
+
+
+def _event(said: str, service: str, log: EventLog) -> dict[str, Any]:
+    if not said.lstrip().startswith("{"):
+        return _sought(said, service, log)
+    try:
+        found: dict[str, Any] = orjson.loads(said)
+    except orjson.JSONDecodeError as error:
+        raise bad_parameter("event", said[:60], f"an event as a JSON object, or an event's id ({error})") from error
+    data = found.get("data")
+    return data if "specversion" in found and isinstance(data, dict) else found
+
+
+def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
+    """The event with an id, in what the stream still has."""
+    needle, looked = orjson.dumps(id_), 0
+    position = log.begin(service)
+    while looked < MOST_LOOKED and (read := log.read(service, position, 5_000)).records:
+        for record in read.records:
+            if needle in record:
+                event: dict[str, Any] = orjson.loads(record)
+                if event.get("_id") == id_:
+                    return event
+        looked, position = looked + len(read.records), read.cursor
+    detail = f"no event {id_!r} in the first {looked:,} that {service!r} still has; give the event itself, as JSON"
+    raise Problem(404, "not-found", "There is no such thing", detail)
+
+
+# Whose it is --------------------------------------------------------------------------------
+
+
+def caller_of(request: Request) -> Key | None:
+    """Who asks; None: no key is asked for, and none was shown."""
+    found: Key | None = getattr(request.state, "caller", None)
+    return found
+
+
+def may_touch(caller: Key | None, record: Subscription) -> bool:
+    """Whether a subscription is a caller's own, or nobody's, or everything is."""
+    if caller is None or caller.role == "admin":
+        return True
+    is_for = caller.services is None or record.service in caller.services
+    return is_for and record.owner in (None, caller.id)
+
+
+async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
+    """A subscription that a caller may touch; of others' it is not told that they are there."""
+    found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
+    if not may_touch(caller_of(request), found.subscription):
+        raise NotRegistered(f"there is no subscription {id_!r}")
+    return found
+
+
+# What is read -------------------------------------------------------------------------------
+
+
+async def document(request: Request) -> Any:
+    """A request's body as JSON."""
+    body = await request.body()
+    if len(body) > MOST_BYTES:
+        detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
+        raise Problem(413, "too-large", "The request is too large", detail)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error
+
+
+def _address(record: Subscription) -> str | None:
+    return record.deliver.url if isinstance(record.deliver, Webhook) else None
+
+
+def _if_match(request: Request) -> int | None:
+    said = request.headers.get("if-match")
+    if said is None or said.strip() == "*":
+        return None
+    number = said.strip().removeprefix("W/").strip('"')
+    if not (number.isascii() and number.isdigit()):
+        raise bad_parameter("If-Match", said, 'a version in quotes, such as "3", as ETag has it')
+    return int(number)
+
+
+def _need_pull(found: RegisteredSubscription) -> None:
+    id_ = found.subscription.id
+    if isinstance(found.subscription.deliver, Webhook):
+        raise _conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
+    if found.state == "disabled":
+        raise _conflict(f"{id_!r} is disabled: {found.reason}; POST /v1/subscriptions/{id_}/enable")
+
+
+def _conflict(detail: str) -> Problem:
+    return Problem(409, "conflict", "The subscription won't do that", detail)

@@ -1,0 +1,124 @@
+"""Webhooks: their secrets, what could not be delivered, and beginning again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request
+
+from tidegate.delivery.webhook import encoding_of
+from tidegate.errors import DefinitionProblem, SubscriptionError
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.problems import Problem
+from tidegate.gateway.routes.subscriptions import describe, document, found_for
+from tidegate.registry import DeadLetter, Registry
+from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
+
+MOST_LETTERS = 1_000
+"""Dead letters of one request."""
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["webhooks"])
+    durable = gateway.durable
+
+    async def webhook_of(request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
+        found = await found_for(gateway, request, id_)
+        deliver = found.subscription.deliver
+        if not isinstance(deliver, Webhook):
+            detail = f"{id_!r} is not delivered by webhook"
+            raise Problem(409, "conflict", "The subscription won't do that", detail)
+        return found.subscription, deliver, found.version
+
+    async def set_secrets(record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int) -> None:
+        new = replace(record, deliver=replace(webhook, secrets=secrets))
+        await durable.change(lambda registry: registry.change_subscription(new, version))
+
+    @routes.post("/subscriptions/{id_}/secret", summary="Make a new secret; older ones sign too until dropped")
+    async def rotate(request: Request, id_: str) -> dict[str, Any]:
+        record, webhook, version = await webhook_of(request, id_)
+        if len(webhook.secrets) >= MOST_SECRETS:
+            detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
+            raise Problem(409, "conflict", "The subscription won't do that", detail)
+        secrets = (new_secret(), *webhook.secrets)
+        await set_secrets(record, webhook, secrets, version)
+        return {"secret": secrets[0], "secrets": len(secrets)}
+
+    @routes.delete("/subscriptions/{id_}/secret", summary="Drop all secrets but the newest")
+    async def drop(request: Request, id_: str) -> dict[str, Any]:
+        record, webhook, version = await webhook_of(request, id_)
+        await set_secrets(record, webhook, webhook.secrets[:1], version)
+        return {"secrets": 1}
+
+    @routes.post("/subscriptions/{id_}/enable", summary="Deliver again, from the cursor on")
+    async def enable(request: Request, id_: str) -> dict[str, Any]:
+        await found_for(gateway, request, id_)
+        found = await durable.change(lambda registry: registry.enable(id_))
+        return describe(found, durable.cursor(found))
+
+    @routes.get("/subscriptions/{id_}/dead-letters", summary="What could not be delivered, the oldest first")
+    async def letters(
+        request: Request,
+        id_: str,
+        after: Annotated[int, Query(ge=0, description="The id of the last one that was read.")] = 0,
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
+    ) -> dict[str, Any]:
+        found = await found_for(gateway, request, id_)
+        some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
+        return {"dead_letters": [_shown(each, found.subscription) for each in some]}
+
+    @routes.post("/subscriptions/{id_}/dead-letters/redeliver", summary="Send dead letters once more, now")
+    async def redeliver(request: Request, id_: str) -> dict[str, Any]:
+        record, _, _ = await webhook_of(request, id_)
+        ids = _ids(await document(request))
+        some = await durable.ask(lambda registry: _sought(registry, id_, ids))
+        missing = sorted((ids or set()) - {each.id for each in some})
+        if missing:
+            detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
+            raise Problem(404, "not-found", "There is no such thing", detail)
+        done = await durable.redeliver(record, some)
+        return {
+            "delivered": done.taken,
+            "failed": [{"id": id_, "error": error} for id_, error in done.failed],
+            "untried": done.untried,
+        }
+
+    return routes
+
+
+def _ids(said: Any) -> set[int] | None:
+    """The dead letters that are meant; None: all."""
+    ids = said.get("ids") if isinstance(said, Mapping) and set(said) == {"ids"} else None
+    if ids == "all":
+        return None
+    if not isinstance(ids, list) or not ids or not all(type(each) is int for each in ids):
+        detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {said!r:.60}"
+        raise SubscriptionError([DefinitionProblem("ids", detail)])
+    if len(ids) > MOST_LETTERS:
+        raise SubscriptionError([DefinitionProblem("ids", f"expected at most {MOST_LETTERS:,}, not {len(ids):,}")])
+    return set(ids)
+
+
+def _sought(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLetter]:
+    if ids is None:
+        return registry.dead_letters(id_, 0, MOST_LETTERS)
+    found: list[DeadLetter] = []
+    for each in sorted(ids):
+        found += [letter for letter in registry.dead_letters(id_, each - 1, 1) if letter.id == each]
+    return found
+
+
+def _shown(letter: DeadLetter, record: Subscription) -> dict[str, Any]:
+    data = encoding_of(record).encode(record.service, letter.record, orjson.loads(letter.record))
+    return {
+        "id": letter.id,
+        "cursor": letter.cursor,
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "at": letter.at.isoformat(),
+        "event": orjson.loads(data),
+    }

@@ -1,0 +1,67 @@
+"""`docs/spec/subscriptions.md` shows what is really said."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.docs.test_documents import ROOT
+from tests.gateway.receiver import Receiver
+from tests.gateway.running import World
+from tidegate.delivery.webhook import CourierSettings
+from tidegate.gateway.webhook import REFUSALS, WebhookSettings
+from tidegate.model import units
+from tidegate.subscriptions import rules
+
+TEXT = (ROOT / "docs" / "spec" / "subscriptions.md").read_text(encoding="utf-8")
+ADDRESS = "https://example.com/in"
+
+
+def shows(shown: Any, said: Any) -> bool:
+    """Whether a document shows what was said; `…` is anything."""
+    if isinstance(shown, dict) and isinstance(said, dict):
+        return shown.keys() == said.keys() and all(shows(shown[name], said[name]) for name in shown)
+    return bool(shown == "…" or shown == said)
+
+
+def test_the_conversations_are_as_they_are_shown(tmp_path: Path) -> None:
+    lines = [line for line in TEXT.splitlines() if line[:2] in ("→ ", "← ")]
+    assert len(lines) == 26
+    known = {"{id}": "", "{cursor}": ""}
+    with World(tmp_path).running() as world, world.client() as http, Receiver().running() as receiver:
+        for asked, shown in zip(lines[::2], lines[1::2], strict=True):
+            for name, value in {**known, ADDRESS: receiver.url}.items():
+                asked = asked.replace(name, value)
+            method, path, *body = asked[2:].split(" ", 2)
+            answer = http.request(method, path, content=body[0].encode() if body else None)
+            status, *expected = shown[2:].split(" ", 1)
+            assert answer.status_code == int(status), (asked, answer.text)
+            if not expected:
+                continue
+            said = answer.json()
+            assert shows(json.loads(expected[0].replace(ADDRESS, receiver.url)), said), (asked, said)
+            if answer.status_code == 201:
+                known["{id}"] = said["id"]
+                if said["deliver"] == "pull":
+                    world.append(100)
+            if said.get("events"):
+                known["{cursor}"] = said["cursor"]
+
+
+def test_fields_and_limits_are_as_they_are_shown() -> None:
+    table = TEXT.split("| field |")[1].split("\n\n")[0]
+    fields = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    assert fields == {*rules._READERS, "from", "cursor"}
+    assert f"2 to {rules.MOST_BATCH:,}" in TEXT
+    assert f"at most {rules.MOST_TEXT:,} characters" in TEXT
+    assert f"(at most {rules.MOST_SECRETS}," in TEXT
+    assert units.duration_text(rules.MOST_S) == "1d"
+    couriers, webhooks = CourierSettings(), WebhookSettings()
+    assert f"| {', '.join(map(str, sorted(REFUSALS)))} |" in TEXT
+    assert f"none within {webhooks.timeout_s:g} s | tried again after {couriers.first_s:g} s" in TEXT
+    assert f"after {couriers.attempts} failures in a row" in TEXT
+    assert f"within {couriers.lease_s:g} s" in TEXT
+    assert couriers.most_s == 3_600.0
+    assert f"`WebHook-Request-Origin: {webhooks.origin}`" in TEXT
