@@ -70,8 +70,7 @@ class Hub:
         self._schemas = dict(schemas)
         for name in changed:
             of_it = [each for each in self._subscribers if each.service == name]
-            for each in of_it:
-                self._stop(each)
+            self._stop(of_it)
             self._end(name)
             for each in of_it:
                 self._retype(each)
@@ -93,7 +92,7 @@ class Hub:
         except TidegateError as problem:
             self._refuse(subscriber, problem)
         else:
-            self._follow(subscriber)
+            self._follow([subscriber])
 
     def _end(self, service: str) -> None:
         for worker in (self._live.pop(service, None), self._replay.pop(service, None)):
@@ -124,25 +123,29 @@ class Hub:
         self.schema(subscriber.service)
         self._subscribers.add(subscriber)
         subscriber.begins_now = now
-        self._follow(subscriber)
+        self._follow([subscriber])
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Serve a subscriber no more. Once all of a sink's are gone, nothing is written to it."""
-        self._stop(subscriber)
+        self._stop([subscriber])
         subscriber.state = "gone"
         self._subscribers.discard(subscriber)
         subscriber.sink.subscribers.discard(subscriber)
         if not subscriber.sink.subscribers:
             subscriber.sink.epoch += 1
 
-    def _stop(self, subscriber: Subscriber) -> None:
-        """Take a subscriber out of whatever lane it is in, or is on its way to; it knows its place."""
-        member = subscriber.member
-        subscriber.place = subscriber.position
-        subscriber.state, subscriber.member = "behind", None
-        for worker in (self._live.get(subscriber.service), self._replay.get(subscriber.service)):
-            if member is not None and worker is not None:
-                worker.leave(member)
+    def _stop(self, subscribers: Sequence[Subscriber]) -> None:
+        """Take subscribers out of whatever lane they are in, or are on their way to; each knows its place."""
+        leaving: dict[str, list[Member]] = {}
+        for each in subscribers:
+            if each.member is not None:
+                leaving.setdefault(each.service, []).append(each.member)
+            each.place = each.position
+            each.state, each.member = "behind", None
+        for service, members in leaving.items():
+            for worker in (self._live.get(service), self._replay.get(service)):
+                if worker is not None:
+                    worker.leave(members)
 
     async def change(self, subscriber: Subscriber, filter_: Filter | None) -> Cursor | None:
         """Give a subscriber another filter, between two events; its sink is told from where."""
@@ -214,24 +217,32 @@ class Hub:
 
     # Catching up, and coming live ----------------------------------------------------------
 
-    def _follow(self, subscriber: Subscriber) -> None:
-        if subscriber.begins_now:
-            self._come_live([subscriber], None)
-            return
-        subscriber.state, subscriber.member = "behind", Member(subscriber)
-        self._spawn(self._catch_up(subscriber.member))
+    def _follow(self, subscribers: Sequence[Subscriber]) -> None:
+        """Serve subscribers of one sink from their places on, those at one place together."""
+        places: dict[tuple[str, int], list[Member]] = {}
+        for each in subscribers:
+            if each.begins_now:
+                self._come_live([each], None)
+            else:
+                each.state, each.member = "behind", Member(each)
+                places.setdefault((each.service, id(each.place)), []).append(each.member)
+        for members in places.values():
+            self._spawn(self._catch_up(members, members[0].subscriber.place))
 
-    async def _catch_up(self, member: Member) -> None:
-        """Bring a subscriber to a lane, as soon as there is room and the stream is there."""
-        subscriber = member.subscriber
-        await subscriber.sink.room()
-        while subscriber.place is None and member.is_current:
+    async def _catch_up(self, members: Sequence[Member], place: Cursor | None) -> None:
+        """Bring subscribers to a lane, as soon as there is room and the stream is there."""
+        service = members[0].subscriber.service
+        await members[0].subscriber.sink.room()
+        while place is None and any(each.is_current for each in members):
             try:
-                subscriber.place = await self._in_thread(partial(self._log.begin, subscriber.service))
+                place = await self._in_thread(partial(self._log.begin, service))
             except LogError:
                 await asyncio.sleep(ABSENT_S)
-        if member.is_current and subscriber.place is not None:
-            self._replay_of(subscriber.service).add(member, subscriber.place)
+        here = [each for each in members if each.is_current]
+        for each in here:
+            each.subscriber.place = place
+        if here and place is not None:
+            self._replay_of(service).add(here, place)
 
     def _arrived(self, members: Sequence[Member], position: Cursor) -> None:
         for each in members:
@@ -258,28 +269,27 @@ class Hub:
                 if each.subscriber.begins_now:  # the output is not there yet: all of it will be new
                     each.subscriber.begins_now = False
                     each.subscriber.sink.tell(each.subscriber, Notice("began", ""))
-                self._follow(each.subscriber)
+                self._follow([each.subscriber])
 
     def _overflow(self, sink: Sink) -> None:
         """All subscribers of a sink that is full read from the log, when there is room again."""
         sink.epoch += 1
-        for each in list(sink.subscribers):
-            if each in self._subscribers:
-                self._stop(each)
-                self._follow(each)
+        served = [each for each in sink.subscribers if each in self._subscribers]
+        self._stop(served)
+        self._follow(served)
 
     def _sent_back(self, subscriber: Subscriber) -> None:
-        self._stop(subscriber)
-        self._follow(subscriber)
+        self._stop([subscriber])
+        self._follow([subscriber])
 
     def _failed(self, subscriber: Subscriber, problem: Exception) -> None:
         """A lane could not go on: its place is nowhere, or its stream is."""
-        self._stop(subscriber)
+        self._stop([subscriber])
         if isinstance(problem, CursorError):
             self._spawn(self._begin_again(subscriber))
         elif isinstance(problem, LogError) and subscriber.service in self._schemas:
             subscriber.place = None
-            self._follow(subscriber)
+            self._follow([subscriber])
         elif isinstance(problem, TidegateError):
             self._refuse(subscriber, problem)
         else:
@@ -288,7 +298,7 @@ class Hub:
     async def _begin_again(self, subscriber: Subscriber) -> None:
         await self._begin_anew(subscriber)
         if subscriber in self._subscribers and subscriber.member is None:
-            self._follow(subscriber)
+            self._follow([subscriber])
 
     async def _begin_anew(self, subscriber: Subscriber) -> None:
         """Its cursor is no place in this stream: it goes on at the beginning, and is told."""

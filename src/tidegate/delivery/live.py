@@ -63,9 +63,9 @@ class Live(Worker):
         self._tell(lambda: self._join(members, position, done))
         return await done
 
-    def leave(self, member: Member) -> None:
-        """Let go of a member: soon nothing more is made for it."""
-        self._tell(lambda: self._leave(member))
+    def leave(self, members: Sequence[Member]) -> None:
+        """Let go of members: soon nothing more is made for them."""
+        self._tell(lambda: self._leave(members))
 
     async def change(self, subscriber: Subscriber, filter_: Filter | None) -> Cursor | None:
         """Give a live subscriber another filter, between two events; tell and give the place. None: it is not live."""
@@ -151,13 +151,14 @@ class Live(Worker):
                 if began is not None:
                     member.subscriber.sink.tell(member.subscriber, Notice("began", began.text))
             else:  # it has gone meanwhile
-                self.leave(member)
+                self.leave([member])
         if not done.done():
             done.set_result(True)
 
-    def _leave(self, member: Member) -> None:
-        if self._lane is not None:
-            self._lane.remove(member)
+    def _leave(self, members: Sequence[Member]) -> None:
+        for member in members:
+            if self._lane is not None:
+                self._lane.remove(member)
 
     def _change(self, member: Member, filter_: Filter | None, done: asyncio.Future[Cursor | None]) -> None:
         lane = self._lane

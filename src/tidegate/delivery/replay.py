@@ -40,13 +40,13 @@ class Replay(Worker):
 
     # For the event loop ---------------------------------------------------------------
 
-    def add(self, member: Member, position: Cursor) -> None:
-        """Serve a member from a position on, until it has reached the end or its sink is full."""
-        self._tell(lambda: self._add(member, position))
+    def add(self, members: Sequence[Member], position: Cursor) -> None:
+        """Serve members from a position on, until they have reached the end or their sink is full."""
+        self._tell(lambda: self._add(members, position))
 
-    def leave(self, member: Member) -> None:
-        """Let go of a member: soon nothing more is made for it."""
-        self._tell(lambda: self._leave(member))
+    def leave(self, members: Sequence[Member]) -> None:
+        """Let go of members: soon nothing more is made for them."""
+        self._tell(lambda: self._leave(members))
 
     # The thread -------------------------------------------------------------------------
 
@@ -66,24 +66,27 @@ class Replay(Worker):
                 self._let_go(lane)
         return bool(self._lanes)
 
-    def _add(self, member: Member, position: Cursor) -> None:
+    def _add(self, members: Sequence[Member], position: Cursor) -> None:
         lane = next((each for each in self._lanes if _is_near(each, position)), None)
         if lane is None:
             lane = Lane(self._log, self.service, self._schema, position)
             self._lanes.append(lane)
-        lane.admit(member, position)
-        self._post(partial(self._came_in, member, lane))
+        for member in members:
+            lane.admit(member, position)
+        self._post(partial(self._came_in, members, lane))
 
-    def _came_in(self, member: Member, lane: Lane) -> None:
-        if member.is_current and not self.is_cancelled:
-            member.lane = lane
-        else:
-            self.leave(member)
+    def _came_in(self, members: Sequence[Member], lane: Lane) -> None:
+        for member in members:
+            if member.is_current and not self.is_cancelled:
+                member.lane = lane
+            else:
+                self.leave([member])
 
-    def _leave(self, member: Member) -> None:
-        for lane in self._lanes:
-            if lane.remove(member):
-                return
+    def _leave(self, members: Sequence[Member]) -> None:
+        for member in members:
+            for lane in self._lanes:
+                if lane.remove(member):
+                    break
 
     def _let_go(self, lane: Lane) -> None:
         """Some of a lane that has reached the end may come live; the others read on meanwhile."""

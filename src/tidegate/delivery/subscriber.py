@@ -90,7 +90,8 @@ class Subscriber:
         """How far it was served: whatever matched before was written to its sink."""
         if self.member is None or self.member.lane is None:
             return self.place
-        return ahead(self.member.lane.delivered, self.member.floor or {})
+        delivered, floor = self.member.lane.delivered, self.member.floor
+        return ahead(delivered, floor) if floor else delivered
 
     def wants(self, event: Mapping[str, Any]) -> bool:
         """Whether an event matches its filter."""

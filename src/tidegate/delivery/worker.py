@@ -163,7 +163,8 @@ def _put_back(sink: Sink, lane: Lane, place: Cursor) -> None:
     """Those of a lane whose sink has not taken all of a batch go on within it."""
     for each in sink.subscribers:
         if each.member is not None and each.member.lane is lane:
-            each.place, each.member.lane = ahead(place, each.member.floor or {}), None
+            floor = each.member.floor
+            each.place, each.member.lane = ahead(place, floor) if floor else place, None
 
 
 def _forget_floor(member: Member) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -79,4 +80,8 @@ async def serve(
 
 def run(make: Callable[[], Gateway], host: str, port: int, ready: Callable[[int], None] = lambda _: None) -> None:
     """Listen in this process, on uvloop."""
+    # What was imported stays. To look for garbage in all of it, with everything at a stand, took 200 ms while
+    # ten thousand subscribed.
+    gc.collect()
+    gc.freeze()
     uvloop.run(serve(make, host, port, lambda _, found: ready(found)))
