@@ -27,8 +27,8 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint ## The quick half of the tests: lint, types, layers, no Spark, Kafka or PostgreSQL
-	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres" --doctest-modules src tests $(ARGS)
+check: lint ## The quick half of the tests: lint, types, layers, no Spark, no servers, few processes
+	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not processes" --doctest-modules src tests $(ARGS)
 
 test: lint ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs
 	@scripts/need-java

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
-EXAMPLES = {"quick": 50, "full": 250, "soak": 10_000}[LENGTH]
+EXAMPLES = {"quick": 30, "full": 250, "soak": 10_000}[LENGTH]
 """Examples of each property."""
-LARGE_EXAMPLES = {"quick": 8, "full": 40, "soak": 500}[LENGTH]
+LARGE_EXAMPLES = {"quick": 4, "full": 40, "soak": 500}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
-TEXTS = {"quick": 1_500, "full": 20_000, "soak": 200_000}[LENGTH]
+TEXTS = {"quick": 800, "full": 20_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 SPARK_SEEDS = {"quick": 1, "full": 4, "soak": 40}[LENGTH]
 """Random sets of filters that Spark evaluates."""
@@ -26,9 +27,32 @@ settings.register_profile(
 settings.load_profile(LENGTH)
 
 
+PROCESSES = (
+    "benchmarks/",
+    "cli/test_explain.py",
+    "cli/test_subscribe.py",
+    "client/",
+    "gateway/ingest/test_worker.py",
+    "gateway/test_access.py",
+    "gateway/test_streams.py",
+    "gateway/test_subscriptions.py",
+    "gateway/test_webhooks.py",
+    "gateway/test_websocket.py",
+    "matching/test_workers.py",
+    "pipelines/sources/test_mqtt.py",
+    "registry/test_at_once.py",
+    "registry/test_migrations.py",
+)
+"""Tests that start many processes or servers, each of which takes its seconds."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest: at the end all others would wait for it."""
+    """Begin with the longest, as at the end all others would wait for it; mark what takes its time."""
     items.sort(key=lambda item: item.path.name != "test_kill.py")
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(PROCESSES):
+            item.add_marker("processes")
 
 
 @pytest.fixture(scope="session")
