@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
 EXAMPLES = {"quick": 30, "full": 250, "soak": 10_000}[LENGTH]
 """Examples of each property."""
-LARGE_EXAMPLES = {"quick": 4, "full": 40, "soak": 500}[LENGTH]
+LARGE_EXAMPLES = {"quick": 8, "full": 40, "soak": 500}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
 TEXTS = {"quick": 800, "full": 20_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
