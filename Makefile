@@ -37,7 +37,7 @@ test: lint ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres" tests $(ARGS)
 	@scripts/need-java
-	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/pipelines/test_filters.py
+	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/gateway/test_gateway_kill.py tests/pipelines/test_filters.py
 
 bench: $(READY) ## Measure; options: make bench AREA=matching ARGS="--quick"
 	$(BIN)/tidegate bench $(AREA) $(ARGS)

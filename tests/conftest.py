@@ -34,6 +34,7 @@ PROCESSES = (
     "client/",
     "gateway/ingest/test_worker.py",
     "gateway/test_access.py",
+    "gateway/test_gateway_kill.py",
     "gateway/test_streams.py",
     "gateway/test_subscriptions.py",
     "gateway/test_webhooks.py",

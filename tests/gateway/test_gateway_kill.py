@@ -1,0 +1,149 @@
+"""Kill -9 the gateway under load: whoever comes back gets everything, in order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import httpx
+
+from tests.conftest import KILLS
+from tests.gateway.running import World
+from tests.pipelines.running import until
+from tidegate.cli.gateway import free_port
+from tidegate.client import Client
+from tidegate.errors import ClientError
+
+FILTER = "speed >= 30"
+
+
+def wanted(sent: int) -> list[str]:
+    return [f"gps_taxi:0:{n}" for n in range(sent) if n % 100 >= 30]
+
+
+class Crowd:
+    """Threads that go on until they are told to stop."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def add(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work)
+        self._threads.append(thread)
+        thread.start()
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@contextmanager
+def gateway(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tidegate", "gateway", "--data", str(folder), "--port", str(port)]
+    with (folder / "err.txt").open("ab") as errors:
+        process = subprocess.Popen(command, stdout=errors, stderr=errors)
+    try:
+        until(lambda: answers(port) or process.poll() is not None, "the gateway to listen")
+        assert process.poll() is None, (folder / "err.txt").read_text()
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+class Poller:
+    """Consumes a durable subscription by pages, and acknowledges each."""
+
+    def __init__(self, url: str, id_: str, crowd: Crowd) -> None:
+        self._url, self._crowd = f"{url}/v1/subscriptions/{id_}", crowd
+        self.got: list[str] = []
+        self.acknowledged = 0
+        """How many of `got` were acknowledged for sure."""
+
+    def run(self) -> None:
+        while not self._crowd.stop.is_set():
+            try:
+                with httpx.Client(timeout=10) as http:
+                    self._consume(http)
+            except httpx.HTTPError:  # it was killed: what was not acknowledged comes again
+                self.got = self.got[: self.acknowledged]
+
+    def _consume(self, http: httpx.Client) -> None:
+        while not self._crowd.stop.is_set():
+            page = http.get(f"{self._url}/events", params={"wait": "1s", "max": 200}).raise_for_status().json()
+            self.got += [each["id"] for each in page["events"]]
+            http.post(f"{self._url}/ack", json={"cursor": page["cursor"]}).raise_for_status()
+            self.acknowledged = len(self.got)
+
+
+def test_nothing_is_lost_and_nothing_acknowledged_comes_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    port = free_port("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{port}"
+    chance = Random(20261116)
+    streamed: list[str] = []
+    with Crowd() as crowd:
+        with gateway(tmp_path, port):
+            made = httpx.post(f"{url}/v1/services/gps/subscriptions", json={"filter": FILTER, "from": "beginning"})
+            poller = Poller(url, made.raise_for_status().json()["id"], crowd)
+        loading = threading.Event()
+        crowd.add(lambda: _load(world, crowd.stop, loading))
+        crowd.add(poller.run)
+        crowd.add(lambda: _stream(url, crowd.stop, streamed))
+        for _ in range(KILLS):
+            with gateway(tmp_path, port):
+                before = len(poller.got), len(streamed)
+                until(lambda b=before: len(poller.got) > b[0] and len(streamed) > b[1], "both to get more")  # type: ignore[misc]
+                time.sleep(chance.uniform(0.0, 1.0))  # the moment of the kill, not a wait for anything
+        with gateway(tmp_path, port):
+            loading.set()
+            until(lambda: len(poller.got) >= len(wanted(world.sent)), "the poller to have all")
+            until(lambda: len(streamed) >= len(wanted(world.sent)), "the stream to have all")
+            crowd.stop.set()
+            world.append(31)  # wakes whoever still waits for an event
+            crowd.end()
+    truth = wanted(world.sent)
+    assert poller.got == truth[: len(poller.got)]
+    assert streamed == truth[: len(streamed)]
+    world.log.close()
+    world.registry.close()
+
+
+def _load(world: World, stop: threading.Event, ended: threading.Event) -> None:
+    while not (stop.wait(0.005) or ended.is_set()):
+        world.append(10)
+
+
+def _stream(url: str, stop: threading.Event, got: list[str]) -> None:
+    """Consumes by server-sent events, with a client that comes back by itself."""
+    while not stop.is_set():
+        try:
+            with Client(url) as client, client.subscribe("gps", FILTER, since="beginning") as events:
+                for event in events:
+                    got.append(event.id)
+                    if stop.is_set():
+                        return
+        except ClientError:  # not there yet, at the very first
+            assert not got
