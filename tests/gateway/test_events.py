@@ -191,3 +191,28 @@ def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: P
     with world.running(), world.client() as http, listening(http, {}, {"last-event-id": last}) as events:
         rest = events.take(5)
     assert [each["id"] for each in first + rest] == [f"gps_taxi:0:{n}" for n in range(10)]
+
+
+def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:
+    world.append(500)
+    with listening(http, {"from": "beginning", "every": "200ms", "key": "vid"}) as events:
+        found = events.take(10)
+    assert sorted(each["data"]["vid"] for each in found) == [f"B{n}" for n in range(10)]
+    assert {each["id"] for each in found} == {f"gps_taxi:0:{n}" for n in range(490, 500)}
+
+
+@pytest.mark.parametrize(
+    ("params", "headers", "detail"),
+    [
+        ({"every": "1s"}, {}, "every: expected Accept: text/event-stream beside it"),
+        ({"key": "vid"}, SSE, "key: expected every beside it"),
+        ({"key": "vdi", "every": "1s"}, SSE, "key: expected an attribute of the service: vid, speed, time, not 'vdi'"),
+        ({"every": "often"}, SSE, "every: expected a length of time"),
+    ],
+)
+def test_what_can_not_be_conflated(
+    http: httpx.Client, params: dict[str, str], headers: dict[str, str], detail: str
+) -> None:
+    answer = http.get("/v1/services/gps/events", params=params, headers=headers)
+    assert answer.status_code == 400
+    assert detail in answer.json()["detail"]

@@ -59,6 +59,14 @@ class Sink(ABC):
     def tell(self, subscriber: Subscriber, notice: Notice) -> None:
         """Take a notice, between two events."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was taken is on its way to the reader: its position may be told."""
+        return True
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Let go of what is held."""
+
     def end(self) -> None:  # noqa: B027 - what ends by itself need not
         """Take nothing more: the process is about to end."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from tidegate.delivery.conflation import Conflating
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Start
+from tidegate.delivery.subscriber import Sink
 from tidegate.filters import Filter
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.logs import Cursor
@@ -59,6 +61,20 @@ def encoding(format_: str | None, select: str | None, schema: Schema) -> Encodin
         if name not in known:
             raise bad_parameter("select", name, f"attributes of the service: {', '.join(known)}")
     return Encoding("plain" if format_ == "plain" else "cloudevents", names)
+
+
+def conflated(every_s: float | None, key: str | None, schema: Schema, *, is_stream: bool) -> Callable[[Sink], Sink]:
+    """What stands before a sink where just the latest event of each key is wanted, every so often."""
+    if every_s is None:
+        if key is not None:
+            raise bad_parameter("key", key, "every beside it: a key tells apart what is conflated")
+        return lambda sink: sink
+    if not is_stream:
+        raise bad_parameter("every", f"{every_s:g}s", "Accept: text/event-stream beside it: a page is not conflated")
+    if key is not None and schema.root.get(key) is None:
+        known = ", ".join(field.name for field in schema.root)
+        raise bad_parameter("key", key, f"an attribute of the service: {known}")
+    return lambda sink: Conflating(sink, every_s, key)
 
 
 def seconds(name: str, text: str | None, most: float) -> float | None:

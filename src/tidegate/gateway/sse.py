@@ -121,6 +121,7 @@ class EventStream(Response):
                 pass
         finally:
             self._hub.unsubscribe(subscriber)
+            subscriber.sink.close()
             for each in clocks:
                 each.stop()
 
@@ -165,7 +166,7 @@ class _Heart(_Clock):
         return HEARTBEAT_S * random.uniform(0.8, 1.0)  # not all at once
 
     def _strike(self) -> None:
-        place = self._subscriber.position
+        place = self._subscriber.position if self._subscriber.sink.is_settled else self._last
         self._sink.beat(None if place is None or place == self._last else place.text)
         self._last = place
 

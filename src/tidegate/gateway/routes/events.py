@@ -43,6 +43,8 @@ def router(gateway: Gateway) -> APIRouter:
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
         idle: Annotated[str | None, Query(description="SSE: tell when nothing has come for so long.")] = None,
+        every: Annotated[str | None, Query(description="SSE: at most the latest event of each key in so long.")] = None,
+        key: Annotated[str | None, Query(description="The attribute that every tells events apart by.")] = None,
     ) -> Any:
         schema = gateway.hub.schema(name)
         wanted = parameters.filter_(filter_, param, schema)
@@ -50,13 +52,15 @@ def router(gateway: Gateway) -> APIRouter:
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         idle_s = parameters.seconds("idle", idle, 86_400.0)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
+        every_s = parameters.seconds("every", every, 86_400.0)
+        before = parameters.conflated(every_s, key, schema, is_stream=is_stream)
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         start = parameters.start(behind or cursor, None if behind else begin)
         now = is_stream and start.is_now
         position = None if now else await gateway.hub.begin(name, start)
 
         def make(sink: Sink) -> Subscriber:
-            return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, sink, encoding, position)
+            return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
 
         if is_stream:
             return EventStream(gateway.hub, make, now=now, idle_s=idle_s)

@@ -152,11 +152,14 @@ def router(gateway: Gateway) -> APIRouter:
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         position = await begin(found, behind, cursor)
-        filter_ = compiled(record, gateway.hub.schema(record.service))
+        schema = gateway.hub.schema(record.service)
+        filter_ = compiled(record, schema)
+        every_s = record.every_s if is_stream else None  # a page has all
+        before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            made = Subscriber(name, record.service, filter_, sink, encoding_of(record), position)
+            made = Subscriber(name, record.service, filter_, before(sink), encoding_of(record), position)
             return durable.connect(found, made)
 
         if is_stream:
