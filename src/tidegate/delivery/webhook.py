@@ -295,6 +295,8 @@ class Couriers:
         self._running: dict[str, tuple[Courier, asyncio.Task[None]]] = {}
         self._held: dict[str, float] = {}
         """Until when, by the loop's clock, each lease lasts at least."""
+        self._asking: asyncio.Future[list[str]] | None = None
+        """Leases that are being taken: they are, also where nobody waits for it any more."""
         self._asked_at = self._settled_at = float("-inf")
         self._loop = asyncio.get_running_loop()
 
@@ -328,8 +330,9 @@ class Couriers:
         if now >= self._asked_at + lease_s / 3:
             self._asked_at = now
             try:
-                held = await self._post.ask(partial(_lease, list(self._wanted), self._holder, lease_s))
-                self._held = dict.fromkeys(held, now + lease_s)
+                asked = self._post.ask(partial(_lease, list(self._wanted), self._holder, lease_s))
+                self._asking = asyncio.ensure_future(asked)
+                self._held = dict.fromkeys(await asyncio.shield(self._asking), now + lease_s)
             except Exception as problem:
                 _log.warning("can't renew leases", problem=str(problem))
         for id_ in list(self._running):
@@ -349,9 +352,12 @@ class Couriers:
         for id_ in list(self._running):
             await self._end(id_)
         await self._post.acks.flush()
-        held, self._held = list(self._held), {}
+        held, self._held = set(self._held), {}
+        if self._asking is not None:
+            with suppress(Exception):  # then they are not held
+                held |= set(await self._asking)
         if held:
-            await self._post.ask(partial(_release, held, self._holder))
+            await self._post.ask(partial(_release, sorted(held), self._holder))
 
     async def _begin(self, id_: str) -> None:
         await self._end(id_)
