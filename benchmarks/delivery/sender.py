@@ -32,11 +32,11 @@ def send(port: int, stream: str, rate: int, seconds: float, cells: int, size: in
 
 
 def _body(n: int, size: int, cells: int) -> bytes:
-    now = time.time()
-    whole, micros = divmod(round(now * 1e6), 1_000_000)
+    now = time.time_ns() // 1_000
+    whole, micros = divmod(now, 1_000_000)
     moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{micros:06d}Z".encode()
     return b"\n".join(
-        b'{"t":%.6f,"cell":%d,"vid":"V%d","time":"%s","longitude":%.5f,"latitude":%.5f,"speed":%.1f,"direction":%d.5,'
+        b'{"t":%d,"cell":%d,"vid":"V%d","time":"%s","longitude":%.5f,"latitude":%.5f,"speed":%.1f,"direction":%d.5,'
         b'"satellites":%d}'
         % (
             now,

@@ -19,7 +19,7 @@ from benchmarks.reporting import Row, Setting, measured
 SERVICES = """
 streams:
   taxi:
-    schema: {t: float64, cell: int64, vid: string, time: timestamp, longitude: float64, latitude: float64,
+    schema: {t: int64, cell: int64, vid: string, time: timestamp, longitude: float64, latitude: float64,
              speed: float64, direction: float64, satellites: int32}
     event_time: time
     key: vid
