@@ -30,9 +30,9 @@ lint: $(READY)
 check: lint ## The quick half of the tests: lint, types, layers, no Spark, no servers, few processes
 	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not processes" --doctest-modules src tests $(ARGS)
 
-test: lint ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs (they wait a lot: three at a time)
+test: lint ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs
 	@scripts/need-java
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --doctest-modules src tests $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres" tests $(ARGS)
