@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.errors import ClientError
 from tidegate.model import timestamps
 
-LAST_S = 10.0
+LAST_S = 5.0
 """Of which latencies are told: before that the JVM compiles, and what came meanwhile is worked off."""
 _WAIT_S = 5.0
 
