@@ -13,9 +13,7 @@ def seconds(text: str) -> float:
     >>> seconds("30s"), seconds("2m"), seconds("1.5")
     (30.0, 120.0, 1.5)
     """
-    found = units.seconds(text)
-    if found is None:
-        found = units.seconds(f"{text}s")
+    found = units.seconds_or_bare(text)
     if found is None:
         raise typer.BadParameter(f"expected a length of time such as 30s or 2m, not {text!r}")
     return found

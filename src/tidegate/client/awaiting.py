@@ -130,12 +130,7 @@ class AsyncClient:
         `idle`: a notice when nothing has come for so many seconds. `on_notice` is called with
         notices; without it a gap is raised as `Missed`, and all others pass.
         """
-        query = http.wanted(filter, params, select, format)
-        if idle is not None:
-            query.append(("idle", f"{idle:g}s"))
-        if cursor is not None:
-            http.in_a_header("cursor", cursor)
-        wanted = Wanted(service, query, http.since_text(since), cursor, format)
+        wanted = Wanted.of(service, filter, params, cursor, since, select, format, idle)
         course = Course(wanted, self._reconnect, on_notice, random.random, time.monotonic)
         return AsyncSubscription(self, course)
 
@@ -163,14 +158,7 @@ class AsyncClient:
         return answer
 
     def _request(self, asked: Asked, read_s: float) -> httpx.Request:
-        return self._http.build_request(
-            asked.method,
-            asked.path,
-            params=list(asked.params),
-            headers=dict(asked.headers),
-            content=asked.body,
-            timeout=httpx.Timeout(self._timeout_s, read=read_s),
-        )
+        return http.request(self._http, asked, self._timeout_s, read_s)
 
 
 class AsyncSubscription:

@@ -10,14 +10,17 @@ import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.client.errors import Missed, SubscriptionEnded, Unavailable, Unreachable
-from tidegate.client.http import SSE, Asked, service_path
+from tidegate.client.http import SSE, Asked, Since, in_a_header, service_path, since_text, wanted
 from tidegate.client.sse import Block, Parser
 from tidegate.client.values import Event, Format, Notice, event, page
 from tidegate.errors import ClientError
 from tidegate.model import units
+
+if TYPE_CHECKING:
+    from tidegate.filters import Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,26 @@ class Wanted:
     since: str
     cursor: str | None
     format: Format
+
+    @classmethod
+    def of(
+        cls,
+        service: str,
+        filter_: str | Filter | None,
+        params: Sequence[Any],
+        cursor: str | None,
+        since: Since,
+        select: str | Sequence[str] | None,
+        format_: Format,
+        idle: float | None,
+    ) -> Wanted:
+        """From what a client is called with; refused where it can't be sent."""
+        query = wanted(filter_, params, select, format_)
+        if idle is not None:
+            query.append(("idle", f"{idle:g}s"))
+        if cursor is not None:
+            in_a_header("cursor", cursor)
+        return cls(service, query, since_text(since), cursor, format_)
 
 
 class Course:

@@ -43,6 +43,18 @@ class Asked:
     """How much longer than others it may take."""
 
 
+def request(client: httpx.Client | httpx.AsyncClient, asked: Asked, timeout_s: float, read_s: float) -> httpx.Request:
+    """A request as httpx sends it: `timeout_s` for everything but reading, which may take `read_s`."""
+    return client.build_request(
+        asked.method,
+        asked.path,
+        params=list(asked.params),
+        headers=dict(asked.headers),
+        content=asked.body,
+        timeout=httpx.Timeout(timeout_s, read=read_s),
+    )
+
+
 def checked_url(url: str) -> str:
     """The URL of a gateway without what its paths bring along.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.live import Live, changed
 from tidegate.delivery.replay import Replay
-from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
 from tidegate.delivery.worker import gap
 from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
@@ -211,9 +211,7 @@ class Hub:
 
     def _read(self, subscriber: Subscriber, position: Cursor) -> tuple[Batch, Any]:
         batch = Batch(subscriber.service, position, self._log.read(subscriber.service, position, MOST))
-        member = Member(subscriber)
-        picks: list[Pick] = [(n, member) for n, event in enumerate(batch.events) if subscriber.wants(event)]
-        return batch, subscriber.sink.render(batch, picks) if picks else None
+        return batch, Member(subscriber).render(batch)
 
     # Catching up, and coming live ----------------------------------------------------------
 

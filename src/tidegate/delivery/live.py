@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.delivery.batch import Batch, ahead, reaches
 from tidegate.delivery.lane import Lane, Step
-from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
 from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
@@ -126,9 +126,7 @@ class Live(Worker):
         """Read for those who join alone what came since they had reached the end."""
         batch = lane.read(position, MOST)
         for member in members:
-            picks: list[Pick] = [(n, member) for n, event in enumerate(batch.events) if member.subscriber.wants(event)]
-            rendered = member.subscriber.sink.render(batch, picks) if picks else None
-            self._post(partial(self._fetched, member, batch, rendered))
+            self._post(partial(self._fetched, member, batch, member.render(batch)))
         return batch.end
 
     def _fetched(self, member: Member, batch: Batch, rendered: Any) -> None:

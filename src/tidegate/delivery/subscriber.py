@@ -123,6 +123,11 @@ class Member:
         """Whether the subscriber is still to be here."""
         return self.subscriber.member is self
 
+    def render(self, batch: Batch) -> Any:
+        """What its sink makes of all that it wants of a batch, matched for it alone; None: it wants nothing."""
+        picks = [(n, self) for n, event in enumerate(batch.events) if self.subscriber.wants(event)]
+        return self.subscriber.sink.render(batch, picks) if picks else None
+
 
 Pick = tuple[int, Member]
 """An event of a batch, and who gets it."""

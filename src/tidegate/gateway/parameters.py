@@ -85,9 +85,7 @@ def seconds(name: str, text: str | None, most: float) -> float | None:
     """
     if text is None or text == "":
         return None
-    found = units.seconds(text)
-    if found is None:
-        found = units.seconds(f"{text}s")
+    found = units.seconds_or_bare(text)
     if found is None or not 0 <= found <= most:
         raise bad_parameter(name, text, f"a length of time from 0 to {most:g}s, such as 500ms or 30s")
     return found

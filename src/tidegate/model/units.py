@@ -37,6 +37,16 @@ def seconds(text: str) -> float | None:
     return read if read != float("inf") else None
 
 
+def seconds_or_bare(text: str) -> float | None:
+    """Read a length of time; a bare number is seconds.
+
+    >>> seconds_or_bare("50ms"), seconds_or_bare("1.5"), seconds_or_bare("soon")
+    (0.05, 1.5, None)
+    """
+    found = seconds(text)
+    return seconds(f"{text}s") if found is None else found
+
+
 def duration_text(length_s: float) -> str:
     """Write a length of time; `seconds` reads the same number back.
 
