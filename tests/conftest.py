@@ -21,6 +21,9 @@ SPARK_SEEDS = {"quick": 1, "full": 4, "soak": 40}[LENGTH]
 KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
 """How often a running Tidegate is killed."""
 
+if LENGTH != "soak":  # short lives: compiling well would cost each of the many JVMs more than all else that it does
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

@@ -49,7 +49,9 @@ def local_session(
     the archive of classes.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return _session(app, f"local[{threads}]", {**_SETTINGS, **_driver(jvm), **_LOOPBACK, **(settings or {})})
+    # Slots are threads that mostly wait: a batch that is cut into as many parts pays for each and wins nothing.
+    ours = {**_SETTINGS, **_driver(jvm), **_LOOPBACK, "spark.default.parallelism": str(os.cpu_count() or 1)}
+    return _session(app, f"local[{threads}]", {**ours, **(settings or {})})
 
 
 def service_session(
