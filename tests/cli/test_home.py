@@ -63,3 +63,13 @@ def test_a_folder_has_one_tidegate_at_a_time(tmp_path: Path) -> None:
         pytest.fail("two at once")
     with home.locked():
         pass
+
+
+def test_what_a_backtest_tells_people() -> None:
+    from tidegate.cli.backtest import told
+    from tidegate.pipelines.backtest import Backtest
+
+    found = Backtest(7, 2, "2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z", [{"n": 4}])
+    lines = ["2 of 7 events of all match (28.57%)", "from 2026-01-01T00:00:00Z to 2026-01-01T00:00:05Z", '{"n": 4}']
+    assert told("all", found).splitlines() == lines
+    assert told("all", Backtest(0, 0, None, None, [])) == "0 of 0 events of all match"

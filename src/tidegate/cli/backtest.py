@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from tidegate.errors import EnvironmentProblem
 from tidegate.filters import Filter
 from tidegate.logs import SegmentLog
 from tidegate.services import stream_schemas
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.backtest import Backtest
 
 
 def backtest(
@@ -54,10 +57,14 @@ def backtest(
         log.close()
     if as_json:
         typer.echo(json.dumps({"service": service, "filter": str(wanted), **asdict(found)}, indent=2))
-        return
+    else:
+        typer.echo(told(service, found))
+
+
+def told(service: str, found: Backtest) -> str:
+    """What was found, for people."""
     share = f" ({found.matched / found.events:.2%})" if found.events else ""
-    typer.echo(f"{found.matched:,} of {found.events:,} events of {service} match{share}")
+    lines = [f"{found.matched:,} of {found.events:,} events of {service} match{share}"]
     if found.first is not None:
-        typer.echo(f"from {found.first} to {found.last}")
-    for event in found.sample:
-        typer.echo(json.dumps(event))
+        lines.append(f"from {found.first} to {found.last}")
+    return "\n".join([*lines, *map(json.dumps, found.sample)])
