@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipelines.running import PATIENCE_S, World, until
+from tests.pipelines.running import World, until
 from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here too
     MADE,
     MERGED,
@@ -218,28 +218,31 @@ from tests.pipelines.running import World
 from tests.pipelines.test_engine import STREAMS
 from tidegate.pipelines.session import service_session
 
-folder, kafka, prefix, text, name = sys.argv[1:]
+folder, kafka, prefix, text, *names = sys.argv[1:]
 world = World(service_session("child", kafka=True), Path(folder), STREAMS + text, kafka, prefix)
-world.start(name)
+for name in names:
+    world.start(name)
 print("ready", flush=True)
 sys.stdin.read()
 """
 
-COUNTED = """
-services:
+BOTH = (
+    MERGED
+    + """
   flow:
     from: a
     pipeline: [{aggregate: {count: n, by: [vid], window: {length: 60s}, emit: updates}}]
 """
+)
+NAMES = ("gps", "flow")
 
 
-@pytest.mark.parametrize(("name", "text"), [("gps", MERGED), ("flow", COUNTED)])
 def test_nothing_is_lost_or_written_twice_when_the_jvm_is_killed(
-    world: MADE, kafka: str, prefix: str, tmp_path: Path, name: str, text: str
+    world: MADE, kafka: str, prefix: str, tmp_path: Path
 ) -> None:
-    here = world(text)
+    here = world(BOTH)
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path), kafka, prefix, text, name],
+        [sys.executable, "-c", CHILD, str(tmp_path), kafka, prefix, BOTH, *NAMES],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -249,7 +252,7 @@ def test_nothing_is_lost_or_written_twice_when_the_jvm_is_killed(
     sent: list[int] = []
 
     def feed() -> None:
-        while not enough.is_set():
+        while not enough.wait(0.01):
             here.append("a", [gps(len(sent) + 20, second=len(sent) % 60)])
             sent.append(len(sent))
 
@@ -258,15 +261,17 @@ def test_nothing_is_lost_or_written_twice_when_the_jvm_is_killed(
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
         feeding.start()
-        until(lambda: len(here.events(name)) > 200, "the first events", PATIENCE_S)
+        until(lambda: all(len(here.events(name)) > 200 for name in NAMES), "the first events", every_s=0.5)
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         enough.set()
         child.communicate()
     feeding.join()
-    here.start(name)
+    for name in NAMES:
+        here.start(name)
     here.append("a", [gps(0, second=3)])
-    events = here.await_events(name, len(sent) + 1)
-    assert len({e["_id"] for e in events}) == len(events) == len(sent) + 1
-    records = [json.loads(each)["_id"] for each in raw(here, name)]
-    assert len(set(records)) == len(records)
+    for name in NAMES:
+        events = here.await_events(name, len(sent) + 1)
+        assert len({e["_id"] for e in events}) == len(events) == len(sent) + 1
+        records = [json.loads(each)["_id"] for each in raw(here, name)]
+        assert len(set(records)) == len(records)
