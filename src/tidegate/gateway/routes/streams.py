@@ -43,8 +43,8 @@ def router(gateway: Gateway) -> APIRouter:
         stream: str,
         mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
     ) -> Response:
-        _need_stream(gateway, stream)
-        body = await _body(request)
+        need_stream(gateway, stream)
+        body = await body_of(request)
         receipt = await gateway.ingest.ingest(
             stream, request.headers.get("content-type"), dict(request.headers), body, mode
         )
@@ -64,7 +64,8 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def _need_stream(gateway: Gateway, stream: str) -> None:
+def need_stream(gateway: Gateway, stream: str) -> None:
+    """Refuse events for a stream that is not there, or whose readers would miss them."""
     if stream not in gateway.definitions.streams:
         raise NotRegistered(f"no stream {stream!r}{did_you_mean(stream, gateway.definitions.streams)}")
     waiting = sorted(
@@ -82,7 +83,8 @@ def _need_stream(gateway: Gateway, stream: str) -> None:
         )
 
 
-async def _body(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
+    """A request's body, if it is not too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
