@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.access import Access
+from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.routes import events, health, quarantine, services, sockets, streams, subscriptions, webhooks
 
@@ -35,4 +36,6 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.include_router(health.router(gateway))
     for each in (streams, services, quarantine, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
+    described = openapi.describe(app, needs_keys=gateway.needs_keys)
+    app.openapi = lambda: described  # type: ignore[method-assign]
     return app

@@ -31,12 +31,6 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post(
         "/streams/{stream}/events",
         summary="Put events into a raw stream; they are in the log when this answers",
-        responses={
-            413: {"description": "Too large"},
-            415: {"description": "Another content type"},
-            422: {"description": "Events that do not fit the schema"},
-            503: {"description": "Not yet, or not now"},
-        },
     )
     async def ingest(
         request: Request,
