@@ -34,6 +34,7 @@ PROCESSES = (
     "client/",
     "gateway/ingest/test_worker.py",
     "gateway/test_access.py",
+    "gateway/test_asyncapi.py",
     "gateway/test_gateway_kill.py",
     "gateway/test_openapi.py",
     "gateway/test_quarantine.py",

@@ -23,6 +23,9 @@ REMEMBERED_S = 2.0
 """How long a key is believed without asking the registry again: a revoked one opens nothing after so long."""
 _MOST_REMEMBERED = 10_000
 
+_GUARDED = ("/v1", "/asyncapi.json")
+"""What begins so is for those with a key: the calls, and the document that names services."""
+
 _RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 
 
@@ -41,7 +44,7 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
-        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith("/v1"):
+        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED):
             await self._app(scope, receive, send)
             return
         try:

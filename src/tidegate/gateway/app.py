@@ -12,7 +12,17 @@ from tidegate.gateway import problems
 from tidegate.gateway.access import Access
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.routes import events, health, quarantine, services, sockets, streams, subscriptions, webhooks
+from tidegate.gateway.routes import (
+    documents,
+    events,
+    health,
+    quarantine,
+    services,
+    sockets,
+    streams,
+    subscriptions,
+    webhooks,
+)
 
 
 def make_app(gateway: Gateway) -> FastAPI:
@@ -34,6 +44,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     problems.install(app)
     app.add_middleware(Access, registry=gateway.registry, required=gateway.needs_keys)
     app.include_router(health.router(gateway))
+    app.include_router(documents.router(gateway))
     for each in (streams, services, quarantine, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
     described = openapi.describe(app, needs_keys=gateway.needs_keys)

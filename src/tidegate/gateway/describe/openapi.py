@@ -107,6 +107,8 @@ CALLS: dict[str, Call] = {
     "GET /livez": Call("isAlive", _json("Life")),
     "GET /readyz": Call("isReady", _json("Readiness"), more={503: _json("Readiness")}),
     "GET /metrics": Call("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
+    "GET /asyncapi.json": Call("describeEvents", _content(JSON, {"type": "object"})),
+    "GET /v1/services/{name}/asyncapi.json": Call("describeEventsOf", _content(JSON, {"type": "object"}), (404,)),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
     "POST /v1/streams/{stream}/events": Call(
         "ingest", _json("Receipt"), (400, 404, 409, 413, 415, 422, 501), body=_EVENTS
@@ -199,7 +201,7 @@ def _complete(said: dict[str, Any], call: Call, path: str, *, needs_keys: bool) 
     answers = {str(call.status): hoped}
     for status, content in call.more.items():
         answers[str(status)] = {"description": _MEANINGS[status], "content": dict(content)}
-    is_api = path.startswith("/v1/")
+    is_api = path.startswith("/v1/") or path == "/asyncapi.json"
     for status in sorted({*call.errors, *(_ANYWHERE if is_api else ())}):
         answers[str(status)] = {"description": _MEANINGS[status], "content": _content(MEDIA_TYPE, ref("Problem"))}
     said["responses"] = answers
