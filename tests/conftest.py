@@ -37,6 +37,7 @@ PROCESSES = (
     "gateway/test_asyncapi.py",
     "gateway/test_gateway_kill.py",
     "gateway/test_openapi.py",
+    "gateway/test_origins.py",
     "gateway/test_quarantine.py",
     "gateway/test_streams.py",
     "gateway/test_subscriptions.py",

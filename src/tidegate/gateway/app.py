@@ -12,6 +12,7 @@ from tidegate.gateway import problems
 from tidegate.gateway.access import Access
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.origins import Origins
 from tidegate.gateway.routes import (
     documents,
     events,
@@ -43,6 +44,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Access, registry=gateway.registry, required=gateway.needs_keys)
+    app.add_middleware(Origins, allowed=gateway.origins)  # before keys: a browser asks without one
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
     for each in (streams, services, quarantine, events, sockets, subscriptions, webhooks):
