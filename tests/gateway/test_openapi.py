@@ -19,6 +19,7 @@ from tests.gateway.receiver import Receiver
 from tests.gateway.running import CITY, World
 from tests.pipelines.running import until
 from tidegate.gateway.describe.openapi import CALLS
+from tidegate.gateway.problems import Problem
 
 NOT_CHECKED = {
     "positive_data_acceptance": "a text is a filter or none: the document can't say which",
@@ -140,7 +141,13 @@ def test_all_methods_of_a_path_are_allowed(http: httpx.Client) -> None:
     assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PUT")
 
 
-def test_what_is_no_unicode_is_shown_escaped(http: httpx.Client) -> None:
+def test_a_problem_shows_what_is_no_unicode_escaped() -> None:
+    body = Problem(422, "bad", "Bad", "not '\ud83d'", [{"pointer": "a.\udc00", "detail": 1}]).response().body
+    said = json.loads(bytes(body).decode())
+    assert (said["detail"], said["errors"]) == (r"not '\ud83d'", [{"pointer": r"a.\udc00", "detail": 1}])
+
+
+def test_a_definition_that_is_put_is_read_as_a_service_file_is(http: httpx.Client) -> None:
     answer = http.put("/v1/services/x", content=b'{"from": "gps", "qos": {"\\ud83d\\ude00": 1, "\\ud83d": 2}}')
     assert answer.status_code == 422
     assert "unknown key '\N{GRINNING FACE}'" in answer.json()["detail"], "JSON writes some characters as two"
