@@ -28,14 +28,14 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 check: lint ## The quick half of the tests: lint, types, layers, no Spark, no servers, few processes
-	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not processes" --doctest-modules src tests $(ARGS)
+	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser and not processes" --doctest-modules src tests $(ARGS)
 
 test: lint ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs
 	@scripts/need-java
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
-	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres" tests $(ARGS)
+	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)
 	@scripts/need-java
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -s tests/pipelines/test_kill.py tests/gateway/test_gateway_kill.py tests/pipelines/test_filters.py
 

@@ -23,6 +23,8 @@ def shows(shown: Any, said: Any) -> bool:
     """Whether a document shows what was said; `…` is anything."""
     if isinstance(shown, dict) and isinstance(said, dict):
         return shown.keys() == said.keys() and all(shows(shown[name], said[name]) for name in shown)
+    if isinstance(shown, list) and isinstance(said, list) and len(shown) == len(said):
+        return all(map(shows, shown, said))
     return bool(shown == "…" or shown == said)
 
 

@@ -62,6 +62,7 @@ class World:
         self.sent = 0
         self.port = 0
         self.needs_keys = False
+        self.origins: tuple[str, ...] = ()
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -78,7 +79,15 @@ class World:
 
     def gateway(self) -> Gateway:
         ingest = DirectIngest(self.log)
-        made = Gateway(self.registry, self.log, ingest, STATUSES, needs_keys=self.needs_keys, durable=self.durable)
+        made = Gateway(
+            self.registry,
+            self.log,
+            ingest,
+            STATUSES,
+            needs_keys=self.needs_keys,
+            durable=self.durable,
+            origins=self.origins,
+        )
         self._gateways.append(made)
         return self._gateways[-1]
 

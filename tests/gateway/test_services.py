@@ -74,21 +74,3 @@ def test_what_prometheus_is_told(world: World, http: httpx.Client) -> None:
 def _metrics(world: World) -> str:
     with world.client() as other:
         return other.get("/metrics").text
-
-
-def test_the_api_describes_itself(http: httpx.Client) -> None:
-    document = http.get("/openapi.json").json()
-    calls = {f"{method.upper()} {path}" for path, each in document["paths"].items() for method in each}
-    assert {
-        "POST /v1/streams/{stream}/events",
-        "GET /v1/services",
-        "PUT /v1/services/{name}",
-        "DELETE /v1/services/{name}",
-        "GET /v1/services/{name}/events",
-        "POST /v1/services/{name}/subscriptions",
-        "PATCH /v1/subscriptions/{id_}",
-        "POST /v1/subscriptions/{id_}/ack",
-        "GET /livez",
-        "GET /readyz",
-        "GET /metrics",
-    } <= calls

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pipelines.running import KEY, World, until
+from tidegate.gateway.quarantine import Entry, Marks, Planner, Subject, Wanted, select
 from tidegate.model import timestamps
 
 if TYPE_CHECKING:
@@ -86,6 +87,18 @@ def test_merged_filtered_judged_masked(world: MADE) -> None:
     ]
     assert "_raw" not in refused[1], "a text that could not be masked has left Spark"
     assert refused[0]["vid"] == events[0]["vid"]
+
+    # Sent again: the records that were refused, with all that the mask hides, corrected.
+    found = select(here.log, "gps.quarantine", Wanted())
+    subject = Subject(here.definitions.services["gps"])
+    planner = Planner(here.log, here.definitions, subject, Marks(here.log))
+    plan = planner.plan([Entry(str(each.place), patch={"speed": 50.0, "time": moment(50)}) for each in found.refused])
+    assert [(each.result, each.stream) for each in plan.outcomes] == [("replayed", "b")] * 2 + [("refused", None)]
+    here.append("b", plan.bodies["b"])
+    again = here.await_events("gps", 23)[-2:]
+    assert [each["_id"] for each in again] == plan.ids("b")
+    assert [each["speed"] for each in again] == [50.0, 50.0]
+    assert again[0]["vid"] == refused[0]["vid"], "the mask hides the same value"
 
 
 def test_a_stateless_service_goes_on_where_its_output_ends(world: MADE) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -35,6 +35,13 @@ BACKOFF_S = 0.5, 10.0
 
 Host = Annotated[str, typer.Option("--host", help="Where the gateway listens; beyond loopback keys are asked for.")]
 Port = Annotated[int, typer.Option("--port", help="The gateway's port; 0: any that is free.", min=0, max=65535)]
+Origin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--origin",
+        help="Web pages of this origin may use it (CORS); may be repeated. *: all, where there are keys.",
+    ),
+]
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -44,16 +51,17 @@ def gateway(
     profile: options.Profile = EMBEDDED,
     host: Host = HOST,
     port: Port = PORT,
+    origin: Origin = None,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
     """Serve the API alone, over the log and the registry of a folder, until Ctrl-C."""
     home = options.home(data, profile)
     log_to_stderr()
     need_keys(home, host)
-    serve(home, host, free_port(host, port), child=child)
+    serve(home, host, free_port(host, port), child=child, origins=checked_origins(host, origin))
 
 
-def serve(home: Home, host: str, port: int, *, child: bool) -> None:
+def serve(home: Home, host: str, port: int, *, child: bool, origins: Sequence[str] = ()) -> None:
     """Listen until told to stop."""
     from tidegate.gateway.gateway import Gateway
     from tidegate.gateway.ingest import IngestWorker
@@ -64,7 +72,8 @@ def serve(home: Home, host: str, port: int, *, child: bool) -> None:
     log = home.log()
 
     def make() -> Gateway:
-        return Gateway(registry, log, IngestWorker(partial(Home.log, home)), SCHEMA, needs_keys=not is_loopback(host))
+        ingest = IngestWorker(partial(Home.log, home))
+        return Gateway(registry, log, ingest, SCHEMA, needs_keys=not is_loopback(host), origins=origins)
 
     if child:
         threading.Thread(target=_end_with_input, daemon=True).start()
@@ -111,6 +120,13 @@ def is_loopback(host: str) -> bool:
         raise EnvironmentProblem(f"--host: expected an address such as {HOST}, not {host!r}") from error
 
 
+def checked_origins(host: str, origins: Sequence[str] | None) -> tuple[str, ...]:
+    """Whose web pages may use a gateway that listens there."""
+    from tidegate.gateway.origins import checked
+
+    return checked(origins or (), needs_keys=not is_loopback(host))
+
+
 def need_keys(home: Home, host: str) -> None:
     """Listen elsewhere than on loopback only where somebody has a key."""
     if is_loopback(host):
@@ -130,11 +146,21 @@ def need_keys(home: Home, host: str) -> None:
 class Child:
     """A gateway in a process of its own, started again when it dies."""
 
-    def __init__(self, home: Home, profile: str, host: str, port: int, announce: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        profile: str,
+        host: str,
+        port: int,
+        announce: Callable[[str | None], None],
+        origins: Sequence[str] = (),
+    ) -> None:
         """`announce` is told None when it starts, and its URL when it takes requests."""
         self._announce, self._is_announced = announce, False
         self._command = [sys.executable, "-m", "tidegate", "gateway", "--child"]
         self._command += ["--data", str(home.folder), "--profile", profile, "--host", host, "--port", str(port)]
+        for origin in origins:
+            self._command += ["--origin", origin]
         self.url = url(host, port)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0

@@ -19,6 +19,7 @@ from tidegate.cli import (
     keys,
     plan,
     publish,
+    quarantine,
     services,
     subscribe,
     up,
@@ -45,6 +46,7 @@ app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
 app.command("publish")(publish.publish)
+app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
 app.command("backtest")(backtest.backtest)
 

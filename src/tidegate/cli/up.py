@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli import durations, options
-from tidegate.cli.gateway import HOST, PORT, Child, Host, Port, free_port, need_keys
+from tidegate.cli.gateway import HOST, PORT, Child, Host, Origin, Port, checked_origins, free_port, need_keys
 from tidegate.cli.home import Home, Lock
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
@@ -30,6 +30,7 @@ def up(
     backfill: Annotated[bool, typer.Option(help="Run what is new or changed over the retained history first.")] = False,
     host: Host = HOST,
     port: Port = PORT,
+    origin: Origin = None,
     with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
@@ -46,7 +47,7 @@ def up(
                 registry.apply(load(files), force=force, backfill=backfill)
             with (
                 until_told() as stop,
-                serving(home, lock, profile, host, port) if with_gateway else nullcontext() as child,
+                serving(home, lock, profile, host, port, origin) if with_gateway else nullcontext() as child,
             ):
                 run(home, registry, stop, limit, child=child)
         finally:
@@ -54,10 +55,13 @@ def up(
 
 
 @contextmanager
-def serving(home: Home, lock: Lock, profile: str, host: str, port: int) -> Iterator[Child]:
+def serving(
+    home: Home, lock: Lock, profile: str, host: str, port: int, origins: list[str] | None = None
+) -> Iterator[Child]:
     """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
-    child = Child(home, profile, host, free_port(host, port), lock.announce)
+    allowed = checked_origins(host, origins)
+    child = Child(home, profile, host, free_port(host, port), lock.announce, allowed)
     child.start()
     try:
         yield child

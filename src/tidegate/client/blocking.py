@@ -71,6 +71,23 @@ class Client:
         """How a service does, and how many subscribe to it."""
         return self._ask(Asked("GET", http.service_path(name, "status")))
 
+    def quarantine(
+        self,
+        service: str,
+        *,
+        rule: str | None = None,
+        since: Since | None = None,
+        replayed: bool | None = None,
+        cursor: str | None = None,
+        most: int = 100,
+    ) -> dict[str, Any]:
+        """A page of what a service has refused, and why: `quarantined`, `cursor`, `more`."""
+        return self._ask(http.quarantine_of(service, rule, since, replayed, cursor, most))
+
+    def replay(self, service: str, said: Mapping[str, Any], *, mode: Mode = "all") -> dict[str, Any]:
+        """Send what a service has refused again: `{"events": [...]}` or `{"all": {...}}`, as the API has it."""
+        return self._ask(http.replay_of(service, said, mode))
+
     def publish(
         self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
     ) -> Receipt:

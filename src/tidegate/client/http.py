@@ -141,6 +141,28 @@ def page_of(
     return Asked("GET", service_path(service, "events"), query, wait_s=wait_s)
 
 
+def quarantine_of(
+    service: str, rule: str | None, since: Since | None, replayed: bool | None, cursor: str | None, most: int
+) -> Asked:
+    """The request for a page of what a service has refused."""
+    query = [("max", str(most))]
+    if rule is not None:
+        query.append(("rule", rule))
+    if since is not None:
+        query.append(("from", since_text(since)))
+    if replayed is not None:
+        query.append(("replayed", str(replayed).lower()))
+    if cursor is not None:
+        query.append(("cursor", cursor))
+    return Asked("GET", service_path(service, "quarantine"), query)
+
+
+def replay_of(service: str, said: Mapping[str, Any], mode: str) -> Asked:
+    """The request that sends some of it again."""
+    path, headers_ = service_path(service, "quarantine", "replay"), {"content-type": "application/json"}
+    return Asked("POST", path, [("mode", mode)], headers_, json.dumps(said).encode())
+
+
 def _param(value: Any) -> str:
     match value:
         case bool():

@@ -1,7 +1,7 @@
 """Who may do what: API keys, checked before any route runs.
 
     consumer   sees services and their events, and subscribes
-    provider   also puts events into raw streams, and changes services
+    provider   also puts events into raw streams, changes services, and sees what they refuse
     admin      everything
 
 A key that is for some services opens just those, and raw streams of those names.
@@ -23,6 +23,9 @@ REMEMBERED_S = 2.0
 """How long a key is believed without asking the registry again: a revoked one opens nothing after so long."""
 _MOST_REMEMBERED = 10_000
 
+_GUARDED = ("/v1", "/asyncapi.json")
+"""What begins so is for those with a key: the calls, and the document that names services."""
+
 _RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 
 
@@ -41,7 +44,7 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
-        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith("/v1"):
+        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED):
             await self._app(scope, receive, send)
             return
         try:
@@ -98,6 +101,8 @@ def _secret(scope: Scope) -> str | None:
 def _role(scope: Scope) -> Role:
     """Who may make a request, at least."""
     method, path = scope.get("method", "GET"), scope["path"]
+    if path.split("/")[4:5] == ["quarantine"]:  # what a service keeps from its consumers
+        return "provider"
     if method in ("GET", "HEAD", "OPTIONS"):
         return "consumer"
     if path.startswith("/v1/streams/") or (path.startswith("/v1/services/") and not path.endswith("/subscriptions")):

@@ -10,8 +10,20 @@ from fastapi import FastAPI
 from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.access import Access
+from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.routes import events, health, services, sockets, streams, subscriptions, webhooks
+from tidegate.gateway.origins import Origins
+from tidegate.gateway.routes import (
+    documents,
+    events,
+    health,
+    quarantine,
+    services,
+    sockets,
+    streams,
+    subscriptions,
+    webhooks,
+)
 
 
 def make_app(gateway: Gateway) -> FastAPI:
@@ -32,7 +44,11 @@ def make_app(gateway: Gateway) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Access, registry=gateway.registry, required=gateway.needs_keys)
+    app.add_middleware(Origins, allowed=gateway.origins)  # before keys: a browser asks without one
     app.include_router(health.router(gateway))
-    for each in (streams, services, events, sockets, subscriptions, webhooks):
+    app.include_router(documents.router(gateway))
+    for each in (streams, services, quarantine, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
+    described = openapi.describe(app, needs_keys=gateway.needs_keys)
+    app.openapi = lambda: described  # type: ignore[method-assign]
     return app

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
+from tidegate.gateway.origins import checked
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
@@ -39,11 +40,13 @@ class Gateway:
         *,
         needs_keys: bool = False,
         durable: DurableSettings | None = None,
+        origins: Collection[str] = (),
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
-        `needs_keys`: nobody gets anything without an API key.
+        `needs_keys`: nobody gets anything without an API key. `origins`: whose web pages may use it, beside its own.
         """
+        self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
         self.metrics = Metrics()

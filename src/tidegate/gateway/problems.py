@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from tidegate.errors import (
     BreakingChange,
@@ -65,7 +66,26 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
 
     def response(self) -> Response:
         """The answer itself."""
-        return Response(orjson.dumps(self.document), self.status, self.headers, MEDIA_TYPE)
+        return Response(_written(self.document), self.status, self.headers, MEDIA_TYPE)
+
+
+def _written(document: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(document)
+    except TypeError:  # it shows a text that is no Unicode
+        return orjson.dumps(_escaped(document), default=str)
+
+
+def _escaped(value: Any) -> Any:
+    """The same with lone surrogates written out."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case Mapping():
+            return {_escaped(name): _escaped(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_escaped(each) for each in value]
+    return value
 
 
 def bad_parameter(name: str, value: str, expected: str) -> Problem:
@@ -128,6 +148,12 @@ def _places(error: LanguageError) -> list[dict[str, Any]]:
     ]
 
 
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """What may be asked of a path."""
+    paths = app.openapi()["paths"].items()
+    return sorted({each.upper() for known, calls in paths if compile_path(known)[0].match(path) for each in calls})
+
+
 def install(app: FastAPI) -> None:
     """Answer every error with a problem document."""
 
@@ -139,10 +165,12 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, Problem)
         return error.response()
 
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        title = str(error.detail)
-        return Problem(error.status_code, "http", title, title, headers=error.headers).response()
+        title, headers = str(error.detail), dict(error.headers or {})
+        if error.status_code == 405:  # Starlette names the methods of the first route of this path alone
+            headers["Allow"] = ", ".join(_methods(app, request.scope["path"]))
+        return Problem(error.status_code, "http", title, title, headers=headers).response()
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -211,7 +211,7 @@ class Runner:
     def _expire(self) -> None:
         kept = {stream.name: stream.retention for stream in self._definitions.streams.values()}
         for service in self._definitions.services.values():
-            kept[service.name] = kept[service.quarantine] = service.retention
+            kept[service.name] = kept[service.quarantine] = kept[service.replays] = service.retention
         for name in self._log.streams():
             retention = kept.get(name)
             limits = Retention(retention.age_s, retention.size_bytes) if retention else Retention(age_s=24 * 3600.0)

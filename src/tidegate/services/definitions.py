@@ -150,6 +150,11 @@ class Service:
         """The stream beside the output that holds what was refused."""
         return f"{self.name}.quarantine"
 
+    @property
+    def replays(self) -> str:
+        """The stream beside the quarantine that says what of it was sent again."""
+        return f"{self.quarantine}.replayed"
+
 
 @dataclass(frozen=True)
 class Definitions:

@@ -26,7 +26,6 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get(
         "/services/{name}/events",
         summary="Events of a service: SSE with Accept: text/event-stream, else a page",
-        responses={200: {"content": {"text/event-stream": {}, "application/json": {}}}},
     )
     async def events(
         request: Request,

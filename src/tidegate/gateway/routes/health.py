@@ -18,7 +18,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
 
-    @routes.get("/readyz", summary="Whether every service runs", responses={503: {"description": "Not yet"}})
+    @routes.get("/readyz", summary="Whether every service runs")
     async def readyz(response: Response) -> dict[str, Any]:
         states = {name: gateway.status.get(name, {}).get("state", "never ran") for name in gateway.definitions.services}
         if not gateway.is_ready:

@@ -31,20 +31,14 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post(
         "/streams/{stream}/events",
         summary="Put events into a raw stream; they are in the log when this answers",
-        responses={
-            413: {"description": "Too large"},
-            415: {"description": "Another content type"},
-            422: {"description": "Events that do not fit the schema"},
-            503: {"description": "Not yet, or not now"},
-        },
     )
     async def ingest(
         request: Request,
         stream: str,
         mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
     ) -> Response:
-        _need_stream(gateway, stream)
-        body = await _body(request)
+        need_stream(gateway, stream)
+        body = await body_of(request)
         receipt = await gateway.ingest.ingest(
             stream, request.headers.get("content-type"), dict(request.headers), body, mode
         )
@@ -64,7 +58,8 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def _need_stream(gateway: Gateway, stream: str) -> None:
+def need_stream(gateway: Gateway, stream: str) -> None:
+    """Refuse events for a stream that is not there, or whose readers would miss them."""
     if stream not in gateway.definitions.streams:
         raise NotRegistered(f"no stream {stream!r}{did_you_mean(stream, gateway.definitions.streams)}")
     waiting = sorted(
@@ -82,7 +77,8 @@ def _need_stream(gateway: Gateway, stream: str) -> None:
         )
 
 
-async def _body(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
+    """A request's body, if it is not too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.delivery.webhook import encoding_of
@@ -41,6 +41,9 @@ MOST_LOOKED = 200_000
 """Events that are looked through for one with an id."""
 
 _numbers = itertools.count()
+
+Id = Annotated[str, Path(alias="id")]
+"""A subscription's id, as a part of a path."""
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -76,7 +79,7 @@ def router(gateway: Gateway) -> APIRouter:
         begun = Subscription(new_id(), name, owner=None if caller is None else caller.id)
         record = changed(begun, said, schema, beside=("from", "cursor"))
         for each in ("from", "cursor"):
-            if not isinstance(said.get(each, ""), str):
+            if not isinstance(said.get(each), str | None):
                 raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
         start = parameters.start(said.get("cursor"), said.get("from"))
         if start.cursor is not None:
@@ -96,12 +99,12 @@ def router(gateway: Gateway) -> APIRouter:
         shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
         return {"subscriptions": [described(each) for each in shown]}
 
-    @routes.get("/subscriptions/{id_}", summary="One subscription, and how far it has come")
-    async def get(request: Request, id_: str) -> Response:
+    @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
+    async def get(request: Request, id_: Id) -> Response:
         return answer(await found_for(gateway, request, id_))
 
-    @routes.patch("/subscriptions/{id_}", summary="Change a subscription; who is connected goes on with it at once")
-    async def patch(request: Request, id_: str) -> Response:
+    @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
+    async def patch(request: Request, id_: Id) -> Response:
         said = await document(request)
         expected = _if_match(request)
         version = said.get("version") if isinstance(said, Mapping) else None
@@ -125,21 +128,20 @@ def router(gateway: Gateway) -> APIRouter:
             ) from conflict
         return answer(found, show_secret=was_pull)
 
-    @routes.delete("/subscriptions/{id_}", status_code=204, summary="Remove a subscription")
-    async def delete(request: Request, id_: str) -> None:
+    @routes.delete("/subscriptions/{id}", status_code=204, summary="Remove a subscription")
+    async def delete(request: Request, id_: Id) -> None:
         await found_for(gateway, request, id_)
         await durable.remove(id_)
 
     # Consuming -----------------------------------------------------------------------------
 
     @routes.get(
-        "/subscriptions/{id_}/events",
+        "/subscriptions/{id}/events",
         summary="Events from the cursor on: SSE with Accept: text/event-stream, else a page",
-        responses={200: {"content": {"text/event-stream": {}, "application/json": {}}}},
     )
     async def events(
         request: Request,
-        id_: str,
+        id_: Id,
         cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
         last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
@@ -187,8 +189,8 @@ def router(gateway: Gateway) -> APIRouter:
                 raise
         return given
 
-    @routes.post("/subscriptions/{id_}/ack", summary="Say what was received; stored when this answers")
-    async def ack(request: Request, id_: str) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
+    async def ack(request: Request, id_: Id) -> dict[str, Any]:
         said = await document(request)
         if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
             detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
@@ -202,10 +204,10 @@ def router(gateway: Gateway) -> APIRouter:
 
     # Explaining ----------------------------------------------------------------------------
 
-    @routes.get("/subscriptions/{id_}/explain", summary="What the filter means, and why an event matches or not")
+    @routes.get("/subscriptions/{id}/explain", summary="What the filter means, and why an event matches or not")
     async def explain(
         request: Request,
-        id_: str,
+        id_: Id,
         event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
     ) -> Response:
         record = (await found_for(gateway, request, id_)).subscription

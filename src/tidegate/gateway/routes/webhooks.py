@@ -13,7 +13,7 @@ from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import DefinitionProblem, SubscriptionError
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.gateway.routes.subscriptions import describe, document, found_for
+from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import DeadLetter, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
 
@@ -38,8 +38,8 @@ def router(gateway: Gateway) -> APIRouter:
         new = replace(record, deliver=replace(webhook, secrets=secrets))
         await durable.change(lambda registry: registry.change_subscription(new, version))
 
-    @routes.post("/subscriptions/{id_}/secret", summary="Make a new secret; older ones sign too until dropped")
-    async def rotate(request: Request, id_: str) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/secret", summary="Make a new secret; older ones sign too until dropped")
+    async def rotate(request: Request, id_: Id) -> dict[str, Any]:
         record, webhook, version = await webhook_of(request, id_)
         if len(webhook.secrets) >= MOST_SECRETS:
             detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
@@ -48,22 +48,22 @@ def router(gateway: Gateway) -> APIRouter:
         await set_secrets(record, webhook, secrets, version)
         return {"secret": secrets[0], "secrets": len(secrets)}
 
-    @routes.delete("/subscriptions/{id_}/secret", summary="Drop all secrets but the newest")
-    async def drop(request: Request, id_: str) -> dict[str, Any]:
+    @routes.delete("/subscriptions/{id}/secret", summary="Drop all secrets but the newest")
+    async def drop(request: Request, id_: Id) -> dict[str, Any]:
         record, webhook, version = await webhook_of(request, id_)
         await set_secrets(record, webhook, webhook.secrets[:1], version)
         return {"secrets": 1}
 
-    @routes.post("/subscriptions/{id_}/enable", summary="Deliver again, from the cursor on")
-    async def enable(request: Request, id_: str) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/enable", summary="Deliver again, from the cursor on")
+    async def enable(request: Request, id_: Id) -> dict[str, Any]:
         await found_for(gateway, request, id_)
         found = await durable.change(lambda registry: registry.enable(id_))
         return describe(found, durable.cursor(found))
 
-    @routes.get("/subscriptions/{id_}/dead-letters", summary="What could not be delivered, the oldest first")
+    @routes.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
     async def letters(
         request: Request,
-        id_: str,
+        id_: Id,
         after: Annotated[int, Query(ge=0, description="The id of the last one that was read.")] = 0,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
     ) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def router(gateway: Gateway) -> APIRouter:
         some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
         return {"dead_letters": [_shown(each, found.subscription) for each in some]}
 
-    @routes.post("/subscriptions/{id_}/dead-letters/redeliver", summary="Send dead letters once more, now")
-    async def redeliver(request: Request, id_: str) -> dict[str, Any]:
+    @routes.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
+    async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
         record, _, _ = await webhook_of(request, id_)
         ids = _ids(await document(request))
         some = await durable.ask(lambda registry: _sought(registry, id_, ids))

@@ -1,0 +1,1 @@
+"""What the API says of itself: its calls (OpenAPI), and the events that it gives (AsyncAPI)."""

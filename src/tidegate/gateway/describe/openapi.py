@@ -1,0 +1,212 @@
+"""`/openapi.json`: what FastAPI knows of the calls, and what it can't: bodies, answers, problems, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from tidegate.gateway.describe.schemas import NAME, SCHEMAS, ref
+from tidegate.gateway.ingest import CONTENT_TYPES
+from tidegate.gateway.metrics import CONTENT_TYPE as METRICS
+from tidegate.gateway.problems import MEDIA_TYPE
+
+JSON = "application/json"
+SSE = "text/event-stream"
+
+_MEANINGS = {
+    400: "Something in it can't be used: a filter, a parameter, a cursor, the body",
+    401: "Who asks?",
+    403: "The key does not open this",
+    404: "There is no such thing",
+    409: "It won't do that now",
+    412: "It was changed meanwhile",
+    413: "The request is too large",
+    415: "The content type can't be read",
+    422: "The request does not fit",
+    429: "Too much at once; try again later",
+    501: "A part is not installed",
+    503: "Not now; try again",
+}
+_ANYWHERE = (401, 403, 429, 503)
+"""What every call under /v1 may answer."""
+
+_EVENT = {"_id": "taxi-7-1", "vid": "B1", "speed": 61.5, "time": "2026-01-01T00:00:00Z"}
+_CLOUD = {"specversion": "1.0", "id": "taxi-7-1", "source": "/taxi/7", "type": "position", "data": _EVENT}
+_LINES = '{"vid": "B1", "speed": 61.5, "time": "2026-01-01T00:00:00Z"}\n{"vid": "B2", "speed": 0.0}\n'
+
+
+def _content(kind: str, schema: Any, **examples: Any) -> dict[str, Any]:
+    said: dict[str, Any] = {"schema": schema}
+    if examples:
+        said["examples"] = {name: {"value": value} for name, value in examples.items()}
+    return {kind: said}
+
+
+def _json(name: str, **examples: Any) -> dict[str, Any]:
+    return _content(JSON, ref(name), **examples)
+
+
+_TEXTS = {"type": "string", "description": "One JSON object a line."}
+_EVENTS: dict[str, Any] = {}
+for _kind in CONTENT_TYPES:
+    _EVENTS |= _content(_kind, _TEXTS, two=_LINES)
+_EVENTS |= _content(
+    JSON, {"anyOf": [ref("Event"), {"type": "array", "items": ref("Event")}]}, one=_EVENT, several=[_EVENT]
+)
+_EVENTS |= _content("application/cloudevents+json", {"type": "object"}, one=_CLOUD)
+_EVENTS |= _content(
+    "application/cloudevents-batch+json", {"type": "array", "items": {"type": "object"}}, several=[_CLOUD]
+)
+_EVENTS |= _content(
+    "application/vnd.apache.arrow.stream", {"type": "string", "format": "binary", "description": "Arrow IPC."}
+)
+
+_SERVICE = {"from": "gps_taxi", "pipeline": [{"filter": "speed > 60"}], "constraints": {"speed": ">= 0"}}
+_DEFINITION = {
+    **_json("ServiceDefinition", filtered=_SERVICE),
+    **_content("application/yaml", ref("ServiceDefinition"), filtered=_SERVICE),
+}
+_WEBHOOK = {"deliver": {"webhook": {"url": "https://example.com/in", "batch": 10}}, "filter": "speed > 60"}
+_WANTED = _json(
+    "SubscriptionRequest", pull={"filter": "speed > %0", "params": [60], "select": ["vid"]}, webhook=_WEBHOOK
+)
+_REPLAY = _json(
+    "ReplayRequest",
+    patched={"events": [{"id": "gps.quarantine:1f2e3d4c:gps_taxi.0:0", "patch": {"speed": 0.0}}]},
+    selection={"all": {"rule": "speed", "from": "1h"}},
+)
+_BLOCKS = {"type": "string", "description": "Blocks of `id:` (a cursor), `event:` and `data:`, without end."}
+_STREAMED = {**_json("Page"), **_content(SSE, _BLOCKS)}
+_ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version."}}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one call takes and gives, beyond its parameters."""
+
+    id: str
+    ok: Mapping[str, Any] | None
+    """The content of the answer that was hoped for; None: there is none."""
+    errors: tuple[int, ...] = ()
+    """Besides those of every call under /v1."""
+    body: Mapping[str, Any] | None = None
+    status: int = 200
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Other answers that are no problems."""
+
+
+_ID = "/v1/subscriptions/{id}"
+_READ = (400, 404, 422)
+
+CALLS: dict[str, Call] = {
+    "GET /livez": Call("isAlive", _json("Life")),
+    "GET /readyz": Call("isReady", _json("Readiness"), more={503: _json("Readiness")}),
+    "GET /metrics": Call("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
+    "GET /asyncapi.json": Call("describeEvents", _content(JSON, {"type": "object"})),
+    "GET /v1/services/{name}/asyncapi.json": Call("describeEventsOf", _content(JSON, {"type": "object"}), (404,)),
+    "GET /v1/streams": Call("listStreams", _json("Streams")),
+    "POST /v1/streams/{stream}/events": Call(
+        "ingest", _json("Receipt"), (400, 404, 409, 413, 415, 422, 501), body=_EVENTS
+    ),
+    "GET /v1/streams/{name}/quarantine": Call("listStreamQuarantine", _json("Quarantine"), _READ),
+    "POST /v1/streams/{name}/quarantine/replay": Call(
+        "replayStreamQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
+    ),
+    "GET /v1/services": Call("listServices", _json("Services")),
+    "GET /v1/services/{name}": Call("getService", _json("Service"), (404,)),
+    "PUT /v1/services/{name}": Call("putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION),
+    "DELETE /v1/services/{name}": Call("removeService", None, (404, 409, 422), status=204),
+    "GET /v1/services/{name}/status": Call("getServiceStatus", _json("ServiceStatus"), (404,)),
+    "GET /v1/services/{name}/quarantine": Call("listQuarantine", _json("Quarantine"), _READ),
+    "POST /v1/services/{name}/quarantine/replay": Call(
+        "replayQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
+    ),
+    "GET /v1/services/{name}/events": Call("subscribe", _STREAMED, _READ),
+    "POST /v1/services/{name}/subscriptions": Call(
+        "createSubscription",
+        _json("Subscription"),
+        (400, 404, 413, 422),
+        body=_WANTED,
+        status=201,
+        headers={**_ETAG, "Location": {"schema": {"type": "string"}}},
+    ),
+    "GET /v1/services/{name}/subscriptions": Call("listSubscriptions", _json("Subscriptions"), (404,)),
+    f"GET {_ID}": Call("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
+    f"PATCH {_ID}": Call(
+        "changeSubscription",
+        _json("Subscription"),
+        (400, 404, 409, 412, 413, 422),
+        body=_json("SubscriptionChange", params={"params": [80], "version": 1}),
+        headers=_ETAG,
+    ),
+    f"DELETE {_ID}": Call("removeSubscription", None, (404,), status=204),
+    f"GET {_ID}/events": Call("consume", _STREAMED, (400, 404, 409, 422)),
+    f"POST {_ID}/ack": Call(
+        "acknowledge",
+        _json("Acknowledged"),
+        (400, 404, 409, 413, 422),
+        body=_json("Acknowledgement", last={"cursor": "WyJhIix7IjAiOjF9XQ"}),
+    ),
+    f"GET {_ID}/explain": Call("explainSubscription", _json("Explanation"), (400, 404, 422)),
+    f"POST {_ID}/secret": Call("newSecret", _json("Secret"), (404, 409)),
+    f"DELETE {_ID}/secret": Call("dropSecrets", _json("Secrets"), (404, 409)),
+    f"POST {_ID}/enable": Call("enableSubscription", _json("Subscription"), (404, 409)),
+    f"GET {_ID}/dead-letters": Call("listDeadLetters", _json("DeadLetters"), (404, 422)),
+    f"POST {_ID}/dead-letters/redeliver": Call(
+        "redeliver",
+        _json("Redelivered"),
+        (400, 404, 409, 413, 422),
+        body=_json("RedeliverRequest", all={"ids": "all"}, some={"ids": [1, 2]}),
+    ),
+}
+
+SECURITY = {
+    "key": {"type": "http", "scheme": "bearer", "description": "An API key: `tidegate keys create`."},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "query": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "access_token",
+        "description": "For browsers, whose EventSource and WebSocket set no header.",
+    },
+}
+
+
+def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
+    """The document of an app's calls."""
+    document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+    for path, calls in document["paths"].items():
+        for method, said in calls.items():
+            call = CALLS.get(f"{method.upper()} {path}")
+            if call is not None:
+                _complete(said, call, path, needs_keys=needs_keys)
+    document["components"] = {"schemas": SCHEMAS, "securitySchemes": SECURITY}
+    return document
+
+
+def _complete(said: dict[str, Any], call: Call, path: str, *, needs_keys: bool) -> None:
+    said["operationId"] = call.id
+    if call.body is not None:
+        said["requestBody"] = {"required": True, "content": dict(call.body)}
+    hoped: dict[str, Any] = {"description": "Done"}
+    if call.ok is not None:
+        hoped["content"] = dict(call.ok)
+    if call.headers:
+        hoped["headers"] = dict(call.headers)
+    answers = {str(call.status): hoped}
+    for status, content in call.more.items():
+        answers[str(status)] = {"description": _MEANINGS[status], "content": dict(content)}
+    is_api = path.startswith("/v1/") or path == "/asyncapi.json"
+    for status in sorted({*call.errors, *(_ANYWHERE if is_api else ())}):
+        answers[str(status)] = {"description": _MEANINGS[status], "content": _content(MEDIA_TYPE, ref("Problem"))}
+    said["responses"] = answers
+    if is_api:
+        said["security"] = [*({name: []} for name in SECURITY), *([] if needs_keys else [{}])]
+    for each in said.get("parameters", ()):
+        if each["in"] == "path" and each["name"] in ("name", "stream"):
+            each["schema"] = {"type": "string", "pattern": NAME}

@@ -1,0 +1,313 @@
+"""The documents of the API as JSON schemas, each once.
+
+Plain dicts, which nothing on the path of an event reads: what a body is held to is
+for the code that reads it, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.gateway.quarantine import MOST as MOST_REFUSED
+from tidegate.subscriptions.rules import MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
+
+Schema = dict[str, Any]
+
+DURATION = r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+
+def ref(name: str) -> Schema:
+    """A schema of these by its name."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def array(of: Schema, **more: Any) -> Schema:
+    """A list."""
+    return {"type": "array", "items": of, **more}
+
+
+def record(properties: Schema, *, optional: tuple[str, ...] = (), closed: bool = False, **more: Any) -> Schema:
+    """An object that has all its properties but the optional ones, and no others where it is closed."""
+    found: Schema = {"type": "object", "properties": properties, **more}
+    required = [name for name in properties if name not in optional]
+    if required:
+        found["required"] = required
+    return found | ({"additionalProperties": False} if closed else {})
+
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer", "minimum": 0}
+FLAG: Schema = {"type": "boolean"}
+MOMENT: Schema = {"type": "string", "format": "date-time"}
+ANY_OBJECT: Schema = {"type": "object"}
+CURSOR: Schema = {"type": "string", "description": "An opaque place in a stream."}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or null."""
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_LENGTH: Schema = {
+    "anyOf": [
+        {"type": "string", "pattern": DURATION},
+        {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_S},
+        {"type": "null"},
+    ],
+    "description": "A length of time such as 500ms or 30s, or a number of seconds; more than 0, at most a day.",
+}
+
+
+def _webhook(*, changed: bool) -> Schema:
+    return record(
+        {
+            "url": {"type": "string", "maxLength": MOST_URL, "description": "http or https."},
+            "batch": {"type": "integer", "minimum": 1, "maximum": MOST_BATCH, "default": 1},
+            "handshake": {"type": "boolean", "default": True},
+        },
+        optional=("url", "batch", "handshake") if changed else ("batch", "handshake"),
+        closed=True,
+    )
+
+
+def _wanted(*, changed: bool) -> Schema:
+    """The fields of a subscription that its maker says."""
+    deliver = [{"const": "pull"}, {"type": "null"}, record({"webhook": _webhook(changed=changed)}, closed=True)]
+    return {
+        "filter": {"type": ["string", "null"], "maxLength": MOST_TEXT},
+        "params": or_null(array({"type": ["string", "number", "boolean"]})),
+        "deliver": {"anyOf": deliver, "default": "pull"},
+        "select": or_null(array(TEXT, minItems=1)),
+        "format": {"enum": ["cloudevents", "plain", None], "default": "cloudevents"},
+        "every": _LENGTH,
+        "key": or_null(TEXT),
+        "idle": _LENGTH,
+        "description": {"type": ["string", "null"], "maxLength": MOST_TEXT},
+    }
+
+
+def _optional(properties: Schema, **more: Any) -> Schema:
+    return record(properties, optional=tuple(properties), closed=True, **more)
+
+
+_ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT, "path": TEXT, "message": TEXT}})
+
+_STATUS = record(
+    {"service": TEXT, "state": TEXT, "version": WHOLE, "time": MOMENT},
+    description="The newest event of `_status` for the service, with its rates and latencies.",
+)
+
+_RECEIPT = record(
+    {
+        "accepted": WHOLE,
+        "duplicates": {**WHOLE, "description": "In the log already, by their ids."},
+        "refused": WHOLE,
+        "errors": _ERRORS,
+        "error_count": WHOLE,
+        "cursor": CURSOR,
+    },
+    optional=("errors", "error_count", "cursor"),
+)
+
+_REFUSED = record(
+    {
+        "id": {**TEXT, "description": "Its place in the quarantine."},
+        "event_id": or_null(TEXT),
+        "time": or_null(TEXT),
+        "reason": TEXT,
+        "rules": array(TEXT),
+        "source": or_null(TEXT),
+        "event": or_null(ANY_OBJECT),
+        "raw": TEXT,
+        "raw64": TEXT,
+        "replayed": or_null(record({"at": MOMENT, "stream": TEXT, "by": or_null(TEXT)})),
+    },
+    optional=("raw", "raw64"),
+)
+
+_ENTRY = record(
+    {"id": TEXT, "event": or_null(ANY_OBJECT), "patch": or_null(ANY_OBJECT), "stream": or_null(TEXT)},
+    optional=("event", "patch", "stream"),
+    closed=True,
+)
+
+_SELECTION = _optional(
+    {
+        "rule": TEXT,
+        "from": TEXT,
+        "to": TEXT,
+        "cursor": TEXT,
+        "max": {"type": "integer", "minimum": 1, "maximum": MOST_REFUSED},
+    }
+)
+
+_WEBHOOK = record({"url": TEXT, "batch": WHOLE, "secrets": WHOLE, "secret": TEXT}, optional=("secret",))
+
+_SUBSCRIPTION = record(
+    {
+        "id": TEXT,
+        "service": TEXT,
+        "version": WHOLE,
+        "state": {"enum": ["active", "disabled"]},
+        "reason": or_null(TEXT),
+        "filter": TEXT,
+        "params": array({"type": ["string", "number", "boolean"]}),
+        "deliver": {
+            "anyOf": [
+                {"const": "pull"},
+                record(
+                    {
+                        "webhook": record(
+                            {"url": TEXT, "batch": WHOLE, "secrets": WHOLE, "secret": TEXT}, optional=("secret",)
+                        )
+                    }
+                ),
+            ]
+        },
+        "select": or_null(array(TEXT)),
+        "format": {"enum": ["cloudevents", "plain"]},
+        "every": or_null(TEXT),
+        "key": or_null(TEXT),
+        "idle": or_null(TEXT),
+        "description": TEXT,
+        "cursor": or_null(CURSOR),
+        "attempts": WHOLE,
+        "retry_at": or_null(MOMENT),
+        "created_at": MOMENT,
+        "changed_at": MOMENT,
+        "connected": WHOLE,
+    },
+    optional=("connected",),
+)
+
+_LETTER = record({"id": WHOLE, "cursor": CURSOR, "error": TEXT, "attempts": WHOLE, "at": MOMENT, "event": ANY_OBJECT})
+
+_CLOUD_EVENT = record(
+    {
+        "specversion": {"const": "1.0"},
+        "id": TEXT,
+        "source": TEXT,
+        "type": {"const": "tidegate.event"},
+        "time": MOMENT,
+        "datacontenttype": {"const": "application/json"},
+        "data": ANY_OBJECT,
+    },
+    optional=("time",),
+    description="An event of a service, as CloudEvents 1.0 has it.",
+)
+
+SCHEMAS: dict[str, Schema] = {
+    "Problem": record(
+        {
+            "type": {**TEXT, "description": "`urn:tidegate:problem:` and its kind: for programs."},
+            "title": TEXT,
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": TEXT,
+            "errors": _ERRORS,
+        },
+        optional=("errors",),
+        description="What is wrong, and where (RFC 9457).",
+    ),
+    "CloudEvent": _CLOUD_EVENT,
+    "PlainEvent": {**ANY_OBJECT, "description": "The attributes of an event, with `_id` and `_time`."},
+    "Page": record(
+        {
+            "cursor": CURSOR,
+            "events": array({"anyOf": [ref("CloudEvent"), ref("PlainEvent")]}),
+            "gap": ref("Gap"),
+        },
+        optional=("gap",),
+    ),
+    "Gap": {**ANY_OBJECT, "properties": {"reason": TEXT}, "description": "Events were missed."},
+    "Stream": record({"name": TEXT, "definition": ANY_OBJECT}),
+    "Streams": record({"streams": array(ref("Stream"))}),
+    "ServiceDefinition": record(
+        {
+            "from": {"anyOf": [TEXT, array(TEXT, minItems=1)]},
+            "pipeline": or_null(array({"anyOf": [TEXT, ANY_OBJECT]})),
+            "constraints": or_null(ANY_OBJECT),
+            "on_violation": {"enum": ["quarantine", "drop", "flag", "fail", None], "default": "quarantine"},
+            "mask": or_null(ANY_OBJECT),
+            "qos": or_null(ANY_OBJECT),
+            "terms": or_null(ANY_OBJECT),
+            "themes": {"anyOf": [TEXT, array(TEXT), {"type": "null"}]},
+            "description": or_null(TEXT),
+        },
+        optional=("pipeline", "constraints", "on_violation", "mask", "qos", "terms", "themes", "description"),
+        closed=True,
+        description="As a service file has it, see docs/spec/services.md.",
+    ),
+    "Service": record(
+        {
+            "name": TEXT,
+            "version": or_null(WHOLE),
+            "definition": ANY_OBJECT,
+            "schema": {**ANY_OBJECT, "description": "The attributes of its events, and their types."},
+            "status": or_null(_STATUS),
+        }
+    ),
+    "Services": record({"services": array(ref("Service"))}),
+    "ServiceStatus": record({"name": TEXT, "state": TEXT, "subscribers": ANY_OBJECT}),
+    "Receipt": _RECEIPT,
+    "Event": {**ANY_OBJECT, "description": "The attributes of an event; with an `_id` it is taken once."},
+    "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),
+    "ReplayRequest": {
+        "anyOf": [
+            record({"events": array(_ENTRY, minItems=1, maxItems=MOST_REFUSED)}, closed=True),
+            record({"all": _SELECTION, "patch": or_null(ANY_OBJECT)}, optional=("patch",), closed=True),
+        ]
+    },
+    "Replay": record(
+        {
+            "replayed": WHOLE,
+            "already": WHOLE,
+            "refused": WHOLE,
+            "results": array(
+                record(
+                    {
+                        "id": TEXT,
+                        "result": {"enum": ["replayed", "already", "refused"]},
+                        "stream": or_null(TEXT),
+                        "errors": _ERRORS,
+                    },
+                    optional=("errors",),
+                )
+            ),
+            "cursor": or_null(CURSOR),
+            "more": FLAG,
+        },
+        optional=("cursor", "more"),
+    ),
+    "SubscriptionRequest": _optional(
+        {**_wanted(changed=False), "from": or_null(TEXT), "cursor": or_null(TEXT)},
+        description="See docs/spec/subscriptions.md.",
+    ),
+    "SubscriptionChange": _optional({**_wanted(changed=True), "version": {"type": ["integer", "null"]}}),
+    "Subscription": _SUBSCRIPTION,
+    "Subscriptions": record({"subscriptions": array(ref("Subscription"))}),
+    "Acknowledgement": record({"cursor": CURSOR}, closed=True),
+    "Acknowledged": record({"cursor": or_null(CURSOR), "moved": FLAG, "detail": TEXT}),
+    "Explanation": {**ANY_OBJECT, "required": ["subscription", "index"]},
+    "Secret": record({"secret": TEXT, "secrets": WHOLE}),
+    "Secrets": record({"secrets": WHOLE}),
+    "DeadLetters": record(
+        {
+            "dead_letters": array(
+                record(
+                    {"id": WHOLE, "cursor": CURSOR, "error": TEXT, "attempts": WHOLE, "at": MOMENT, "event": ANY_OBJECT}
+                )
+            )
+        }
+    ),
+    "RedeliverRequest": record(
+        {"ids": {"anyOf": [{"const": "all"}, array({"type": "integer"}, minItems=1, maxItems=1_000)]}}, closed=True
+    ),
+    "Redelivered": record(
+        {"delivered": array(WHOLE), "failed": array(record({"id": WHOLE, "error": TEXT})), "untried": array(WHOLE)}
+    ),
+    "Life": record({"status": {"const": "ok"}}),
+    "Readiness": record({"status": {"enum": ["ok", "waiting"]}, "services": ANY_OBJECT}),
+}

@@ -1,0 +1,12 @@
+"""What schemathesis has to be told: how bodies that are not JSON are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+
+
+@schemathesis.serializer("application/x-ndjson", "application/jsonl", "application/json-lines")
+def lines(_: Any, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
