@@ -30,6 +30,7 @@ settings.load_profile(LENGTH)
 PROCESSES = (
     "benchmarks/",
     "cli/test_explain.py",
+    "cli/test_shared_registry.py",
     "cli/test_subscribe.py",
     "client/",
     "gateway/ingest/test_worker.py",

@@ -34,6 +34,9 @@ BACKOFF_S = 0.5, 10.0
 """The first pause before a gateway that died is started again, and the longest."""
 
 Host = Annotated[str, typer.Option("--host", help="Where the gateway listens; beyond loopback keys are asked for.")]
+PrivateWebhooks = Annotated[
+    bool, typer.Option("--allow-private-webhooks", help="Let webhooks go to addresses that are not public, too.")
+]
 Port = Annotated[int, typer.Option("--port", help="The gateway's port; 0: any that is free.", min=0, max=65535)]
 
 _log = structlog.get_logger("tidegate.gateway")
@@ -44,30 +47,44 @@ def gateway(
     profile: options.Profile = EMBEDDED,
     host: Host = HOST,
     port: Port = PORT,
+    allow_private_webhooks: PrivateWebhooks = False,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
-    """Serve the API alone, over the log and the registry of a folder, until Ctrl-C."""
+    """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
     home = options.home(data, profile)
     log_to_stderr()
     need_keys(home, host)
-    serve(home, host, free_port(host, port), child=child)
+    serve(home, host, free_port(host, port), private=allow_private_webhooks, child=child)
 
 
-def serve(home: Home, host: str, port: int, *, child: bool) -> None:
-    """Listen until told to stop."""
+def serve(home: Home, host: str, port: int, *, private: bool, child: bool) -> None:
+    """Listen until told to stop. `private`: webhooks may go to addresses that are not public."""
+    from tidegate.gateway.durable import DurableSettings
     from tidegate.gateway.gateway import Gateway
-    from tidegate.gateway.ingest import IngestWorker
+    from tidegate.gateway.ingest import IngestSettings, IngestWorker
     from tidegate.gateway.server import run
+    from tidegate.gateway.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
     registry = home.existing_registry()
     log = home.log()
+    webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
+    ingest = IngestSettings(sole=home.sole, name=f"the gateway at {url(host, port)}")
 
     def make() -> Gateway:
-        return Gateway(registry, log, IngestWorker(partial(Home.log, home)), SCHEMA, needs_keys=not is_loopback(host))
+        return Gateway(
+            registry,
+            log,
+            IngestWorker(partial(Home.log, home), ingest),
+            SCHEMA,
+            needs_keys=not is_loopback(host),
+            durable=DurableSettings(webhooks=webhooks),
+        )
 
     if child:
         threading.Thread(target=_end_with_input, daemon=True).start()
+    # The server drains, and then lets the signal do what it would have done: end us, but in order.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         run(make, host, port, lambda found: None if child else typer.echo(f"listening: {url(host, found)}"))
     finally:
@@ -130,11 +147,21 @@ def need_keys(home: Home, host: str) -> None:
 class Child:
     """A gateway in a process of its own, started again when it dies."""
 
-    def __init__(self, home: Home, profile: str, host: str, port: int, announce: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        profile: str,
+        host: str,
+        port: int,
+        announce: Callable[[str | None], None],
+        *,
+        private_webhooks: bool = False,
+    ) -> None:
         """`announce` is told None when it starts, and its URL when it takes requests."""
         self._announce, self._is_announced = announce, False
         self._command = [sys.executable, "-m", "tidegate", "gateway", "--child"]
         self._command += ["--data", str(home.folder), "--profile", profile, "--host", host, "--port", str(port)]
+        self._command += ["--allow-private-webhooks"] * private_webhooks
         self.url = url(host, port)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
