@@ -71,6 +71,16 @@ class Client:
         """How a service does, and how many subscribe to it."""
         return self._ask(Asked("GET", http.service_path(name, "status")))
 
+    def apply(
+        self, files: str | Mapping[str, str], *, force: bool = False, prune: bool = False, backfill: bool = False
+    ) -> dict[str, dict[str, int]]:
+        """Apply service files, all or nothing: their texts by name, or one text. Needs a provider's key.
+
+        Gives the names that were `added`, `changed`, `unchanged` and `removed`, each with its version. `prune`
+        removes what the files do not name; `force` and `backfill` as for `tidegate apply`.
+        """
+        return self._ask(http.apply(files, force=force, prune=prune, backfill=backfill))
+
     def publish(
         self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
     ) -> Receipt:

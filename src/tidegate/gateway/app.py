@@ -11,7 +11,7 @@ from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.access import Access
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.routes import events, health, services, sockets, streams, subscriptions, webhooks
+from tidegate.gateway.routes import definitions, events, health, services, sockets, streams, subscriptions, webhooks
 
 
 def make_app(gateway: Gateway) -> FastAPI:
@@ -33,6 +33,6 @@ def make_app(gateway: Gateway) -> FastAPI:
     problems.install(app)
     app.add_middleware(Access, registry=gateway.registry, required=gateway.needs_keys)
     app.include_router(health.router(gateway))
-    for each in (streams, services, events, sockets, subscriptions, webhooks):
+    for each in (definitions, streams, services, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
     return app

@@ -6,11 +6,10 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-import yaml
 from fastapi import APIRouter, Query, Request
 
+from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, document_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
 from tidegate.services import from_dict, to_dict
 
 
@@ -50,7 +49,7 @@ def router(gateway: Gateway) -> APIRouter:
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
         backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"services": {name: _document(await request.body())}})
+        definitions = from_dict({"services": {name: await document_of(request, MOST_DEFINITION_BYTES)}}, remote=True)
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
@@ -66,10 +65,3 @@ def router(gateway: Gateway) -> APIRouter:
         await gateway.look()
 
     return routes
-
-
-def _document(body: bytes) -> Any:
-    try:
-        return yaml.safe_load(body)
-    except yaml.YAMLError as error:
-        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON or YAML: {error}") from error

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import NotRegistered, did_you_mean
+from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, body_of, document_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.services import to_dict
+from tidegate.services import Stream, from_dict, to_dict
 
 MOST_BYTES = 16 * 1024 * 1024
 """Of one request's body."""
@@ -20,13 +23,34 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["streams"])
 
+    def described(name: str) -> dict[str, Any]:
+        return {"name": name, "definition": to_dict(_stream(gateway, name))}
+
     @routes.get("/streams", summary="All raw streams")
     async def streams() -> dict[str, Any]:
-        return {
-            "streams": [
-                {"name": each.name, "definition": to_dict(each)} for each in gateway.definitions.streams.values()
-            ]
-        }
+        return {"streams": [described(name) for name in gateway.definitions.streams]}
+
+    @routes.get("/streams/{stream}", summary="One raw stream")
+    async def one(stream: str) -> dict[str, Any]:
+        return described(stream)
+
+    @routes.put("/streams/{stream}", summary="Add or change a raw stream; the body is its definition, JSON or YAML")
+    async def put(
+        request: Request,
+        stream: str,
+        force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
+    ) -> dict[str, Any]:
+        definitions = from_dict({"streams": {stream: await document_of(request, MOST_DEFINITION_BYTES)}}, remote=True)
+        apply = partial(gateway.registry.apply, definitions, force=force)
+        await asyncio.get_running_loop().run_in_executor(None, apply)
+        await gateway.look()
+        return described(stream)
+
+    @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
+    async def delete(stream: str) -> None:
+        _stream(gateway, stream)
+        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove, stream)
+        await gateway.look()
 
     @routes.post(
         "/streams/{stream}/events",
@@ -44,7 +68,7 @@ def router(gateway: Gateway) -> APIRouter:
         mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
     ) -> Response:
         _need_stream(gateway, stream)
-        body = await _body(request)
+        body = await body_of(request, MOST_BYTES)
         receipt = await gateway.ingest.ingest(
             stream, request.headers.get("content-type"), dict(request.headers), body, mode
         )
@@ -64,9 +88,15 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
+def _stream(gateway: Gateway, name: str) -> Stream:
+    found = gateway.definitions.streams.get(name)
+    if found is None:
+        raise NotRegistered(f"no stream {name!r}{did_you_mean(name, gateway.definitions.streams)}")
+    return found
+
+
 def _need_stream(gateway: Gateway, stream: str) -> None:
-    if stream not in gateway.definitions.streams:
-        raise NotRegistered(f"no stream {stream!r}{did_you_mean(stream, gateway.definitions.streams)}")
+    _stream(gateway, stream)
     waiting = sorted(
         each.name
         for each in gateway.definitions.services.values()
@@ -80,17 +110,6 @@ def _need_stream(gateway: Gateway, stream: str) -> None:
             f"{', '.join(waiting)} has not begun to read {stream!r} yet, and would miss what comes now; try again",
             headers={"retry-after": "1"},
         )
-
-
-async def _body(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            detail = f"expected at most {MOST_BYTES:,} bytes in one request: send several"
-            raise Problem(413, "too-large", "The request is too large", detail)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _told(error: dict[str, Any]) -> str:
