@@ -32,6 +32,7 @@ PROCESSES = (
     "cli/test_explain.py",
     "cli/test_shared_registry.py",
     "cli/test_subscribe.py",
+    "cli/test_top.py",
     "client/",
     "gateway/ingest/test_worker.py",
     "gateway/test_access.py",

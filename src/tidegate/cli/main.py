@@ -21,6 +21,7 @@ from tidegate.cli import (
     publish,
     services,
     subscribe,
+    top,
     up,
     validate,
 )
@@ -44,6 +45,7 @@ app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
+app.command("top")(top.top)
 app.command("publish")(publish.publish)
 app.command("subscribe")(subscribe.subscribe)
 app.command("backtest")(backtest.backtest)
