@@ -40,6 +40,7 @@ PROCESSES = (
     "gateway/test_gateway_kill.py",
     "gateway/test_streams.py",
     "gateway/test_subscriptions.py",
+    "gateway/test_tracing.py",
     "gateway/test_webhooks.py",
     "gateway/test_websocket.py",
     "matching/test_workers.py",

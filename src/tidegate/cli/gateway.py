@@ -63,6 +63,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, child: bool) -> No
     from tidegate.gateway.gateway import Gateway
     from tidegate.gateway.ingest import IngestSettings, IngestWorker
     from tidegate.gateway.server import run
+    from tidegate.gateway.tracing import tracing_of
     from tidegate.gateway.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
@@ -79,6 +80,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, child: bool) -> No
             SCHEMA,
             needs_keys=not is_loopback(host),
             durable=DurableSettings(webhooks=webhooks),
+            tracing=tracing_of(os.environ),
         )
 
     if child:

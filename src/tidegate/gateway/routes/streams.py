@@ -69,9 +69,15 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         _need_stream(gateway, stream)
         body = await body_of(request, MOST_BYTES)
-        receipt = await gateway.ingest.ingest(
-            stream, request.headers.get("content-type"), dict(request.headers), body, mode
-        )
+        headers = dict(request.headers)
+        take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
+        if gateway.tracing is None:
+            receipt = await take()
+        else:
+            with gateway.tracing.ingest(stream, headers) as span:
+                receipt = await take()
+                counts = {"accepted": receipt.accepted, "duplicates": receipt.duplicates, "refused": receipt.refused}
+                span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
         said = receipt.to_json()
         if mode == "all" and receipt.refused:
             first = "; ".join(_told(each) for each in said["errors"][:3])
