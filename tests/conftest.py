@@ -29,6 +29,7 @@ settings.load_profile(LENGTH)
 
 PROCESSES = (
     "benchmarks/",
+    "cli/test_audience.py",
     "cli/test_explain.py",
     "cli/test_shared_registry.py",
     "cli/test_subscribe.py",
