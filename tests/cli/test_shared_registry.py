@@ -20,7 +20,7 @@ from tests.gateway.running import CITY, record
 from tests.pipelines.running import until
 from tests.postgres_server import PASSWORD, PASSWORD_IN_URL
 from tests.registry import stores
-from tidegate.logs import SegmentLog
+from tidegate.logs import KafkaLog, SegmentLog
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 
@@ -171,6 +171,27 @@ def test_a_wrong_password_is_said_without_it(cluster: Cluster, monkeypatch: pyte
     assert 'password authentication failed for user "tidegate"' in ran.stderr
     assert "hush" not in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.kafka
+def test_with_kafka_events_come_in_at_any_gateway(cluster: Cluster, kafka: str) -> None:
+    profile = cluster.folder / "big.yaml"
+    profile.write_text(f"{profile.read_text()}log: {{kafka: '{kafka}'}}\n")
+    log = KafkaLog(kafka)
+    log.create("_status")
+    moment = "2026-01-01T00:00:00.000000Z"
+    running = [{"service": name, "state": "running", "version": 1, "time": moment} for name in ("gps", "fast")]
+    log.append("_status", "0", [json.dumps(each).encode() for each in running])
+    with ExitStack() as open_:
+        gateways = [open_.enter_context(cluster.gateway(name))[1] for name in ("one", "two")]
+        for n, gateway in enumerate(gateways):
+            until(lambda gateway=gateway: gateway.get("/readyz").status_code == 200, "it to be ready")  # type: ignore[misc]
+            event = {"_id": f"e{n}", "vid": "B1", "speed": 7.0, "time": "2026-01-01T00:00:00Z"}
+            taken = gateway.post("/v1/streams/gps_taxi/events", json=event)
+            assert taken.status_code == 200, taken.text
+        records = log.read("gps_taxi", log.begin("gps_taxi")).records
+    assert sorted(json.loads(each)["_id"] for each in records) == ["e0", "e1"]
+    log.close()
 
 
 @pytest.mark.spark
