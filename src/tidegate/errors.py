@@ -237,7 +237,7 @@ class UnknownStream(IngestError):  # noqa: N818 - reads as the state it reports
 
 
 class StreamConflict(IngestError):  # noqa: N818 - reads as the state it reports
-    """A raw stream whose source is the one writer of its partitions: nobody else may append."""
+    """A raw stream that has its one writer, its source or another process: nobody else may append."""
 
 
 class Overloaded(IngestError):  # noqa: N818 - reads as the state it reports

@@ -37,7 +37,7 @@ def test_every_service_of_the_demo_puts_something_out(tmp_path: Path) -> None:
     assert len(told["gps"]["last"]["vid"]) == 64, "plates are hidden"
     assert told["gps"]["events"] >= told["gps"]["written"] > 0
     heard = json.loads(ran.stdout)["subscribers"]
-    assert {each["kind"] for each in heard} == {"SSE", "WebSocket", "polling"}
+    assert {each["kind"] for each in heard} == {"SSE", "WebSocket", "polling", "webhook"}
     assert all(each["events"] > 0 for each in heard if each["filter"] != "speed < 1")
 
 

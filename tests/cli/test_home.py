@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def test_applied_twice_nothing_changes(tmp_path: Path) -> None:
     assert first.stdout == "added      raw  version 1\nadded      all  version 1\n"
     again = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)])
     assert again.stdout == "unchanged  raw  version 1\nunchanged  all  version 1\n"
+    told = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path), "--json"])
+    assert json.loads(told.stdout) == {"added": {}, "changed": {}, "unchanged": {"raw": 1, "all": 1}, "removed": {}}
 
 
 def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

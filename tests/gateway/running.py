@@ -17,6 +17,7 @@ from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
+from tidegate.gateway.tracing import tracing_of
 from tidegate.gateway.webhook import WebhookSettings
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
@@ -63,6 +64,8 @@ class World:
         self.port = 0
         self.needs_keys = False
         self.origins: tuple[str, ...] = ()
+        self.environment: dict[str, str] = {}
+        """What says whether anything is traced."""
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -87,6 +90,7 @@ class World:
             needs_keys=self.needs_keys,
             durable=self.durable,
             origins=self.origins,
+            tracing=tracing_of(self.environment),
         )
         self._gateways.append(made)
         return self._gateways[-1]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.cli.hook import receiver
 from tidegate.errors import ClientError
 from tidegate.model import timestamps
 
@@ -60,11 +61,13 @@ class Audience:
             Listener("SSE", "speeding", ""),
             Listener("WebSocket", "gps", "satellites >= 9"),
             Listener("polling", "gps", "speed < 1"),
+            Listener("webhook", "gps", "speed > 80"),
         ]
         how: dict[str, Callable[[Listener], None]] = {
             "SSE": self._sse,
             "polling": self._poll,
             "WebSocket": self._socket,
+            "webhook": self._webhook,
         }
         self._threads = [
             threading.Thread(target=self._patiently, args=(how[each.kind], each), daemon=True)
@@ -123,3 +126,18 @@ class Audience:
                     continue
                 if told["op"] == "event":
                     listener.note(told["event"].get("time"))
+
+    def _webhook(self, listener: Listener) -> None:
+        import httpx
+
+        with (
+            receiver(lambda event: listener.note(event.get("time"))) as url,
+            httpx.Client(base_url=f"{self._url}/v1", timeout=_WAIT_S) as gateway,
+        ):
+            wanted = {"filter": listener.filter, "deliver": {"webhook": {"url": url, "batch": 100}}}
+            try:
+                made = gateway.post(f"/services/{listener.service}/subscriptions", json=wanted).raise_for_status()
+                self._stop.wait()
+                gateway.delete(f"/subscriptions/{made.json()['id']}")
+            except httpx.HTTPError as error:
+                raise ClientError(f"the webhook: {error}") from error

@@ -95,7 +95,7 @@ def _run(
             registry.apply(definitions)
             with (
                 until_told() as stop,
-                serving(home, lock, EMBEDDED, HOST, _port()) as child,
+                serving(home, lock, EMBEDDED, HOST, _port(), private_webhooks=True) as child,
                 Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live,
             ):
 

@@ -34,6 +34,9 @@ BACKOFF_S = 0.5, 10.0
 """The first pause before a gateway that died is started again, and the longest."""
 
 Host = Annotated[str, typer.Option("--host", help="Where the gateway listens; beyond loopback keys are asked for.")]
+PrivateWebhooks = Annotated[
+    bool, typer.Option("--allow-private-webhooks", help="Let webhooks go to addresses that are not public, too.")
+]
 Port = Annotated[int, typer.Option("--port", help="The gateway's port; 0: any that is free.", min=0, max=65535)]
 Origin = Annotated[
     list[str] | None,
@@ -52,31 +55,54 @@ def gateway(
     host: Host = HOST,
     port: Port = PORT,
     origin: Origin = None,
+    allow_private_webhooks: PrivateWebhooks = False,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
-    """Serve the API alone, over the log and the registry of a folder, until Ctrl-C."""
+    """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
     home = options.home(data, profile)
     log_to_stderr()
     need_keys(home, host)
-    serve(home, host, free_port(host, port), child=child, origins=checked_origins(host, origin))
+    serve(
+        home,
+        host,
+        free_port(host, port),
+        private=allow_private_webhooks,
+        origins=checked_origins(host, origin),
+        child=child,
+    )
 
 
-def serve(home: Home, host: str, port: int, *, child: bool, origins: Sequence[str] = ()) -> None:
-    """Listen until told to stop."""
+def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[str], child: bool) -> None:
+    """Listen until told to stop. `private`: webhooks may go to addresses that are not public."""
+    from tidegate.gateway.durable import DurableSettings
     from tidegate.gateway.gateway import Gateway
-    from tidegate.gateway.ingest import IngestWorker
+    from tidegate.gateway.ingest import IngestSettings, IngestWorker
     from tidegate.gateway.server import run
+    from tidegate.gateway.tracing import tracing_of
+    from tidegate.gateway.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
     registry = home.existing_registry()
     log = home.log()
+    webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
+    ingest = IngestSettings(sole=home.sole, name=f"the gateway at {url(host, port)}")
 
     def make() -> Gateway:
-        ingest = IngestWorker(partial(Home.log, home))
-        return Gateway(registry, log, ingest, SCHEMA, needs_keys=not is_loopback(host), origins=origins)
+        return Gateway(
+            registry,
+            log,
+            IngestWorker(partial(Home.log, home), ingest),
+            SCHEMA,
+            needs_keys=not is_loopback(host),
+            durable=DurableSettings(webhooks=webhooks),
+            origins=origins,
+            tracing=tracing_of(os.environ),
+        )
 
     if child:
         threading.Thread(target=_end_with_input, daemon=True).start()
+    # The server drains, and then lets the signal do what it would have done: end us, but in order.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         run(make, host, port, lambda found: None if child else typer.echo(f"listening: {url(host, found)}"))
     finally:
@@ -153,7 +179,9 @@ class Child:
         host: str,
         port: int,
         announce: Callable[[str | None], None],
+        *,
         origins: Sequence[str] = (),
+        private_webhooks: bool = False,
     ) -> None:
         """`announce` is told None when it starts, and its URL when it takes requests."""
         self._announce, self._is_announced = announce, False
@@ -161,6 +189,7 @@ class Child:
         self._command += ["--data", str(home.folder), "--profile", profile, "--host", host, "--port", str(port)]
         for origin in origins:
             self._command += ["--origin", origin]
+        self._command += ["--allow-private-webhooks"] * private_webhooks
         self.url = url(host, port)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0

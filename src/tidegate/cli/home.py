@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # each takes its time to import, and no command needs all
 
     from tidegate.logs import EventLog
     from tidegate.pipelines.streams import Streams
-    from tidegate.registry import SqliteRegistry
+    from tidegate.registry import PostgresRegistry, SqliteRegistry
 
 _log = structlog.get_logger("tidegate.home")
 
@@ -81,6 +81,11 @@ class Home:
         """Where sources go on after a restart."""
         return self.folder / "sources"
 
+    @property
+    def sole(self) -> Path | None:
+        """The lock of whoever appends to raw streams; None: in Kafka all may."""
+        return self.folder / "ingest.lock" if self.profile.kafka is None else None
+
     def log(self) -> EventLog:
         """Open the log."""
         if self.profile.kafka is None:
@@ -125,15 +130,16 @@ class Home:
 
         return EmbeddedLog(spark, self.log_folder)
 
-    def registry(self) -> SqliteRegistry:
+    def registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open the registry, which is made where there is none."""
-        from tidegate.registry import SqliteRegistry
+        from tidegate.registry import open_registry
 
-        return SqliteRegistry(self.folder / "registry.sqlite")
+        database = self.profile.database
+        return open_registry(self.folder / "registry.sqlite" if database is None else database.address())
 
-    def existing_registry(self) -> SqliteRegistry:
+    def existing_registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open a registry that must be there."""
-        if not (self.folder / "registry.sqlite").exists():
+        if self.profile.database is None and not (self.folder / "registry.sqlite").exists():
             raise EnvironmentProblem(
                 f"there is no Tidegate in {str(self.folder)!r}: start one with `tidegate up FILE... --data "
                 f"{self.folder}`, or name its folder with --data"

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegate.cli import durations, options
+from tidegate.cli.profile import EMBEDDED
 
 if TYPE_CHECKING:
     from tidegate.registry import Key
@@ -25,11 +26,12 @@ def create(
     service: Annotated[list[str] | None, typer.Option(help="Just this service or stream; may be repeated.")] = None,
     expires: Annotated[str | None, typer.Option(help="Open nothing after this long: 24h, 90d.")] = None,
     data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
     as_json: options.AsJson = False,
 ) -> None:
     """Make a key and print its secret, which is shown this once."""
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=durations.seconds(expires))
-    registry = options.home(data).registry()
+    registry = options.home(data, profile).registry()
     try:
         key, secret = registry.create_key(name, role, service or None, until)
     finally:
@@ -38,9 +40,11 @@ def create(
 
 
 @app.command("list")
-def list_(data: options.Data = options.DATA, as_json: options.AsJson = False) -> None:
+def list_(
+    data: options.Data = options.DATA, profile: options.Profile = EMBEDDED, as_json: options.AsJson = False
+) -> None:
     """Show all keys, without their secrets."""
-    registry = options.home(data).existing_registry()
+    registry = options.home(data, profile).existing_registry()
     try:
         found = [_told(each) for each in registry.keys().values()]
     finally:
@@ -62,9 +66,10 @@ def list_(data: options.Data = options.DATA, as_json: options.AsJson = False) ->
 def revoke(
     key: Annotated[str, typer.Argument(help="The key's id, as `tidegate keys list` shows it.")],
     data: options.Data = options.DATA,
+    profile: options.Profile = EMBEDDED,
 ) -> None:
     """Let a key open nothing any more."""
-    registry = options.home(data).existing_registry()
+    registry = options.home(data, profile).existing_registry()
     try:
         found = registry.revoke_key(key)
     finally:

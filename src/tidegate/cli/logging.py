@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TextIO, cast
+
 import structlog
-import typer
+
+
+class _StandardError:
+    """Standard error as it is when something is written: a program that holds another may have changed it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def log_to_stderr(least: str = "info") -> None:
@@ -15,5 +27,5 @@ def log_to_stderr(least: str = "info") -> None:
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
         ],
-        logger_factory=structlog.PrintLoggerFactory(file=typer.get_text_stream("stderr")),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
     )

@@ -22,6 +22,7 @@ from tidegate.cli import (
     quarantine,
     services,
     subscribe,
+    top,
     up,
     validate,
 )
@@ -45,6 +46,7 @@ app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
+app.command("top")(top.top)
 app.command("publish")(publish.publish)
 app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)

@@ -1,4 +1,4 @@
-"""What a Tidegate runs on: Spark's master and settings, and where the log is. Service files do not change with it."""
+"""What a Tidegate runs on: Spark, the log, the registry, and how it sends. Service files do not change with it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 import yaml
 
+from tidegate.cli.database import Database, read_database
 from tidegate.errors import EnvironmentProblem, did_you_mean
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared")
+_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Engine and log, bound together."""
+    """Engine, log and registry, bound together."""
 
     master: str = "local"
     """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
@@ -27,6 +28,10 @@ class Profile:
     """Kafka's brokers, where the log is Kafka; None: files in the data folder."""
     shared: bool = False
     """Whether the data folder is the same on every machine of the cluster."""
+    database: Database | None = None
+    """The registry, where it is in PostgreSQL; None: a file in the data folder."""
+    allow_private_webhooks: bool = False
+    """Whether webhooks may go to addresses that are not public."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -51,8 +56,8 @@ def load_profile(name: str) -> Profile:
         raise EnvironmentProblem(f"no profile {name!r}; expected {EMBEDDED!r}, or the path of a YAML file")
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise EnvironmentProblem(f"{path}: expected a profile in YAML: {error}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise EnvironmentProblem(f"{path}: expected a profile in YAML: {_said(error)}") from None
     return _profile(document, str(path))
 
 
@@ -74,7 +79,25 @@ def _profile(document: Any, path: str) -> Profile:
     shared = document.get("shared", False)
     if not isinstance(shared, bool):
         raise EnvironmentProblem(f"{path}: shared: expected true or false, not {shared!r}")
-    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared)
+    database = read_database(document["registry"], path) if document.get("registry") is not None else None
+    private = _allow_private(document.get("webhooks"), path)
+    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared, database, private)
+
+
+def _allow_private(webhooks: Any, path: str) -> bool:
+    match webhooks:
+        case None:
+            return False
+        case {"allow_private": bool(allowed), **more} if not more:
+            return allowed
+    raise EnvironmentProblem(f"{path}: webhooks: expected {{allow_private: true or false}}, not {webhooks!r}")
+
+
+def _said(error: Exception) -> str:
+    """What is wrong with a file, without its text: there may be a password in it."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -77,6 +78,7 @@ def _send(url: str, key: str | None, stream: str, file: str, partial: bool) -> N
 
 def _append(home: Home, stream: str, file: str) -> None:
     from tidegate.logs.intake import Input, Intake
+    from tidegate.logs.sole import SoleWriter
 
     registry = home.existing_registry()
     try:
@@ -84,16 +86,21 @@ def _append(home: Home, stream: str, file: str) -> None:
     finally:
         registry.close()
     log = home.log()
-    intake = Intake(log, found)
+    sole = None if home.sole is None else SoleWriter(home.sole, f"`tidegate publish` (process {os.getpid()})")
     accepted = refused = 0
     lines = _lines(file)
     try:
+        if sole is not None:
+            sole.need()
+        intake = Intake(log, found)
         while batch := list(islice(lines, _BATCH)):
             taken = intake.take(Input(line) for line in batch)
             accepted += taken.accepted
             refused += taken.refused
     finally:
         log.close()
+        if sole is not None:
+            sole.close()
     typer.echo(f"{accepted:,} events in {stream}" + (f", {refused:,} lines in its quarantine" if refused else ""))
 
 

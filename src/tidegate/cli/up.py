@@ -5,18 +5,33 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Event
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidegate.cli import durations, options
-from tidegate.cli.gateway import HOST, PORT, Child, Host, Origin, Port, checked_origins, free_port, need_keys
+from tidegate.cli.gateway import (
+    HOST,
+    PORT,
+    Child,
+    Host,
+    Origin,
+    Port,
+    PrivateWebhooks,
+    checked_origins,
+    free_port,
+    need_keys,
+)
 from tidegate.cli.home import Home, Lock
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
+from tidegate.cli.turn import turn
 from tidegate.services import load
+
+if TYPE_CHECKING:
+    from tidegate.registry import Registry
 
 
 def up(
@@ -31,6 +46,7 @@ def up(
     host: Host = HOST,
     port: Port = PORT,
     origin: Origin = None,
+    allow_private_webhooks: PrivateWebhooks = False,
     with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
@@ -47,26 +63,51 @@ def up(
                 registry.apply(load(files), force=force, backfill=backfill)
             with (
                 until_told() as stop,
-                serving(home, lock, profile, host, port, origin) if with_gateway else nullcontext() as child,
+                serving(home, lock, profile, host, port, origins=origin, private_webhooks=allow_private_webhooks)
+                if with_gateway
+                else nullcontext() as child,
+                _turn(home, registry, stop, child) as is_ours,
             ):
-                run(home, registry, stop, limit, child=child)
+                if is_ours:
+                    run(home, registry, stop, limit, child=child)
         finally:
             registry.close()
 
 
 @contextmanager
 def serving(
-    home: Home, lock: Lock, profile: str, host: str, port: int, origins: list[str] | None = None
+    home: Home,
+    lock: Lock,
+    profile: str,
+    host: str,
+    port: int,
+    *,
+    origins: list[str] | None = None,
+    private_webhooks: bool = False,
 ) -> Iterator[Child]:
     """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
-    allowed = checked_origins(host, origins)
-    child = Child(home, profile, host, free_port(host, port), lock.announce, allowed)
+    child = Child(
+        home,
+        profile,
+        host,
+        free_port(host, port),
+        lock.announce,
+        origins=checked_origins(host, origins),
+        private_webhooks=private_webhooks,
+    )
     child.start()
     try:
         yield child
     finally:
         child.stop()
+
+
+def _turn(home: Home, registry: Registry, stop: Event, child: Child | None) -> AbstractContextManager[bool]:
+    """Whether this is the one that runs the services. A folder's lock settles that, unless a database is shared."""
+    if home.profile.database is None:
+        return nullcontext(True)
+    return turn(registry, stop, child.watch if child is not None else lambda: None)
 
 
 def run(

@@ -89,6 +89,16 @@ class AsyncClient:
         """Send what a service has refused again: `{"events": [...]}` or `{"all": {...}}`, as the API has it."""
         return await self._ask(http.replay_of(service, said, mode))
 
+    async def apply(
+        self, files: str | Mapping[str, str], *, force: bool = False, prune: bool = False, backfill: bool = False
+    ) -> dict[str, dict[str, int]]:
+        """Apply service files, all or nothing: their texts by name, or one text. Needs a provider's key.
+
+        Gives the names that were `added`, `changed`, `unchanged` and `removed`, each with its version. `prune`
+        removes what the files do not name; `force` and `backfill` as for `tidegate apply`.
+        """
+        return await self._ask(http.apply(files, force=force, prune=prune, backfill=backfill))
+
     async def publish(
         self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
     ) -> Receipt:

@@ -88,6 +88,16 @@ class Client:
         """Send what a service has refused again: `{"events": [...]}` or `{"all": {...}}`, as the API has it."""
         return self._ask(http.replay_of(service, said, mode))
 
+    def apply(
+        self, files: str | Mapping[str, str], *, force: bool = False, prune: bool = False, backfill: bool = False
+    ) -> dict[str, dict[str, int]]:
+        """Apply service files, all or nothing: their texts by name, or one text. Needs a provider's key.
+
+        Gives the names that were `added`, `changed`, `unchanged` and `removed`, each with its version. `prune`
+        removes what the files do not name; `force` and `backfill` as for `tidegate apply`.
+        """
+        return self._ask(http.apply(files, force=force, prune=prune, backfill=backfill))
+
     def publish(
         self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
     ) -> Receipt:

@@ -23,6 +23,9 @@ URL = "http://127.0.0.1:8080"
 SSE = "text/event-stream"
 NDJSON = "application/x-ndjson"
 
+APPLY_S = 30.0
+"""How much longer than others an apply may take: it may wait for another, and import functions."""
+
 Since = str | datetime | timedelta
 """`now`, `beginning`, a moment, or a length of time before now such as `10m`."""
 
@@ -97,6 +100,17 @@ def service_path(name: str, *more: str) -> str:
 def stream_path(name: str) -> str:
     """Where a raw stream's events go."""
     return f"/v1/streams/{quote(name, safe='')}/events"
+
+
+def apply(files: str | Mapping[str, str], **flags: bool) -> Asked:
+    """The request that applies service files.
+
+    >>> apply("streams: {}", force=True, prune=False).params
+    [('force', 'true')]
+    """
+    query = [(name, "true") for name, wanted in flags.items() if wanted]
+    body = files if isinstance(files, str) else json.dumps({"files": dict(files)})
+    return Asked("POST", "/v1/apply", query, {"content-type": "application/yaml"}, body.encode(), wait_s=APPLY_S)
 
 
 def wanted(

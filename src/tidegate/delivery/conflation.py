@@ -26,6 +26,7 @@ class Conflating(Sink):
     def __init__(self, inner: Sink, every_s: float, key: str | None) -> None:
         """`key` is the attribute whose values are told apart; None: all events are of one key."""
         super().__init__()
+        self.kind = inner.kind
         self._inner, self._every_s, self._key = inner, every_s, key
         self._loop = asyncio.get_running_loop()
         self._latest: dict[bytes, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -170,6 +171,10 @@ class Hub:
             if name in found:
                 found[name] |= {"events": live.events, "matched": live.matched}
         return found
+
+    def kinds(self) -> Counter[tuple[str, str]]:
+        """How many subscribers each service has of each kind of sink."""
+        return Counter((each.service, each.sink.kind) for each in self._subscribers)
 
     def drain(self) -> None:
         """Let every sink end what it has begun."""

@@ -36,6 +36,9 @@ class Sink(ABC):
     may share one.
     """
 
+    kind = "other"
+    """What whoever watches calls it: sse, websocket, webhook."""
+
     def __init__(self) -> None:
         self.epoch = 0
         """Grows when it is full: what is on its way for those who were live before is dropped, and read again."""

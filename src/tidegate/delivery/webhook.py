@@ -85,6 +85,8 @@ Send = Callable[[Subscription, Sequence[Parcel]], Awaitable[Outcome]]
 class QueueSink(Sink):
     """Holds events until they are taken."""
 
+    kind = "webhook"
+
     def __init__(self, held: int) -> None:
         super().__init__()
         self._held = held

@@ -105,7 +105,11 @@ def _role(scope: Scope) -> Role:
         return "provider"
     if method in ("GET", "HEAD", "OPTIONS"):
         return "consumer"
-    if path.startswith("/v1/streams/") or (path.startswith("/v1/services/") and not path.endswith("/subscriptions")):
+    if (
+        path == "/v1/apply"
+        or path.startswith("/v1/streams/")
+        or (path.startswith("/v1/services/") and not path.endswith("/subscriptions"))
+    ):
         return "provider"
     return "consumer"
 

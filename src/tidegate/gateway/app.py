@@ -14,6 +14,7 @@ from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.origins import Origins
 from tidegate.gateway.routes import (
+    definitions,
     documents,
     events,
     health,
@@ -47,7 +48,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(Origins, allowed=gateway.origins)  # before keys: a browser asks without one
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
-    for each in (streams, services, quarantine, events, sockets, subscriptions, webhooks):
+    for each in (definitions, streams, services, quarantine, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]

@@ -19,6 +19,7 @@ from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.delivery.webhook import Couriers, CourierSettings, Parcel, Post, encoding_of
 from tidegate.errors import TidegateError
+from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
@@ -58,9 +59,11 @@ class Durable:
     the registry is looked at, so that an older state never follows a newer one.
     """
 
-    def __init__(self, registry: Registry, log: EventLog, hub: Hub, settings: DurableSettings) -> None:
+    def __init__(
+        self, registry: Registry, log: EventLog, hub: Hub, settings: DurableSettings, tracing: Tracing | None = None
+    ) -> None:
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
-        self.sender = WebhookSender(settings.webhooks)
+        self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         post = Post(registry, self.acks, self.sender.send, settings.couriers)
         self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")

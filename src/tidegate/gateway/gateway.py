@@ -15,6 +15,7 @@ from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.origins import checked
+from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
@@ -41,18 +42,21 @@ class Gateway:
         needs_keys: bool = False,
         durable: DurableSettings | None = None,
         origins: Collection[str] = (),
+        tracing: Tracing | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
         `needs_keys`: nobody gets anything without an API key. `origins`: whose web pages may use it, beside its own.
+        `tracing`: None: nothing is traced.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
         self.metrics = Metrics()
         self.metrics.watch(self)
-        self.hub = Hub(log, self.metrics.dispatched)
-        self.durable = Durable(registry, log, self.hub, durable or DurableSettings())
+        self.tracing = tracing
+        self.hub = Hub(log, self.metrics.dispatched if tracing is None else self._dispatched)
+        self.durable = Durable(registry, log, self.hub, durable or DurableSettings(), tracing)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -63,6 +67,11 @@ class Gateway:
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self.is_draining = False
+
+    def _dispatched(self, service: str, seconds: float) -> None:
+        self.metrics.dispatched(service, seconds)
+        assert self.tracing is not None
+        self.tracing.dispatched(service, seconds)
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -86,6 +95,8 @@ class Gateway:
         await self.durable.close()
         await self.hub.close()
         await self.ingest.close()
+        if self.tracing is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.tracing.close)
 
     @property
     def is_ready(self) -> bool:

@@ -61,7 +61,12 @@ class _Of:
                 subscribers.add_metric([name, state], counts[state])
             events.add_metric([name], counts["events"])
             matched.add_metric([name], counts["matched"])
-        return subscribers, events, matched
+        kinds = GaugeMetricFamily(
+            "tidegate_subscribers_by_kind", "Who is served now, by how.", labels=["service", "kind"]
+        )
+        for (name, kind), count in self._gateway.hub.kinds().items():
+            kinds.add_metric([name, kind], count)
+        return subscribers, kinds, events, matched
 
     def _services(self) -> Iterable[Metric]:
         running = GaugeMetricFamily("tidegate_service_running", "1 while a service runs.", labels=["service"])

@@ -16,6 +16,7 @@ from tidegate.errors import (
     BreakingChange,
     CursorError,
     DefinitionError,
+    DefinitionProblem,
     EventError,
     FilterError,
     IngestError,
@@ -107,7 +108,7 @@ def of(error: TidegateError) -> Problem:
             errors = [{"pointer": each.path, "detail": each.message} for each in error.violations]
             return Problem(422, "bad-event", "An event does not fit its schema", str(error), errors)
         case DefinitionError():
-            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            errors = [_definition(each) for each in error.problems]
             return Problem(422, "bad-definition", "The definition can't be used", str(error), errors)
         case SubscriptionError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
@@ -139,6 +140,12 @@ def of(error: TidegateError) -> Problem:
         case MissingDependency():
             return Problem(501, "not-installed", "A part is not installed", str(error))
     return Problem(500, "internal", "Something went wrong", str(error))
+
+
+def _definition(problem: DefinitionProblem) -> dict[str, Any]:
+    """What is wrong in a definition, with the line where it came from a text."""
+    place = {} if problem.line is None else {"file": problem.file, "line": problem.line}
+    return {"pointer": problem.path, "detail": problem.message, **place}
 
 
 def _places(error: LanguageError) -> list[dict[str, Any]]:

@@ -31,6 +31,8 @@ _HEADERS = [
 class SseSink(Sink):
     """Writes events as they are to be read by an EventSource, in chunks of HTTP/1.1."""
 
+    kind = "sse"
+
     def __init__(self, socket: Socket) -> None:
         super().__init__()
         self._socket = socket

@@ -16,6 +16,7 @@ from tidegate.delivery import signing
 from tidegate.delivery.webhook import Outcome, Parcel
 from tidegate.errors import WebhookError
 from tidegate.gateway.addresses import CheckedBackend, resolve
+from tidegate.gateway.tracing import Tracing, failed
 from tidegate.subscriptions import Subscription, Webhook
 
 REFUSALS = frozenset({400, 406, 413, 415, 422})
@@ -41,8 +42,10 @@ class WebhookSettings:
 class WebhookSender:
     """Sends messages, and asks receivers whether they want any."""
 
-    def __init__(self, settings: WebhookSettings, clock: Callable[[], float] = time.time) -> None:
-        self._settings, self._clock = settings, clock
+    def __init__(
+        self, settings: WebhookSettings, clock: Callable[[], float] = time.time, tracing: Tracing | None = None
+    ) -> None:
+        self._settings, self._clock, self._tracing = settings, clock, tracing
         self._made: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
@@ -78,12 +81,21 @@ class WebhookSender:
         assert isinstance(webhook, Webhook)
         kind, body = content(subscription, webhook, parcels)
         id_ = signing.message_id(subscription.id, parcels[-1].cursor)
-        signed = signing.headers(webhook.secrets, id_, int(self._clock()), body)
+        headers = {"content-type": kind, **signing.headers(webhook.secrets, id_, int(self._clock()), body)}
+        if self._tracing is None:
+            return await self._post(webhook.url, headers, body)
+        with self._tracing.webhook(subscription.service, subscription.id, webhook.url, len(parcels), headers) as span:
+            outcome = await self._post(webhook.url, headers, body)
+            if outcome.kind != "taken":
+                failed(span, outcome.detail)
+            return outcome
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
         try:
-            status, headers, text = await self._request("POST", webhook.url, {"content-type": kind, **signed}, body)
+            status, answered, text = await self._request("POST", url, headers, body)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, WebhookError) as error:
             return Outcome("failed", _told(error))
-        return self._outcome(status, headers, text)
+        return self._outcome(status, answered, text)
 
     def _outcome(self, status: int, headers: Mapping[str, str], text: str) -> Outcome:
         said = f"answered {status}" + (f": {text[:SHOWN]}" if text else "")

@@ -82,6 +82,8 @@ class Rendered:
 class SocketSink(Sink):
     """Writes events as frames, one for all subscriptions that get the same."""
 
+    kind = "websocket"
+
     def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None]) -> None:
         """`ended` is told of a subscriber that can't go on."""
         super().__init__()

@@ -63,6 +63,11 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """As JSON has it."""
+        told = {"added": self.added, "changed": self.changed, "unchanged": self.unchanged, "removed": self.removed}
+        return {word: dict(names) for word, names in told.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSubscription:

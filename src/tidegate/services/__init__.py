@@ -5,7 +5,7 @@ Knows nothing of how they run.
 
 from tidegate.services.check import check, stream_schemas
 from tidegate.services.definitions import Definitions, Service, Stream
-from tidegate.services.document import from_dict, load, loads
+from tidegate.services.document import from_dict, load, load_texts, loads
 from tidegate.services.shapes import Shape, output_schema, schema_after, shape
 from tidegate.services.writing import to_dict
 
@@ -17,6 +17,7 @@ __all__ = [
     "check",
     "from_dict",
     "load",
+    "load_texts",
     "loads",
     "output_schema",
     "schema_after",

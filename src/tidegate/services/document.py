@@ -77,10 +77,21 @@ def loads(text: str, name: str = "<text>") -> Definitions:
     return _or_raise(*reading.result())
 
 
-def from_dict(document: Mapping[str, Any]) -> Definitions:
-    """Read definitions from a dict of the same form as YAML's."""
+def load_texts(texts: Mapping[str, str]) -> Definitions:
+    """Read the definitions of texts by their names, which came from elsewhere: paths inside must be absolute."""
+    reading = _Reading()
+    for name, text in texts.items():
+        reading.add_text(text, name)
+    reading.need_absolute()
+    return _or_raise(*reading.result())
+
+
+def from_dict(document: Mapping[str, Any], *, remote: bool = False) -> Definitions:
+    """Read definitions from a dict of the same form as YAML's; `remote`: paths inside must be absolute."""
     reading = _Reading()
     reading.add(document, Findings())
+    if remote:
+        reading.need_absolute()
     return _or_raise(*reading.result())
 
 
@@ -143,6 +154,18 @@ class _Reading:
         self.problems += findings.problems
         self.places.update({path: place for path, place in findings.places.items() if path not in self.places})
 
+    def need_absolute(self) -> None:
+        """Note every path that means something else where it is read than where it was written."""
+        findings = Findings(self.places)
+        for stream in self.streams.values():
+            if isinstance(stream.source, Files):
+                _note_relative(findings, ("streams", stream.name, "source"), stream.source.path)
+        for service in self.services.values():
+            for n, each in enumerate(service.pipeline):
+                if isinstance(each, Enrich) and each.table.path is not None:
+                    _note_relative(findings, ("services", service.name, "pipeline", n), each.table.path)
+        self.problems += findings.problems
+
     def define(self, into: dict[str, Defined], name: str, spot: Spot, make: Callable[[str, Spot], Defined]) -> None:
         before = len(spot.findings.problems)
         note_name(name, spot)
@@ -193,6 +216,11 @@ def _service_in(folder: FilePath | None, made: Service) -> Service:
         for each in made.pipeline
     )
     return replace(made, pipeline=pipeline)
+
+
+def _note_relative(findings: Findings, path: Path, found: str) -> None:
+    if "://" not in found and not FilePath(found).is_absolute():
+        findings.blame(path, f"expected an absolute path of the machine that runs it, not {found!r}")
 
 
 def _path(folder: FilePath, path: str) -> str:

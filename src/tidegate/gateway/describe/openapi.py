@@ -70,6 +70,16 @@ _DEFINITION = {
     **_json("ServiceDefinition", filtered=_SERVICE),
     **_content("application/yaml", ref("ServiceDefinition"), filtered=_SERVICE),
 }
+_POSITIONS = {"schema": {"vid": "string", "speed": "float64", "time": "timestamp"}, "event_time": "time"}
+_STREAM = {
+    **_json("StreamDefinition", positions=_POSITIONS),
+    **_content("application/yaml", ref("StreamDefinition"), positions=_POSITIONS),
+}
+_FILE = {"streams": {"gps_bus": _POSITIONS}, "services": {"fast_buses": {**_SERVICE, "from": "gps_bus"}}}
+_FILES = {
+    **_json("ServiceFile", one=_FILE),
+    **_content("application/yaml", ref("ServiceFile"), one=_FILE),
+}
 _WEBHOOK = {"deliver": {"webhook": {"url": "https://example.com/in", "batch": 10}}, "filter": "speed > 60"}
 _WANTED = _json(
     "SubscriptionRequest", pull={"filter": "speed > %0", "params": [60], "select": ["vid"]}, webhook=_WEBHOOK
@@ -109,7 +119,11 @@ CALLS: dict[str, Call] = {
     "GET /metrics": Call("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
     "GET /asyncapi.json": Call("describeEvents", _content(JSON, {"type": "object"})),
     "GET /v1/services/{name}/asyncapi.json": Call("describeEventsOf", _content(JSON, {"type": "object"}), (404,)),
+    "POST /v1/apply": Call("applyFiles", _json("Changes"), (400, 404, 409, 413, 422), body=_FILES),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
+    "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
+    "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
+    "DELETE /v1/streams/{stream}": Call("removeStream", None, (404, 409), status=204),
     "POST /v1/streams/{stream}/events": Call(
         "ingest", _json("Receipt"), (400, 404, 409, 413, 415, 422, 501), body=_EVENTS
     ),

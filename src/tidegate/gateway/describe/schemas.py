@@ -224,6 +224,41 @@ SCHEMAS: dict[str, Schema] = {
     "Gap": {**ANY_OBJECT, "properties": {"reason": TEXT}, "description": "Events were missed."},
     "Stream": record({"name": TEXT, "definition": ANY_OBJECT}),
     "Streams": record({"streams": array(ref("Stream"))}),
+    "StreamDefinition": record(
+        {
+            "schema": {**ANY_OBJECT, "minProperties": 1},
+            "event_time": or_null(TEXT),
+            "key": or_null(TEXT),
+            "partitions": or_null({"type": "integer", "minimum": 1}),
+            "constraints": or_null(ANY_OBJECT),
+            "terms": or_null(ANY_OBJECT),
+            "source": {},
+            "retention": {},
+            "themes": {"anyOf": [TEXT, array(TEXT), {"type": "null"}]},
+            "description": or_null(TEXT),
+        },
+        optional=(
+            *("event_time", "key", "partitions", "constraints", "terms"),
+            *("source", "retention", "themes", "description"),
+        ),
+        closed=True,
+        description="A raw stream as a service file has it.",
+    ),
+    "ServiceFile": or_null(
+        record(
+            {"streams": or_null(ANY_OBJECT), "services": or_null(ANY_OBJECT), "files": ANY_OBJECT},
+            optional=("streams", "services", "files"),
+            closed=True,
+            description="Streams and services, as a service file has them; or several texts by name, in `files`.",
+        )
+    ),
+    "Changes": record(
+        {
+            name: {"type": "object", "additionalProperties": WHOLE}
+            for name in ("added", "changed", "unchanged", "removed")
+        },
+        description="Names, each with its version.",
+    ),
     "ServiceDefinition": record(
         {
             "from": {"anyOf": [TEXT, array(TEXT, minItems=1)]},

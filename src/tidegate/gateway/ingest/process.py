@@ -40,13 +40,14 @@ def main(descriptor: int) -> None:
 
 def _serve(link: socket.socket, waiting: _Waiting, open_log: OpenLog, settings: IngestSettings) -> None:
     log = open_log()
+    ingest = Ingest(log, settings)
     try:
-        ingest = Ingest(log, settings)
         _send(link, [frame(CONTROL, b"")])
         for group in _groups(waiting, settings.group_bytes):
             _send(link, _answers(ingest, group))
     finally:
         log.close()
+        ingest.close()
 
 
 def _receive(link: socket.socket, waiting: _Waiting) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,7 @@ class IngestSettings:
     restart_most_s: float = 10.0
     drain_s: float = 30.0
     """How long what was sent may take to be appended on close, before the process is ended."""
+    sole: Path | None = None
+    """The lock of whoever appends to streams in files; None: the log takes several writers, or there is but one."""
+    name: str = "another gateway"
+    """What others are told of the one that has the lock."""

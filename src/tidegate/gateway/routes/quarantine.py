@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import NotRegistered, Violation, did_you_mean
 from tidegate.gateway import parameters
+from tidegate.gateway.bodies import body_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode, Receipt
 from tidegate.gateway.problems import Problem, bad_parameter
@@ -30,7 +31,7 @@ from tidegate.gateway.quarantine import (
     Wanted,
     select,
 )
-from tidegate.gateway.routes.streams import body_of, need_stream
+from tidegate.gateway.routes.streams import MOST_BYTES, need_stream
 from tidegate.gateway.routes.subscriptions import caller_of
 from tidegate.model import timestamps
 from tidegate.registry import Key
@@ -75,7 +76,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     async def replayed(request: Request, kind: str, name: str, mode: Mode) -> Response:
         subject = subject_of(kind, name)
-        said = document(await body_of(request))
+        said = document(await body_of(request, MOST_BYTES))
         page: Found | None = None
         if "all" in said:
             wanted = selection(said)

@@ -8,13 +8,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, document_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
-from tidegate.gateway.routes.streams import body_of
-from tidegate.services import from_dict, text, to_dict
-from tidegate.services.findings import Findings
-
-_BODY = "body"
+from tidegate.services import from_dict, to_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -53,7 +49,7 @@ def router(gateway: Gateway) -> APIRouter:
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
         backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"services": {name: _document(await body_of(request))}})
+        definitions = from_dict({"services": {name: await document_of(request, MOST_DEFINITION_BYTES)}}, remote=True)
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
@@ -69,16 +65,3 @@ def router(gateway: Gateway) -> APIRouter:
         await gateway.look()
 
     return routes
-
-
-def _document(body: bytes) -> Any:
-    """A definition, read as a service file is: JSON is YAML."""
-    findings = Findings(file=_BODY)
-    try:
-        found = text.read(body.decode(), _BODY, findings)
-    except UnicodeDecodeError:
-        findings.blame((), "expected UTF-8 text")
-    if findings.problems:
-        detail = "; ".join(map(str, findings.problems))
-        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON or YAML: {detail}")
-    return found

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import NotRegistered, did_you_mean
+from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, body_of, document_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.services import to_dict
+from tidegate.services import Stream, from_dict, to_dict
 
 MOST_BYTES = 16 * 1024 * 1024
 """Of one request's body."""
@@ -20,13 +23,34 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["streams"])
 
+    def described(name: str) -> dict[str, Any]:
+        return {"name": name, "definition": to_dict(_stream(gateway, name))}
+
     @routes.get("/streams", summary="All raw streams")
     async def streams() -> dict[str, Any]:
-        return {
-            "streams": [
-                {"name": each.name, "definition": to_dict(each)} for each in gateway.definitions.streams.values()
-            ]
-        }
+        return {"streams": [described(name) for name in gateway.definitions.streams]}
+
+    @routes.get("/streams/{stream}", summary="One raw stream")
+    async def one(stream: str) -> dict[str, Any]:
+        return described(stream)
+
+    @routes.put("/streams/{stream}", summary="Add or change a raw stream; the body is its definition, JSON or YAML")
+    async def put(
+        request: Request,
+        stream: str,
+        force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
+    ) -> dict[str, Any]:
+        definitions = from_dict({"streams": {stream: await document_of(request, MOST_DEFINITION_BYTES)}}, remote=True)
+        apply = partial(gateway.registry.apply, definitions, force=force)
+        await asyncio.get_running_loop().run_in_executor(None, apply)
+        await gateway.look()
+        return described(stream)
+
+    @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
+    async def delete(stream: str) -> None:
+        _stream(gateway, stream)
+        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove, stream)
+        await gateway.look()
 
     @routes.post(
         "/streams/{stream}/events",
@@ -38,10 +62,16 @@ def router(gateway: Gateway) -> APIRouter:
         mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
     ) -> Response:
         need_stream(gateway, stream)
-        body = await body_of(request)
-        receipt = await gateway.ingest.ingest(
-            stream, request.headers.get("content-type"), dict(request.headers), body, mode
-        )
+        body = await body_of(request, MOST_BYTES)
+        headers = dict(request.headers)
+        take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
+        if gateway.tracing is None:
+            receipt = await take()
+        else:
+            with gateway.tracing.ingest(stream, headers) as span:
+                receipt = await take()
+                counts = {"accepted": receipt.accepted, "duplicates": receipt.duplicates, "refused": receipt.refused}
+                span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
         said = receipt.to_json()
         if mode == "all" and receipt.refused:
             first = "; ".join(_told(each) for each in said["errors"][:3])
@@ -58,10 +88,16 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
+def _stream(gateway: Gateway, name: str) -> Stream:
+    found = gateway.definitions.streams.get(name)
+    if found is None:
+        raise NotRegistered(f"no stream {name!r}{did_you_mean(name, gateway.definitions.streams)}")
+    return found
+
+
 def need_stream(gateway: Gateway, stream: str) -> None:
     """Refuse events for a stream that is not there, or whose readers would miss them."""
-    if stream not in gateway.definitions.streams:
-        raise NotRegistered(f"no stream {stream!r}{did_you_mean(stream, gateway.definitions.streams)}")
+    _stream(gateway, stream)
     waiting = sorted(
         each.name
         for each in gateway.definitions.services.values()
@@ -75,18 +111,6 @@ def need_stream(gateway: Gateway, stream: str) -> None:
             f"{', '.join(waiting)} has not begun to read {stream!r} yet, and would miss what comes now; try again",
             headers={"retry-after": "1"},
         )
-
-
-async def body_of(request: Request) -> bytes:
-    """A request's body, if it is not too large."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            detail = f"expected at most {MOST_BYTES:,} bytes in one request: send several"
-            raise Problem(413, "too-large", "The request is too large", detail)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _told(error: dict[str, Any]) -> str:

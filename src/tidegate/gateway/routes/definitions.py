@@ -1,0 +1,86 @@
+"""`POST /v1/apply`: whole service files, all or nothing, as `tidegate apply` has it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query, Request
+
+from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, body_of
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.problems import Problem
+from tidegate.gateway.routes.subscriptions import caller_of
+from tidegate.registry import Changes, Key
+from tidegate.services import Definitions, load_texts
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["services"])
+
+    @routes.post(
+        "/apply",
+        summary="Apply a service file, all or nothing: YAML or JSON, or several as {files: {NAME: TEXT}}",
+        responses={
+            409: {"description": "Subscribers would be broken, or something is still read"},
+            413: {"description": "Too large"},
+            422: {"description": "Problems in the file, each with its line"},
+        },
+    )
+    async def apply(
+        request: Request,
+        force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
+        prune: Annotated[bool, Query(description="Remove all that the files do not name.")] = False,
+        backfill: Annotated[bool, Query(description="Run what is new or changed over the history first.")] = False,
+        name: Annotated[str, Query(description="What problems call the file.")] = "<body>",
+    ) -> dict[str, dict[str, int]]:
+        texts = _texts(await body_of(request, MOST_DEFINITION_BYTES), name)
+        caller = caller_of(request)
+
+        def change() -> Changes:
+            definitions = load_texts(texts)
+            _need_names(caller, definitions, prune)
+            return gateway.registry.apply(definitions, force=force, prune=prune, backfill=backfill)
+
+        changes = await asyncio.get_running_loop().run_in_executor(None, change)
+        await gateway.look()
+        return changes.to_dict()
+
+    return routes
+
+
+def _texts(body: bytes, name: str) -> dict[str, str]:
+    """The texts of a body by their names; a service file has no `files`."""
+    if not body.strip():
+        raise _unreadable("expected a service file, and the body is empty")
+    try:
+        said = orjson.loads(body)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and said.keys() == {"files"}:
+        files = said["files"]
+        if not isinstance(files, dict) or not all(isinstance(each, str) for each in files.values()):
+            raise _unreadable("files: expected the text of each file by its name")
+        return files
+    try:
+        return {name: body.decode()}
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"expected UTF-8: {error}") from error
+
+
+def _unreadable(detail: str) -> Problem:
+    return Problem(400, "bad-body", "The body can't be read", detail)
+
+
+def _need_names(caller: Key | None, definitions: Definitions, prune: bool) -> None:
+    """A key that is for some names opens no others, and no sweep over all."""
+    if caller is None or caller.services is None:
+        return
+    names = [*definitions.streams, *definitions.services]
+    other = next((each for each in names if each not in caller.services), None)
+    if other is not None or prune:
+        wanted = "removing all others" if other is None else repr(other)
+        detail = f"the key {caller.name!r} is for {', '.join(caller.services)}, not for {wanted}"
+        raise Problem(403, "forbidden", "The key does not open this", detail)
