@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from tidegate.cli.gateway import free_port, is_loopback, need_keys, url
 from tidegate.cli.home import Home
 from tidegate.cli.main import app
+from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
+from tidegate.gateway.settings import AccessSettings, OidcSettings
 
 runner = CliRunner()
 
@@ -48,6 +50,12 @@ def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
         need_keys(home, "0.0.0.0")
     keys(tmp_path, "create", "me", "--role", "admin")
     need_keys(home, "0.0.0.0")
+
+
+def test_beyond_loopback_an_issuer_will_do(tmp_path: Path) -> None:
+    oidc = OidcSettings("https://id.example.org", "tidegate")
+    need_keys(Home(tmp_path, Profile(access=AccessSettings(oidc))), "0.0.0.0")
+    need_keys(Home(tmp_path, Profile(access=AccessSettings(required=False))), "0.0.0.0")
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:

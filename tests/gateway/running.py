@@ -17,6 +17,7 @@ from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
+from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.webhook import WebhookSettings
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
@@ -62,6 +63,7 @@ class World:
         self.sent = 0
         self.port = 0
         self.needs_keys = False
+        self.access: AccessSettings | None = None
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -78,7 +80,15 @@ class World:
 
     def gateway(self) -> Gateway:
         ingest = DirectIngest(self.log)
-        made = Gateway(self.registry, self.log, ingest, STATUSES, needs_keys=self.needs_keys, durable=self.durable)
+        made = Gateway(
+            self.registry,
+            self.log,
+            ingest,
+            STATUSES,
+            needs_keys=self.needs_keys,
+            durable=self.durable,
+            access=self.access,
+        )
         self._gateways.append(made)
         return self._gateways[-1]
 

@@ -64,7 +64,10 @@ def serve(home: Home, host: str, port: int, *, child: bool) -> None:
     log = home.log()
 
     def make() -> Gateway:
-        return Gateway(registry, log, IngestWorker(partial(Home.log, home)), SCHEMA, needs_keys=not is_loopback(host))
+        ingest = IngestWorker(partial(Home.log, home))
+        access = home.profile.access
+        required = access.requires(is_loopback=is_loopback(host))
+        return Gateway(registry, log, ingest, SCHEMA, needs_keys=required, access=access)
 
     if child:
         threading.Thread(target=_end_with_input, daemon=True).start()
@@ -112,8 +115,9 @@ def is_loopback(host: str) -> bool:
 
 
 def need_keys(home: Home, host: str) -> None:
-    """Listen elsewhere than on loopback only where somebody has a key."""
-    if is_loopback(host):
+    """Listen elsewhere than on loopback only where somebody has a key, or an issuer gives them tokens."""
+    access = home.profile.access
+    if is_loopback(host) or access.oidc is not None or not access.requires(is_loopback=False):
         return
     registry = home.registry()
     try:

@@ -1,4 +1,4 @@
-"""What a Tidegate runs on: Spark's master and settings, and where the log is. Service files do not change with it."""
+"""What a Tidegate runs on: Spark, the log, and who gets in. Service files do not change with it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 
 import yaml
 
+from tidegate.cli.access import read_access
 from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.gateway.settings import AccessSettings
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared")
+_KEYS = ("master", "spark", "log", "shared", "access")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Engine and log, bound together."""
+    """Engine, log and access, bound together."""
 
     master: str = "local"
     """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
@@ -27,6 +29,8 @@ class Profile:
     """Kafka's brokers, where the log is Kafka; None: files in the data folder."""
     shared: bool = False
     """Whether the data folder is the same on every machine of the cluster."""
+    access: AccessSettings = field(default_factory=AccessSettings)
+    """Who gets into its gateway."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -74,7 +78,8 @@ def _profile(document: Any, path: str) -> Profile:
     shared = document.get("shared", False)
     if not isinstance(shared, bool):
         raise EnvironmentProblem(f"{path}: shared: expected true or false, not {shared!r}")
-    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared)
+    access = read_access(document.get("access"), path)
+    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared, access)
 
 
 def _text(value: Any) -> str:

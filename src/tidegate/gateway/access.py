@@ -1,27 +1,21 @@
-"""Who may do what: API keys, checked before any route runs.
+"""Who may do what: API keys and tokens, checked before any route runs.
 
     consumer   sees services and their events, and subscribes
     provider   also puts events into raw streams, and changes services
     admin      everything
 
-A key that is for some services opens just those, and raw streams of those names.
+Whoever is for some services opens just those, and raw streams of those names.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from datetime import UTC, datetime
 from urllib.parse import parse_qs, unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tidegate.gateway.callers import ANYBODY, Caller, Callers, unknown
 from tidegate.gateway.problems import Problem
-from tidegate.registry import Key, Registry, Role
-
-REMEMBERED_S = 2.0
-"""How long a key is believed without asking the registry again: a revoked one opens nothing after so long."""
-_MOST_REMEMBERED = 10_000
+from tidegate.registry import Role
 
 _RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 
@@ -29,15 +23,11 @@ _RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 class Access:
     """ASGI middleware: lets a request through, with its caller in the scope, or says why not.
 
-    Where keys are not required, whoever shows none may do everything.
+    Where nobody needs to be known, whoever shows nothing may do everything.
     """
 
-    def __init__(
-        self, app: ASGIApp, registry: Registry, *, required: bool, now: Callable[[], datetime] | None = None
-    ) -> None:
-        self._app, self._registry, self._required = app, registry, required
-        self._now = now or (lambda: datetime.now(UTC))
-        self._known: dict[str, tuple[float, Key | None]] = {}
+    def __init__(self, app: ASGIApp, callers: Callers, *, required: bool) -> None:
+        self._app, self._callers, self._required = app, callers, required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
@@ -47,38 +37,20 @@ class Access:
         try:
             scope.setdefault("state", {})["caller"] = await self._caller(scope)
         except Problem as problem:
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 4401 if problem.status == 401 else 4403})
-            else:
-                await problem.response()(scope, receive, send)
+            await problem.response()(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    async def _caller(self, scope: Scope) -> Key | None:
+    async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
         if secret is None:
             if self._required:
-                raise _unknown("expected an API key: Authorization: Bearer tg_...")
-            return None
-        key = await self._find(secret)
-        if key is None:
-            raise _unknown("the API key is not known here")
-        problem = key.problem(self._now())
-        if problem is not None:
-            raise _unknown(problem)
-        _need_role(key, _role(scope))
-        _need_name(key, scope["path"])
-        return key
-
-    async def _find(self, secret: str) -> Key | None:
-        loop = asyncio.get_running_loop()
-        known = self._known.get(secret)
-        if known is None or known[0] < loop.time():
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            found = await loop.run_in_executor(None, self._registry.find_key, secret)
-            known = self._known[secret] = loop.time() + REMEMBERED_S, found
-        return known[1]
+                raise unknown("expected an API key: Authorization: Bearer tg_...")
+            return ANYBODY
+        caller = await self._callers.find(secret)
+        _need_role(caller, _role(scope))
+        _need_name(caller, scope["path"])
+        return caller
 
 
 def _secret(scope: Scope) -> str | None:
@@ -87,7 +59,7 @@ def _secret(scope: Scope) -> str | None:
         if name == b"authorization":
             kind, _, rest = str(value, "latin-1").partition(" ")
             if kind.lower() != "bearer":
-                raise _unknown(f"expected Authorization: Bearer tg_..., not {kind!r}")
+                raise unknown(f"expected Authorization: Bearer tg_..., not {kind!r}")
             return rest.strip()
         if name == b"x-api-key":
             return str(value, "latin-1")
@@ -105,21 +77,17 @@ def _role(scope: Scope) -> Role:
     return "consumer"
 
 
-def _need_role(key: Key, role: Role) -> None:
-    if _RANK[key.role] < _RANK[role]:
-        detail = f"the key {key.name!r} is a {key.role}'s, and this needs a {role}'s"
-        raise Problem(403, "forbidden", "The key does not open this", detail)
+def _need_role(caller: Caller, role: Role) -> None:
+    if _RANK[caller.role] < _RANK[role]:
+        detail = f"{caller.told} is a {caller.role}'s, and this needs a {role}'s"
+        raise Problem(403, "forbidden", "That is not open to you", detail)
 
 
-def _need_name(key: Key, path: str) -> None:
+def _need_name(caller: Caller, path: str) -> None:
     parts = path.split("/")
-    if key.services is None or len(parts) < 4 or parts[2] not in ("services", "streams"):
+    if caller.services is None or len(parts) < 4 or parts[2] not in ("services", "streams"):
         return
     name = unquote(parts[3])
-    if name not in key.services:
-        detail = f"the key {key.name!r} is for {', '.join(key.services)}, not for {name!r}"
-        raise Problem(403, "forbidden", "The key does not open this", detail)
-
-
-def _unknown(detail: str) -> Problem:
-    return Problem(401, "unauthorized", "Who asks?", detail, headers={"www-authenticate": "Bearer"})
+    if name not in caller.services:
+        detail = f"{caller.told} is for {', '.join(caller.services)}, not for {name!r}"
+        raise Problem(403, "forbidden", "That is not open to you", detail)

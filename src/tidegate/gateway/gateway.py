@@ -11,9 +11,12 @@ import structlog
 
 from tidegate.delivery.hub import Hub
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.gateway.callers import Callers
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
+from tidegate.gateway.oidc import Issuer
+from tidegate.gateway.settings import AccessSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
@@ -39,13 +42,17 @@ class Gateway:
         *,
         needs_keys: bool = False,
         durable: DurableSettings | None = None,
+        access: AccessSettings | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
-        `needs_keys`: nobody gets anything without an API key.
+        `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names.
         """
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
+        oidc = access.oidc if access is not None else None
+        self._issuer = None if oidc is None else Issuer(oidc)
+        self.callers = Callers(registry, self._issuer)
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.hub = Hub(log, self.metrics.dispatched)
@@ -82,6 +89,8 @@ class Gateway:
             self._follower.cancel()
         await self.durable.close()
         await self.hub.close()
+        if self._issuer is not None:
+            await self._issuer.close()
         await self.ingest.close()
 
     @property

@@ -24,6 +24,7 @@ from tidegate.errors import (
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
 from tidegate.gateway import parameters
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
@@ -32,7 +33,7 @@ from tidegate.gateway.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
-from tidegate.registry import Key, RegisteredSubscription
+from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
@@ -73,7 +74,7 @@ def router(gateway: Gateway) -> APIRouter:
         schema = gateway.hub.schema(name)
         said = await document(request)
         caller = caller_of(request)
-        begun = Subscription(new_id(), name, owner=None if caller is None else caller.id)
+        begun = Subscription(new_id(), name, owner=caller.id)
         record = changed(begun, said, schema, beside=("from", "cursor"))
         for each in ("from", "cursor"):
             if not isinstance(said.get(each, ""), str):
@@ -92,7 +93,7 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        is_providers = caller is not None and caller.role == "provider"
+        is_providers = caller.role == "provider"
         shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
         return {"subscriptions": [described(each) for each in shown]}
 
@@ -295,15 +296,9 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 # Whose it is --------------------------------------------------------------------------------
 
 
-def caller_of(request: Request) -> Key | None:
-    """Who asks; None: no key is asked for, and none was shown."""
-    found: Key | None = getattr(request.state, "caller", None)
-    return found
-
-
-def may_touch(caller: Key | None, record: Subscription) -> bool:
+def may_touch(caller: Caller, record: Subscription) -> bool:
     """Whether a subscription is a caller's own, or nobody's, or everything is."""
-    if caller is None or caller.role == "admin":
+    if caller.role == "admin":
         return True
     is_for = caller.services is None or record.service in caller.services
     return is_for and record.owner in (None, caller.id)
