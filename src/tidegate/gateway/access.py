@@ -4,16 +4,20 @@
     provider   also puts events into raw streams, and changes services
     admin      everything
 
-Whoever is for some services opens just those, and raw streams of those names.
+Whoever is for some services opens just those, and raw streams of those names. What
+each service says of its own access, `policy` knows.
 """
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tidegate.gateway.callers import ANYBODY, Caller, Callers, unknown
+from tidegate.errors import TidegateError
+from tidegate.gateway import problems
+from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
+from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem
 from tidegate.registry import Role
 
@@ -24,10 +28,11 @@ class Access:
     """ASGI middleware: lets a request through, with its caller in the scope, or says why not.
 
     Where nobody needs to be known, whoever shows nothing may do everything.
+    Elsewhere they may read what is public.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers, *, required: bool) -> None:
-        self._app, self._callers, self._required = app, callers, required
+    def __init__(self, app: ASGIApp, callers: Callers, policies: Policies, *, required: bool) -> None:
+        self._app, self._callers, self._policies, self._required = app, callers, policies, required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
@@ -36,21 +41,46 @@ class Access:
             return
         try:
             scope.setdefault("state", {})["caller"] = await self._caller(scope)
-        except Problem as problem:
-            await problem.response()(scope, receive, send)
+        except (Problem, TidegateError) as problem:
+            said = problem if isinstance(problem, Problem) else problems.of(problem)
+            await said.response()(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
+        if secret is None and self._required and not self._is_open(scope):
+            raise unknown("expected an API key: Authorization: Bearer tg_...")
         if secret is None:
-            if self._required:
-                raise unknown("expected an API key: Authorization: Bearer tg_...")
-            return ANYBODY
-        caller = await self._callers.find(secret)
+            caller = GUEST if self._required else ANYBODY
+        else:
+            caller = await self._callers.find(secret)
         _need_role(caller, _role(scope))
-        _need_name(caller, scope["path"])
+        if scope["type"] == "http":  # a socket opens first, and is then told in full
+            self._need_name(caller, scope)
         return caller
+
+    def _is_open(self, scope: Scope) -> bool:
+        """Whether a request may be a guest's: one that reads a public service, or the list of them."""
+        if scope.get("method", "GET") not in ("GET", "HEAD"):
+            return False
+        match scope["path"].split("/")[2:]:
+            case ["services"] | ["events"]:
+                return self._policies.has_public
+            case ["services", name] | ["services", name, "events" | "status"]:
+                return self._policies.is_public(name)
+        return False
+
+    def _need_name(self, caller: Caller, scope: Scope) -> None:
+        """Refuse what a caller does not see; what is not there yet may be put."""
+        match scope["path"].split("/")[2:]:
+            case ["streams", name, *_]:
+                need_scope(caller, name)
+            case ["services", name, *_] if name:
+                if scope["method"] == "PUT" and not self._policies.is_there(name):
+                    need_scope(caller, name)
+                else:
+                    self._policies.need(caller, name)
 
 
 def _secret(scope: Scope) -> str | None:
@@ -80,14 +110,4 @@ def _role(scope: Scope) -> Role:
 def _need_role(caller: Caller, role: Role) -> None:
     if _RANK[caller.role] < _RANK[role]:
         detail = f"{caller.told} is a {caller.role}'s, and this needs a {role}'s"
-        raise Problem(403, "forbidden", "That is not open to you", detail)
-
-
-def _need_name(caller: Caller, path: str) -> None:
-    parts = path.split("/")
-    if caller.services is None or len(parts) < 4 or parts[2] not in ("services", "streams"):
-        return
-    name = unquote(parts[3])
-    if name not in caller.services:
-        detail = f"{caller.told} is for {', '.join(caller.services)}, not for {name!r}"
         raise Problem(403, "forbidden", "That is not open to you", detail)

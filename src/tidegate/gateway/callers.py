@@ -48,6 +48,10 @@ ANYBODY = Caller(None, "anybody", "admin")
 """Whoever asks where nobody needs to say who they are."""
 
 
+GUEST = Caller(None, "guest", "consumer", ())
+"""Whoever asks and is not known, where others must be: they see what is public."""
+
+
 def caller_of(request: HTTPConnection) -> Caller:
     """Who makes a request that was let through."""
     found: Caller = request.state.caller

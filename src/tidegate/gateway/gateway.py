@@ -8,15 +8,18 @@ from typing import Any
 
 import orjson
 import structlog
+from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
-from tidegate.gateway.callers import Callers
+from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.oidc import Issuer
+from tidegate.gateway.policy import Policies, View
 from tidegate.gateway.settings import AccessSettings
+from tidegate.gateway.sweep import Sweep
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
@@ -56,7 +59,9 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.hub = Hub(log, self.metrics.dispatched)
-        self.durable = Durable(registry, log, self.hub, durable or DurableSettings())
+        self.policies = Policies()
+        self.durable = Durable(registry, log, self.hub, durable or DurableSettings(), self.policies.encoding)
+        self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -76,6 +81,7 @@ class Gateway:
             await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
+        await self.sweep.start()
         await self.durable.start()
 
     def drain(self) -> None:
@@ -87,6 +93,7 @@ class Gateway:
         """Let go of everybody."""
         if self._follower is not None:
             self._follower.cancel()
+        await self.sweep.close()
         await self.durable.close()
         await self.hub.close()
         if self._issuer is not None:
@@ -102,6 +109,10 @@ class Gateway:
             if said["state"] == "running" and said["version"] == self.versions.get(name)
         }
         return not self.is_draining and self.definitions.services.keys() <= running
+
+    def view(self, request: HTTPConnection) -> View:
+        """What whoever makes a request sees."""
+        return View(self.policies, caller_of(request))
 
     def service(self, name: str) -> Service:
         """A service; an error with a hint where it is not there."""
@@ -131,6 +142,7 @@ class Gateway:
             self.definitions, self.versions, self._revision = definitions, versions, revision
             self.schemas = stream_schemas(definitions)
             served = {name: self.schemas[name] for name in definitions.services}
+            self.policies.define(definitions.services, {**served, STATUS: self._statuses})
             self.hub.serve({**served, STATUS: self._statuses})
             self.ingest.define(definitions.streams)
         await loop.run_in_executor(None, self._read_status)

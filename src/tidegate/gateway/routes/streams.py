@@ -8,6 +8,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import NotRegistered, did_you_mean
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 from tidegate.services import to_dict
@@ -21,10 +22,13 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(tags=["streams"])
 
     @routes.get("/streams", summary="All raw streams")
-    async def streams() -> dict[str, Any]:
+    async def streams(request: Request) -> dict[str, Any]:
+        scope = caller_of(request).services
         return {
             "streams": [
-                {"name": each.name, "definition": to_dict(each)} for each in gateway.definitions.streams.values()
+                {"name": each.name, "definition": to_dict(each)}
+                for each in gateway.definitions.streams.values()
+                if scope is None or each.name in scope
             ]
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,13 +12,12 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.delivery.subscriber import Sink, Subscriber
-from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import (
     CursorError,
     DefinitionProblem,
     NotRegistered,
+    SubscriptionEnded,
     SubscriptionError,
-    TidegateError,
     VersionConflict,
 )
 from tidegate.filters import Filter
@@ -66,12 +65,18 @@ def router(gateway: Gateway) -> APIRouter:
             if wants_handshake(said):
                 await durable.sender.shake_hands(record.deliver.url)
 
+    def need_owner(record: Subscription) -> None:
+        """A webhook is sent while its owner is away: what they see then has to do."""
+        if isinstance(record.deliver, Webhook):
+            owner = gateway.policies.owner(record.owner)
+            compiled(record, gateway.policies.schema(owner, record.service))
+
     # Making and changing -----------------------------------------------------------------
 
     @routes.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
     async def create(request: Request, name: str) -> Response:
         gateway.service(name)
-        schema = gateway.hub.schema(name)
+        schema = gateway.view(request).schema(name)
         said = await document(request)
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
@@ -82,6 +87,7 @@ def router(gateway: Gateway) -> APIRouter:
         start = parameters.start(said.get("cursor"), said.get("from"))
         if start.cursor is not None:
             await durable.check(name, start.cursor)
+        need_owner(record)
         await need_receiver(record, said)
         position = await gateway.hub.begin(name, start)
         cursor = None if position is None else position.text
@@ -110,8 +116,9 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
         record = changed(
-            before.subscription, said, gateway.hub.schema(before.subscription.service), beside=("version",)
+            before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
         )
+        need_owner(record)
         was_pull = isinstance(before.subscription.deliver, Pull)
         if _address(record) != _address(before.subscription):
             await need_receiver(record, said)
@@ -153,23 +160,24 @@ def router(gateway: Gateway) -> APIRouter:
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         position = await begin(found, behind, cursor)
-        schema = gateway.hub.schema(record.service)
+        view = gateway.view(request)
+        schema = view.schema(record.service)
         filter_ = compiled(record, schema)
+        encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            made = Subscriber(name, record.service, filter_, before(sink), encoding_of(record), position)
+            made = Subscriber(name, record.service, filter_, before(sink), encoding, position)
+            made.sink.caller = view.caller
             return durable.connect(found, made)
 
         if is_stream:
             return EventStream(gateway.hub, make, idle_s=record.idle_s)
         try:
             got = await page(gateway.hub, make, most, wait_s)
-        except TidegateError as error:
-            if type(error) is not TidegateError:
-                raise
+        except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
         return Response(got.to_json(), media_type="application/json")
 
@@ -210,8 +218,9 @@ def router(gateway: Gateway) -> APIRouter:
         event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
     ) -> Response:
         record = (await found_for(gateway, request, id_)).subscription
-        schema = gateway.hub.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event)
+        view = gateway.view(request)
+        schema = view.schema(record.service)
+        work = partial(explained, record, schema, gateway.log, event, view.hidden(record.service))
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -254,10 +263,13 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
     }
 
 
-def explained(record: Subscription, schema: Schema, log: EventLog, event: str | None) -> dict[str, Any]:
+def explained(
+    record: Subscription, schema: Schema, log: EventLog, event: str | None, hidden: Collection[str] = ()
+) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
     filter_ = compiled(record, schema) or Filter("", schema)
     given = None if event is None else _event(event, record.service, log)
+    given = given and {name: value for name, value in given.items() if name not in hidden}
     matcher = Matcher(schema)
     try:
         matcher.add(record.id, filter_)
@@ -307,7 +319,8 @@ def may_touch(caller: Caller, record: Subscription) -> bool:
 async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
     """A subscription that a caller may touch; of others' it is not told that they are there."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
-    if not may_touch(caller_of(request), found.subscription):
+    caller = caller_of(request)
+    if not may_touch(caller, found.subscription) or not gateway.policies.may_keep(caller, found.subscription.service):
         raise NotRegistered(f"there is no subscription {id_!r}")
     return found
 
