@@ -36,6 +36,7 @@ PROCESSES = (
     "gateway/test_access.py",
     "gateway/test_gateway_kill.py",
     "gateway/test_policy.py",
+    "gateway/test_quotas.py",
     "gateway/test_streams.py",
     "gateway/test_subscriptions.py",
     "gateway/test_webhooks.py",

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.cli.profile import Profile, load_profile
 from tidegate.errors import EnvironmentProblem
-from tidegate.gateway.settings import AccessSettings, OidcSettings
+from tidegate.gateway.settings import AccessSettings, OidcSettings, Quotas
 
 
 def test_the_embedded_one_needs_no_file() -> None:
@@ -36,6 +36,12 @@ def test_an_issuer(tmp_path: Path) -> None:
     assert load_profile(str(path)) == Profile(access=AccessSettings(oidc))
 
 
+def test_quotas(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("access: {quotas: {connections: 7, events: 1e3, durable: none}}")
+    assert load_profile(str(path)).access.quotas == Quotas(connections=7, events=1000.0, durable=None)
+
+
 @pytest.mark.parametrize(
     ("settings", "on_loopback", "elsewhere"),
     [
@@ -60,7 +66,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         ("shared: perhaps", "shared: expected true or false, not 'perhaps'"),
         ("master: spark://head:7077", "let the log be Kafka"),
         ("master: [", "expected a profile in YAML"),
-        ("access: 7", "access: expected a map with oidc, required, not 7"),
+        ("access: 7", "access: expected a map with oidc, required, quotas, not 7"),
         ("access: {oicd: {}}", "access: unknown key 'oicd'; did you mean 'oidc'?"),
         ("access: {required: 7}", "access.required: expected true or false, not 7"),
         ("access: {oidc: {audience: a}}", "access.oidc.issuer: expected a URL such as https://"),
@@ -68,6 +74,11 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
             "access: {oidc: {issuer: 'https://x'}}",
             "access.oidc.audience: expected what aud holds, such as tidegate",
         ),
+        ("access: {quotas: 7}", "access.quotas: expected a map with connections, subscriptions, durable, events,"),
+        ("access: {quotas: {conections: 7}}", "'conections' is no quota; expected one of connections, subscriptions,"),
+        ("access: {quotas: {connections: 0.5}}", "quotas.connections: expected a whole number above 0, not '0.5'"),
+        ("access: {quotas: {events: 0}}", "access.quotas.events: expected a number above 0, not '0'"),
+        ("access: {quotas: {events: inf}}", "access.quotas.events: expected a number above 0, not 'inf'"),
         (OIDC % "issuers: x", "access.oidc: unknown key 'issuers'; did you mean 'issuer'?"),
         (
             OIDC % "jwks_url: 'http://id.example.org/keys'",

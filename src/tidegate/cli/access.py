@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.gateway.settings import ALGORITHMS, AccessSettings, OidcSettings
+from tidegate.gateway.settings import ALGORITHMS, AccessSettings, OidcSettings, Quotas
 from tidegate.model import units
 
 _TIMES = {"leeway": "leeway_s", "fresh": "fresh_s", "stale": "stale_s", "pause": "pause_s", "timeout": "timeout_s"}
+_QUOTAS = tuple(each.name for each in fields(Quotas))
+_RATES = ("events", "requests")
 _OIDC_KEYS = ("issuer", "audience", "jwks_url", "roles_claim", "services_claim", "algorithms", *_TIMES)
 
 
@@ -19,12 +22,38 @@ def read_access(document: Any, path: str) -> AccessSettings:
     """Read what a profile says of access; `path` is the profile's, for messages."""
     if document is None:
         return AccessSettings()
-    found = _entries(document, ("oidc", "required"), f"{path}: access")
+    found = _entries(document, ("oidc", "required", "quotas"), f"{path}: access")
     required = found.get("required")
     if not isinstance(required, bool | None):
         raise EnvironmentProblem(f"{path}: access.required: expected true or false, not {required!r}")
     oidc = None if found.get("oidc") is None else _oidc(found["oidc"], f"{path}: access.oidc")
-    return AccessSettings(oidc, required)
+    quotas = Quotas() if found.get("quotas") is None else _quotas(found["quotas"], f"{path}: access.quotas")
+    return AccessSettings(oidc, required, quotas)
+
+
+def _quotas(document: Any, where: str) -> Quotas:
+    if not isinstance(document, Mapping):
+        raise EnvironmentProblem(f"{where}: expected a map with {', '.join(_QUOTAS)}, not {document!r}")
+    limits: dict[str, Any] = {str(name): _quota(str(name), limit, where) for name, limit in document.items()}
+    return Quotas(**limits)
+
+
+def _quota(name: str, limit: Any, where: str) -> float | None:
+    return None if name in _QUOTAS and limit == "none" else read_quota(name, str(limit), f"{where}.{name}")
+
+
+def read_quota(name: str, limit: str, where: str) -> float:
+    """Read one limit; `where` it stands, for messages."""
+    if name not in _QUOTAS:
+        raise EnvironmentProblem(f"{where}: {name!r} is no quota; expected one of {', '.join(_QUOTAS)}")
+    try:
+        found = float(limit) if name in _RATES else int(limit)
+    except ValueError:
+        found = 0
+    if not 0 < found < float("inf"):
+        what = "a number above 0" if name in _RATES else "a whole number above 0"
+        raise EnvironmentProblem(f"{where}: expected {what}, not {limit!r}")
+    return found
 
 
 def _oidc(document: Any, where: str) -> OidcSettings:

@@ -10,6 +10,7 @@ each service says of its own access, `policy` knows.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +20,7 @@ from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.quotas import Meter
 from tidegate.registry import Role
 
 _RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
@@ -31,21 +33,24 @@ class Access:
     Elsewhere they may read what is public.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers, policies: Policies, *, required: bool) -> None:
-        self._app, self._callers, self._policies, self._required = app, callers, policies, required
+    def __init__(self, app: ASGIApp, callers: Callers, policies: Policies, meter: Meter, *, required: bool) -> None:
+        self._app, self._callers, self._policies, self._meter, self._required = app, callers, policies, meter, required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
         if scope["type"] not in ("http", "websocket") or not scope["path"].startswith("/v1"):
             await self._app(scope, receive, send)
             return
-        try:
-            scope.setdefault("state", {})["caller"] = await self._caller(scope)
-        except (Problem, TidegateError) as problem:
-            said = problem if isinstance(problem, Problem) else problems.of(problem)
-            await said.response()(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        with ExitStack() as under_way:
+            try:
+                caller = await self._caller(scope)
+                under_way.enter_context(self._meter.request(caller))
+            except (Problem, TidegateError) as problem:
+                said = problem if isinstance(problem, Problem) else problems.of(problem)
+                await said.response()(scope, receive, send)
+                return
+            scope.setdefault("state", {})["caller"] = caller
+            await self._app(scope, receive, send)
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)

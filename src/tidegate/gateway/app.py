@@ -31,7 +31,9 @@ def make_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    app.add_middleware(Access, callers=gateway.callers, policies=gateway.policies, required=gateway.needs_keys)
+    app.add_middleware(
+        Access, callers=gateway.callers, policies=gateway.policies, meter=gateway.meter, required=gateway.needs_keys
+    )
     app.include_router(health.router(gateway))
     for each in (streams, services, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")

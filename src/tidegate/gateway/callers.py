@@ -37,6 +37,8 @@ class Caller:
     groups: frozenset[str] = frozenset()
     """All roles that a token names, also those that mean nothing here by themselves."""
     expires_at: datetime | None = None
+    quotas: tuple[tuple[str, float], ...] = ()
+    """Limits of their own, by the names of `Quotas`."""
 
     @property
     def told(self) -> str:
@@ -60,7 +62,7 @@ def caller_of(request: HTTPConnection) -> Caller:
 
 def of_key(key: Key) -> Caller:
     """Whom a key stands for."""
-    return Caller(key.id, key.name, key.role, key.services, expires_at=key.expires_at)
+    return Caller(key.id, key.name, key.role, key.services, expires_at=key.expires_at, quotas=key.quotas)
 
 
 class Callers:

@@ -204,6 +204,10 @@ class Durable:
         self._hub.unsubscribe(subscriber)
         subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
 
+    def count(self, owner: str | None) -> int:
+        """How many subscriptions are an owner's."""
+        return sum(each.subscription.owner == owner for each in self._known.values())
+
     # Whoever is connected ----------------------------------------------------------------
 
     def connect(self, found: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:

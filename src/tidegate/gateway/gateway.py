@@ -18,6 +18,7 @@ from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.policy import Policies, View
+from tidegate.gateway.quotas import Meter
 from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.logs import Cursor, EventLog
@@ -53,8 +54,9 @@ class Gateway:
         """
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
-        oidc = access.oidc if access is not None else None
-        self._issuer = None if oidc is None else Issuer(oidc)
+        access = access or AccessSettings()
+        self._issuer = None if access.oidc is None else Issuer(access.oidc)
+        self.meter = Meter(access.quotas)
         self.callers = Callers(registry, self._issuer)
         self.metrics = Metrics()
         self.metrics.watch(self)
@@ -112,7 +114,7 @@ class Gateway:
 
     def view(self, request: HTTPConnection) -> View:
         """What whoever makes a request sees."""
-        return View(self.policies, caller_of(request))
+        return View(self.policies, self.meter, caller_of(request))
 
     def service(self, name: str) -> Service:
         """A service; an error with a hint where it is not there."""

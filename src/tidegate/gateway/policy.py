@@ -8,7 +8,7 @@ what they select, can name it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,10 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
+from tidegate.gateway import parameters
 from tidegate.gateway.callers import ANYBODY, Caller, of_key
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema
 from tidegate.model.types import Struct
 from tidegate.registry import Key
@@ -133,11 +135,17 @@ class View:
     """What one caller sees."""
 
     policies: Policies
+    meter: Meter
     caller: Caller
 
     def schema(self, service: str) -> Schema:
         """The output of a service; an error where they do not see it."""
         return self.policies.schema(self.caller, service)
+
+    def filter_(self, text: str | None, params: Sequence[str] | None, service: str) -> Filter | None:
+        """A filter over what they see; None: everything."""
+        self.meter.need_filter(self.caller, text)
+        return parameters.filter_(text, params, self.schema(service))
 
     def encoding(self, encoding: Encoding, service: str) -> Encoding:
         """The same, without what they do not see."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -38,6 +38,24 @@ class OidcSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotas:
+    """What one caller may have, on one gateway; None: as much as they like. A key may have its own."""
+
+    connections: int | None = 20_000
+    """Requests under way and sockets open, at once: more than one machine has ports for."""
+    subscriptions: int | None = 100_000
+    """On all sockets together."""
+    durable: int | None = 10_000
+    """Durable subscriptions: each is a row that every gateway knows."""
+    events: float | None = None
+    """Into raw streams, a second."""
+    requests: float | None = None
+    """A second."""
+    filter_bytes: int | None = 1024 * 1024
+    """Of one filter's text: what fits in a socket's message."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessSettings:
     """Who gets in."""
 
@@ -45,6 +63,8 @@ class AccessSettings:
     """Tokens that are taken beside API keys; None: none."""
     required: bool | None = None
     """Whether nobody gets anything unknown; None: where other machines reach the gateway, or there is an issuer."""
+
+    quotas: Quotas = field(default_factory=Quotas)
 
     def requires(self, *, is_loopback: bool) -> bool:
         """Whether everybody must say who they are."""

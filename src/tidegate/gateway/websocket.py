@@ -217,8 +217,8 @@ class Session:
     def close(self) -> None:
         """End all subscriptions."""
         for each in list(self._subscriptions.values()):
+            self._forget(each)
             self._hub.unsubscribe(each)
-        self._subscriptions.clear()
         self._sink.close()
 
     def has(self, sink: Sink) -> bool:
@@ -251,7 +251,8 @@ class Session:
             case Subscribe():
                 await self.subscribe(message)
             case Unsubscribe():
-                found = self._subscriptions.pop(self._known(message.id).name)
+                found = self._known(message.id)
+                self._forget(found)
                 self._hub.unsubscribe(found)
                 self._sink.say("unsubscribed", id=message.id)
             case Change():
@@ -276,11 +277,12 @@ class Session:
             detail = f"expected at most {MOST_SUBSCRIPTIONS} subscriptions on one socket"
             raise Problem(429, "too-many", "There are too many subscriptions", detail)
         schema = self._view.schema(message.service)
-        filter_ = parameters.filter_(message.filter, message.params, schema)
+        filter_ = self._view.filter_(message.filter, message.params, message.service)
         encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
         encoding = self._view.encoding(encoding, message.service)
         start = parameters.start(message.cursor, message.begin)
         place = None if start.is_now else await self._hub.begin(message.service, start)
+        self._view.meter.take("subscriptions", self._view.caller)
         made = SocketSubscriber(message.id, message.service, filter_, self._sink, encoding, place)
         self._subscriptions[message.id] = made
         if not start.is_now:
@@ -296,7 +298,7 @@ class Session:
 
     def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
         if message.filter is not None:
-            return parameters.filter_(message.filter, message.params, self._view.schema(subscriber.service))
+            return self._view.filter_(message.filter, message.params, subscriber.service)
         if message.params is None:
             raise messages.bad_message("change: expected filter, params or both", member="filter")
         if subscriber.filter is None:
@@ -304,7 +306,8 @@ class Session:
         return subscriber.filter.with_params(message.params)
 
     def _forget(self, subscriber: Subscriber) -> None:
-        """A subscription was ended by the hub."""
+        """A subscription has ended."""
         assert isinstance(subscriber, SocketSubscriber)
         if self._subscriptions.get(subscriber.name) is subscriber:
             del self._subscriptions[subscriber.name]
+            self._view.meter.give_back("subscriptions", self._view.caller)

@@ -48,7 +48,7 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Any:
         view = gateway.view(request)
         schema = view.schema(name)
-        wanted = parameters.filter_(filter_, param, schema)
+        wanted = view.filter_(filter_, param, name)
         encoding = view.encoding(parameters.encoding(format_, select, schema), name)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         idle_s = parameters.seconds("idle", idle, 86_400.0)

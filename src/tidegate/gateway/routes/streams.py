@@ -48,10 +48,13 @@ def router(gateway: Gateway) -> APIRouter:
         mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
     ) -> Response:
         _need_stream(gateway, stream)
+        caller = caller_of(request)
+        gateway.meter.need_events(caller)
         body = await _body(request)
         receipt = await gateway.ingest.ingest(
             stream, request.headers.get("content-type"), dict(request.headers), body, mode
         )
+        gateway.meter.took_events(caller, receipt.accepted + receipt.duplicates + receipt.refused)
         said = receipt.to_json()
         if mode == "all" and receipt.refused:
             first = "; ".join(_told(each) for each in said["errors"][:3])

@@ -80,7 +80,9 @@ def router(gateway: Gateway) -> APIRouter:
         said = await document(request)
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
+        gateway.meter.need("durable", caller, durable.count(caller.id))
         record = changed(begun, said, schema, beside=("from", "cursor"))
+        gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each, ""), str):
                 raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
@@ -119,6 +121,7 @@ def router(gateway: Gateway) -> APIRouter:
             before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
         )
         need_owner(record)
+        gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
         if _address(record) != _address(before.subscription):
             await need_receiver(record, said)
