@@ -81,6 +81,9 @@ class Access:
         match scope["path"].split("/")[2:]:
             case ["streams", name, *_]:
                 need_scope(caller, name)
+            case ["services", name, "quarantine", *_] if self._policies.hidden(caller, name):
+                detail = f"what {name!r} has refused shows all attributes, and {caller.told} may not see all"
+                raise Problem(403, "forbidden", "That is not open to you", detail)
             case ["services", name, *_] if name:
                 if scope["method"] == "PUT" and not self._policies.is_there(name):
                     need_scope(caller, name)

@@ -11,6 +11,7 @@ from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.access import Access
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.limits import Limits
 from tidegate.gateway.routes import events, health, services, sockets, streams, subscriptions, webhooks
 
 
@@ -31,6 +32,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
+    app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
     app.add_middleware(
         Access, callers=gateway.callers, policies=gateway.policies, meter=gateway.meter, required=gateway.needs_keys
     )

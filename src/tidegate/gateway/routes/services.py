@@ -6,12 +6,12 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-import yaml
 from fastapi import APIRouter, Query, Request
 
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.services import from_dict, to_dict
+from tidegate.services import from_dict, text, to_dict
+from tidegate.services.findings import Findings
 
 SHOWN = ("from", "qos", "themes", "description")
 """Of a definition, what those are shown who may not see all attributes."""
@@ -76,7 +76,13 @@ def router(gateway: Gateway) -> APIRouter:
 
 
 def _document(body: bytes) -> Any:
+    """A definition as it is read from a file: with limits on depth, and on what aliases make of it."""
+    findings = Findings()
     try:
-        return yaml.safe_load(body)
-    except yaml.YAMLError as error:
-        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON or YAML: {error}") from error
+        found = text.read(body.decode(), "body", findings)
+    except UnicodeDecodeError as error:
+        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON or YAML in UTF-8: {error}") from error
+    if findings.problems:
+        told = "; ".join(each.message for each in findings.problems)
+        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON or YAML: {told}")
+    return found

@@ -13,9 +13,6 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 from tidegate.services import to_dict
 
-MOST_BYTES = 16 * 1024 * 1024
-"""Of one request's body."""
-
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
@@ -50,7 +47,7 @@ def router(gateway: Gateway) -> APIRouter:
         _need_stream(gateway, stream)
         caller = caller_of(request)
         gateway.meter.need_events(caller)
-        body = await _body(request)
+        body = await request.body()
         receipt = await gateway.ingest.ingest(
             stream, request.headers.get("content-type"), dict(request.headers), body, mode
         )
@@ -87,17 +84,6 @@ def _need_stream(gateway: Gateway, stream: str) -> None:
             f"{', '.join(waiting)} has not begun to read {stream!r} yet, and would miss what comes now; try again",
             headers={"retry-after": "1"},
         )
-
-
-async def _body(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            detail = f"expected at most {MOST_BYTES:,} bytes in one request: send several"
-            raise Problem(413, "too-large", "The request is too large", detail)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _told(error: dict[str, Any]) -> str:
