@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -74,6 +74,8 @@ class Durable:
         encoding: Write = lambda record, caller: encoding_of(record),  # noqa: ARG005 - to all alike
     ) -> None:
         self.encoding = encoding
+        self.before: Callable[[], Awaitable[None]] | None = None
+        """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
@@ -123,6 +125,8 @@ class Durable:
             revision = await self.ask(lambda registry: registry.subscriptions_revision())
             if revision != self._revision:
                 found = await self.ask(lambda registry: registry.subscriptions())
+                if self.before is not None:
+                    await self.before()
                 for id_ in self._known.keys() - found.keys():
                     await self._let_go(id_)
                 for each in found.values():

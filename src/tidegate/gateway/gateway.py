@@ -64,6 +64,7 @@ class Gateway:
         self.policies = Policies()
         self.durable = Durable(registry, log, self.hub, durable or DurableSettings(), self.policies.encoding)
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
+        self.durable.before = self.sweep.read_keys
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}

@@ -65,9 +65,10 @@ def router(gateway: Gateway) -> APIRouter:
             if wants_handshake(said):
                 await durable.sender.shake_hands(record.deliver.url)
 
-    def need_owner(record: Subscription) -> None:
+    async def need_owner(record: Subscription) -> None:
         """A webhook is sent while its owner is away: what they see then has to do."""
         if isinstance(record.deliver, Webhook):
+            await gateway.sweep.read_keys()
             owner = gateway.policies.owner(record.owner)
             compiled(record, gateway.policies.schema(owner, record.service))
 
@@ -89,7 +90,7 @@ def router(gateway: Gateway) -> APIRouter:
         start = parameters.start(said.get("cursor"), said.get("from"))
         if start.cursor is not None:
             await durable.check(name, start.cursor)
-        need_owner(record)
+        await need_owner(record)
         await need_receiver(record, said)
         position = await gateway.hub.begin(name, start)
         cursor = None if position is None else position.text
@@ -120,7 +121,7 @@ def router(gateway: Gateway) -> APIRouter:
         record = changed(
             before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
         )
-        need_owner(record)
+        await need_owner(record)
         gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
         if _address(record) != _address(before.subscription):
