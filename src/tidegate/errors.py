@@ -208,6 +208,10 @@ class SubscriptionError(TidegateError):
         return type(self), (self.problems,)
 
 
+class SubscriptionEnded(TidegateError):  # noqa: N818 - nobody's mistake
+    """A subscription that can't go on: its service is gone or has changed, or whoever has it may see it no more."""
+
+
 class WebhookError(TidegateError):
     """An address that events can't be sent to; whoever has it can mend it."""
 

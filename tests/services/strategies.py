@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tidegate.model import Schema
 from tidegate.services.definitions import (
+    Access,
     Definitions,
     Demo,
     Files,
@@ -126,6 +127,10 @@ masks = st.one_of(
     st.builds(Mask, st.just("round"), st.integers(-15, 15)),
 )
 themes = st.lists(texts, max_size=2).map(tuple)
+callers = st.lists(texts, min_size=1, max_size=2).map(tuple)
+accesses = st.builds(
+    Access, st.sampled_from(["public", "keys"]) | callers, st.dictionaries(words, st.just(()) | callers, max_size=2)
+)
 
 
 @st.composite
@@ -158,6 +163,7 @@ def services(name: str) -> st.SearchStrategy[Service]:
         st.dictionaries(words, st.dictionaries(words, texts, min_size=1, max_size=2), max_size=2),
         themes,
         st.just("") | texts,
+        accesses,
     )
 
 

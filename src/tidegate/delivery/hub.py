@@ -161,6 +161,10 @@ class Hub:
             subscriber.sink.tell(subscriber, changed(filter_, place))
         return place
 
+    def listening(self) -> list[Subscriber]:
+        """All who are served."""
+        return list(self._subscribers)
+
     def counts(self) -> dict[str, dict[str, int]]:
         """For each service with subscribers how many are live and behind, and what was read and matched."""
         found: dict[str, dict[str, int]] = {}

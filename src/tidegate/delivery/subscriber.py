@@ -45,6 +45,8 @@ class Sink(ABC):
         self.subscribers: set[Subscriber] = set()
         self.cut: int | None = None
         """The first event of the batch last written that was not taken: it is read again. None: all were."""
+        self.caller: Any = None
+        """Who reads it, as whoever lets them in knows them; nothing in here asks."""
 
     @abstractmethod
     def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:

@@ -154,7 +154,7 @@ class Courier:
             self.subscription.service,
             filter_,
             self._sink,
-            encoding_of(self.subscription),
+            post.encoding(self.subscription),
             position,
         )
 
@@ -281,6 +281,8 @@ class Post:
     settings: CourierSettings
     clock: Callable[[], datetime] = partial(datetime.now, UTC)
     chance: random.Random = field(default_factory=random.Random)
+    encoding: Callable[[Subscription], Encoding] = encoding_of
+    """How a subscription's events are written for whoever made it."""
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
         """Ask the registry, which blocks, in a thread."""

@@ -12,7 +12,7 @@ import orjson
 from tidegate.delivery.batch import Batch
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
-from tidegate.errors import TidegateError
+from tidegate.errors import SubscriptionEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ async def page(hub: Hub, make: Callable[[Sink], Subscriber], most: int, wait_s: 
             hub.unsubscribe(subscriber)
     errors = [each.said["detail"] for each in sink.notices if each.kind == "error"]
     if errors:
-        raise TidegateError(errors[0])
+        raise SubscriptionEnded(errors[0])
     found = sink.events[:most]
     reached = subscriber.position.text if subscriber.position is not None else ""
     return Page([data for _, data in found], found[-1][0] if sink.is_full else reached, sink.notices)

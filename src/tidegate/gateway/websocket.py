@@ -19,6 +19,7 @@ from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.gateway import messages, parameters, problems
 from tidegate.gateway.messages import Ack, Change, Credit, Message, Ping, Subscribe, Unsubscribe
+from tidegate.gateway.policy import View
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import FrameSocket
 from tidegate.logs import Cursor
@@ -199,10 +200,13 @@ async def _acknowledge_nothing(subscriber: SocketSubscriber, cursor: Cursor) -> 
 class Session:
     """Obeys one client."""
 
-    def __init__(self, hub: Hub, socket: FrameSocket, acknowledge: Acknowledge = _acknowledge_nothing) -> None:
-        """`acknowledge` is told how far a client has done with a subscription."""
-        self._hub, self._socket, self._acknowledge = hub, socket, acknowledge
+    def __init__(
+        self, hub: Hub, socket: FrameSocket, view: View, acknowledge: Acknowledge = _acknowledge_nothing
+    ) -> None:
+        """`view` is what the client sees; `acknowledge` is told how far it has done with a subscription."""
+        self._hub, self._socket, self._view, self._acknowledge = hub, socket, view, acknowledge
         self._sink = SocketSink(socket, self._forget)
+        self._sink.caller = view.caller
         self._subscriptions: dict[str, SocketSubscriber] = {}
 
     async def serve(self, receive: Receive) -> None:
@@ -215,9 +219,18 @@ class Session:
     def close(self) -> None:
         """End all subscriptions."""
         for each in list(self._subscriptions.values()):
+            self._forget(each)
             self._hub.unsubscribe(each)
-        self._subscriptions.clear()
         self._sink.close()
+
+    def has(self, sink: Sink) -> bool:
+        """Whether a sink is this client's."""
+        return sink is self._sink
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no subscription."""
+        return not self._subscriptions
 
     async def _take(self, data: str | bytes) -> None:
         about = None
@@ -240,7 +253,8 @@ class Session:
             case Subscribe():
                 await self.subscribe(message)
             case Unsubscribe():
-                found = self._subscriptions.pop(self._known(message.id).name)
+                found = self._known(message.id)
+                self._forget(found)
                 self._hub.unsubscribe(found)
                 self._sink.say("unsubscribed", id=message.id)
             case Change():
@@ -264,11 +278,13 @@ class Session:
         if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
             detail = f"expected at most {MOST_SUBSCRIPTIONS} subscriptions on one socket"
             raise Problem(429, "too-many", "There are too many subscriptions", detail)
-        schema = self._hub.schema(message.service)
-        filter_ = parameters.filter_(message.filter, message.params, schema)
+        schema = self._view.schema(message.service)
+        filter_ = self._view.filter_(message.filter, message.params, message.service)
         encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
+        encoding = self._view.encoding(encoding, message.service)
         start = parameters.start(message.cursor, message.begin)
         place = None if start.is_now else await self._hub.begin(message.service, start)
+        self._view.meter.take("subscriptions", self._view.caller)
         made = SocketSubscriber(message.id, message.service, filter_, self._sink, encoding, place)
         self._subscriptions[message.id] = made
         if not start.is_now:
@@ -284,7 +300,7 @@ class Session:
 
     def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
         if message.filter is not None:
-            return parameters.filter_(message.filter, message.params, self._hub.schema(subscriber.service))
+            return self._view.filter_(message.filter, message.params, subscriber.service)
         if message.params is None:
             raise messages.bad_message("change: expected filter, params or both", member="filter")
         if subscriber.filter is None:
@@ -292,7 +308,8 @@ class Session:
         return subscriber.filter.with_params(message.params)
 
     def _forget(self, subscriber: Subscriber) -> None:
-        """A subscription was ended by the hub."""
+        """A subscription has ended."""
         assert isinstance(subscriber, SocketSubscriber)
         if self._subscriptions.get(subscriber.name) is subscriber:
             del self._subscriptions[subscriber.name]
+            self._view.meter.give_back("subscriptions", self._view.caller)

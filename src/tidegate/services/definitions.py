@@ -128,6 +128,19 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class Access:
+    """Who sees a service, and what of it. Admins see everything."""
+
+    to: Literal["public", "keys"] | tuple[str, ...] = "keys"
+    """Everybody; all who are known, and whose key or token is for it; or just these of them.
+
+    A name is a key's, or the subject of a token; `role:police` is whoever has that role.
+    """
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=_none)
+    """By attribute: just these see it."""
+
+
+@dataclass(frozen=True)
 class Service:
     """A pipeline from streams or other services to one output stream."""
 
@@ -144,6 +157,7 @@ class Service:
     """Fuzzy words for attributes of the output."""
     themes: tuple[str, ...] = ()
     description: str = ""
+    access: Access = field(default_factory=Access)
 
     @property
     def quarantine(self) -> str:

@@ -14,6 +14,7 @@ from tidegate.model.types import Array, Struct
 from tidegate.services import text as texts
 from tidegate.services.definitions import (
     NONE,
+    Access,
     Definitions,
     Demo,
     Files,
@@ -49,8 +50,9 @@ _STREAM_KEYS = (
 )
 _SERVICE_KEYS = (
     *("from", "pipeline", "constraints", "on_violation", "mask"),
-    *("qos", "terms", "themes", "description"),
+    *("qos", "terms", "themes", "description", "access"),
 )
+_CALLERS = "a list of callers: names of keys, subjects of tokens, or role:NAME"
 _EXAMPLE = "{streams: {NAME: {schema: ...}}, services: {NAME: {from: ..., pipeline: [...]}}}"
 
 Defined = TypeVar("Defined", Stream, Service)
@@ -369,7 +371,28 @@ def read_service_at(name: str, spot: Spot) -> Service:
         _frozen({attribute: _frozen(read_texts(each, shape)) for attribute, each in terms.items()}),
         _themes(found),
         _description(found),
+        _access(found["access"]) if "access" in found else Access(),
     )
+
+
+def _access(spot: Spot) -> Access:
+    if not isinstance(spot.value, Mapping):
+        return Access(_to(spot))
+    found = spot.entries(("to", "fields"), "who sees it, such as {to: [police], fields: {vid: [police]}}")
+    fields = found["fields"].pairs("callers by attribute, such as {vid: [police]}") if "fields" in found else {}
+    return Access(
+        _to(found["to"]) if "to" in found else "keys",
+        _frozen({attribute: each.texts(_CALLERS) for attribute, each in fields.items()}),
+    )
+
+
+def _to(spot: Spot) -> Any:
+    if not isinstance(spot.value, str):
+        names = spot.texts(f"public, keys, or {_CALLERS}")
+        if not names and spot.value == []:
+            spot.refuse("at least one caller")
+        return names
+    return spot.choice(("public", "keys"))
 
 
 def _qos(spot: Spot) -> tuple[Qos, Retention]:

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.model import Schema
 from tidegate.model.units import duration_text, size_text
 from tidegate.services.definitions import (
+    Access,
     Definitions,
     Demo,
     Files,
@@ -141,8 +142,17 @@ def _service(service: Service) -> Document:
             terms=_terms(service.terms),
             themes=list(service.themes),
             description=service.description,
+            access=_access(service.access),
         ),
     }
+
+
+def _access(access: Access) -> Any:
+    to = access.to if isinstance(access.to, str) else list(access.to)
+    if not access.fields:
+        return None if to == "keys" else to
+    said = {"to": to} if to != "keys" else {}
+    return {**said, "fields": {name: list(each) for name, each in access.fields.items()}}
 
 
 def _duration(length_s: float | None) -> str | None:

@@ -45,9 +45,10 @@ def router(gateway: Gateway) -> APIRouter:
         every: Annotated[str | None, Query(description="SSE: at most the latest event of each key in so long.")] = None,
         key: Annotated[str | None, Query(description="The attribute that every tells events apart by.")] = None,
     ) -> Any:
-        schema = gateway.hub.schema(name)
-        wanted = parameters.filter_(filter_, param, schema)
-        encoding = parameters.encoding(format_, select, schema)
+        view = gateway.view(request)
+        schema = view.schema(name)
+        wanted = view.filter_(filter_, param, name)
+        encoding = view.encoding(parameters.encoding(format_, select, schema), name)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         idle_s = parameters.seconds("idle", idle, 86_400.0)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
@@ -59,7 +60,9 @@ def router(gateway: Gateway) -> APIRouter:
         position = None if now else await gateway.hub.begin(name, start)
 
         def make(sink: Sink) -> Subscriber:
-            return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            made.sink.caller = view.caller
+            return made
 
         if is_stream:
             return EventStream(gateway.hub, make, now=now, idle_s=idle_s)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, WebSocket
+from contextlib import suppress
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from starlette.datastructures import QueryParams
 
+from tidegate.delivery.subscriber import Sink
 from tidegate.errors import TidegateError
 from tidegate.gateway import problems
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.messages import Subscribe
 from tidegate.gateway.problems import Problem
@@ -19,11 +23,29 @@ FIRST = "0"
 """The id of the subscription that a socket opens with."""
 
 BAD_REQUEST = 4400
-NOT_FOUND = 4404
+CLOSES = {403: 4403, 404: 4404}
+"""By the status of what is wrong with the first subscription."""
 TRY_AGAIN_LATER = 1013
 
 LONGEST_REASON = 123
 """Bytes, as RFC 6455 has it."""
+
+
+class Open:
+    """A socket that is open."""
+
+    def __init__(self, websocket: WebSocket, session: Session) -> None:
+        self._websocket, self._session = websocket, session
+        self.caller = caller_of(websocket)
+
+    def is_left_idle(self, sink: Sink) -> bool:
+        """Whether a sink is its own, and nothing is subscribed to any more."""
+        return self._session.has(sink) and self._session.is_idle
+
+    async def dismiss(self, code: int, reason: str) -> None:
+        """Close it; whoever is gone by themselves needs no telling."""
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await _close(self._websocket, code, reason)
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -42,17 +64,20 @@ def router(gateway: Gateway) -> APIRouter:
             await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
             return
         count += 1
-        session = Session(gateway.hub, frame_socket_of(websocket.scope))
+        session = Session(gateway.hub, frame_socket_of(websocket.scope), gateway.view(websocket))
+        open_ = Open(websocket, session)
+        gateway.sweep.connections.add(open_)
         try:
             problem = await _open(session, first) if first is not None else None
             if problem is not None:
                 session.complain(problem, FIRST)
-                code = NOT_FOUND if problem.status == 404 else BAD_REQUEST
+                code = CLOSES.get(problem.status, BAD_REQUEST)
                 await _close(websocket, code, problem.document["detail"])
                 return
             await session.serve(websocket.receive)
         finally:
             count -= 1
+            gateway.sweep.connections.discard(open_)
             session.close()
 
     @routes.websocket("/events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,18 +12,18 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from tidegate.delivery.subscriber import Sink, Subscriber
-from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import (
     CursorError,
     DefinitionProblem,
     NotRegistered,
+    SubscriptionEnded,
     SubscriptionError,
-    TidegateError,
     VersionConflict,
 )
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
 from tidegate.gateway import parameters
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
@@ -32,7 +32,7 @@ from tidegate.gateway.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
-from tidegate.registry import Key, RegisteredSubscription
+from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
@@ -68,22 +68,32 @@ def router(gateway: Gateway) -> APIRouter:
             if wants_handshake(said):
                 await durable.sender.shake_hands(record.deliver.url)
 
+    async def need_owner(record: Subscription) -> None:
+        """A webhook is sent while its owner is away: what they see then has to do."""
+        if isinstance(record.deliver, Webhook):
+            await gateway.sweep.read_keys()
+            owner = gateway.policies.owner(record.owner)
+            compiled(record, gateway.policies.schema(owner, record.service))
+
     # Making and changing -----------------------------------------------------------------
 
     @routes.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
     async def create(request: Request, name: str) -> Response:
         gateway.service(name)
-        schema = gateway.hub.schema(name)
+        schema = gateway.view(request).schema(name)
         said = await document(request)
         caller = caller_of(request)
-        begun = Subscription(new_id(), name, owner=None if caller is None else caller.id)
+        begun = Subscription(new_id(), name, owner=caller.id)
+        gateway.meter.need("durable", caller, durable.count(caller.id))
         record = changed(begun, said, schema, beside=("from", "cursor"))
+        gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
                 raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
         start = parameters.start(said.get("cursor"), said.get("from"))
         if start.cursor is not None:
             await durable.check(name, start.cursor)
+        await need_owner(record)
         await need_receiver(record, said)
         position = await gateway.hub.begin(name, start)
         cursor = None if position is None else position.text
@@ -95,7 +105,7 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        is_providers = caller is not None and caller.role == "provider"
+        is_providers = caller.role == "provider"
         shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
         return {"subscriptions": [described(each) for each in shown]}
 
@@ -112,8 +122,10 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
         record = changed(
-            before.subscription, said, gateway.hub.schema(before.subscription.service), beside=("version",)
+            before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
         )
+        await need_owner(record)
+        gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
         if _address(record) != _address(before.subscription):
             await need_receiver(record, said)
@@ -154,23 +166,24 @@ def router(gateway: Gateway) -> APIRouter:
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         position = await begin(found, behind, cursor)
-        schema = gateway.hub.schema(record.service)
+        view = gateway.view(request)
+        schema = view.schema(record.service)
         filter_ = compiled(record, schema)
+        encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            made = Subscriber(name, record.service, filter_, before(sink), encoding_of(record), position)
+            made = Subscriber(name, record.service, filter_, before(sink), encoding, position)
+            made.sink.caller = view.caller
             return durable.connect(found, made)
 
         if is_stream:
             return EventStream(gateway.hub, make, idle_s=record.idle_s)
         try:
             got = await page(gateway.hub, make, most, wait_s)
-        except TidegateError as error:
-            if type(error) is not TidegateError:
-                raise
+        except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
         return Response(got.to_json(), media_type="application/json")
 
@@ -211,8 +224,9 @@ def router(gateway: Gateway) -> APIRouter:
         event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
     ) -> Response:
         record = (await found_for(gateway, request, id_)).subscription
-        schema = gateway.hub.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event)
+        view = gateway.view(request)
+        schema = view.schema(record.service)
+        work = partial(explained, record, schema, gateway.log, event, view.hidden(record.service))
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -255,10 +269,13 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
     }
 
 
-def explained(record: Subscription, schema: Schema, log: EventLog, event: str | None) -> dict[str, Any]:
+def explained(
+    record: Subscription, schema: Schema, log: EventLog, event: str | None, hidden: Collection[str] = ()
+) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
     filter_ = compiled(record, schema) or Filter("", schema)
     given = None if event is None else _event(event, record.service, log)
+    given = given and {name: value for name, value in given.items() if name not in hidden}
     matcher = Matcher(schema)
     try:
         matcher.add(record.id, filter_)
@@ -297,15 +314,9 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 # Whose it is --------------------------------------------------------------------------------
 
 
-def caller_of(request: Request) -> Key | None:
-    """Who asks; None: no key is asked for, and none was shown."""
-    found: Key | None = getattr(request.state, "caller", None)
-    return found
-
-
-def may_touch(caller: Key | None, record: Subscription) -> bool:
+def may_touch(caller: Caller, record: Subscription) -> bool:
     """Whether a subscription is a caller's own, or nobody's, or everything is."""
-    if caller is None or caller.role == "admin":
+    if caller.role == "admin":
         return True
     is_for = caller.services is None or record.service in caller.services
     return is_for and record.owner in (None, caller.id)
@@ -314,7 +325,8 @@ def may_touch(caller: Key | None, record: Subscription) -> bool:
 async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
     """A subscription that a caller may touch; of others' it is not told that they are there."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
-    if not may_touch(caller_of(request), found.subscription):
+    caller = caller_of(request)
+    if not may_touch(caller, found.subscription) or not gateway.policies.may_keep(caller, found.subscription.service):
         raise NotRegistered(f"there is no subscription {id_!r}")
     return found
 
