@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import measure
-from benchmarks.matching.charts import line_chart, shown
+from benchmarks.charts import Points, line_chart, shown
 
 ONLY = "TIDEGATE_BENCH_ONLY"
 """Names of workloads, by commas: just these."""
@@ -53,6 +53,11 @@ def measured(what: str, value: float, unit: str, most: float | None = None, leas
     return found
 
 
+def plot(title: str, x: str, y: str, series: Mapping[str, Points], *, log: bool = True) -> dict[str, Any]:
+    """A chart that a row carries among its `charts`, by the name of the file it goes to; `log` is the upright axis."""
+    return {"title": title, "x": x, "y": y, "series": series, "log": log}
+
+
 def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool, out: Path) -> None:
     """Measure everything, print it, and write JSON and plots to a folder of the area's name."""
     console = Console(stderr=as_json)
@@ -74,6 +79,9 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
             title = row["what"].rpartition(":")[0]
             chart = line_chart(title, "seconds", "milliseconds", row["by_second"], log_x=False)
             (path.parent / f"{name}{n or ''}.svg").write_text(chart)
+        for file, chart in ((file, each) for row in rows for file, each in row.get("charts", {}).items()):
+            drawn = line_chart(chart["title"], chart["x"], chart["y"], chart["series"], log_x=False, log_y=chart["log"])
+            (path.parent / f"{file}.svg").write_text(drawn)
     if as_json:
         print(json.dumps(results, indent=2))
     else:
