@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,8 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
     for name in wanted:
         console.print(f"{name} ...", style="dim")
         begun = time.monotonic()
-        tables[name] = list(workloads[name](Setting(quick)))
+        with _ending_in_order():
+            tables[name] = list(workloads[name](Setting(quick)))
         spent[name] = round(time.monotonic() - begun, 1)
         if not as_json:
             _print(console, name, tables[name])
@@ -86,6 +89,20 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
         print(json.dumps(results, indent=2))
     else:
         console.print(f"took {sum(spent.values()):.0f} s, load average {os.getloadavg()[0]:.1f}; written to {path}")
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """A SIGTERM ends what was started too, as Ctrl-C does."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print(console: Console, name: str, rows: list[Row]) -> None:

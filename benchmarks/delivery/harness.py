@@ -26,6 +26,8 @@ from tidegate.services import loads
 
 PATIENCE_S = 60.0
 """How long a process may take to say what it is waited for."""
+NEVER_MS = 1e6
+"""The age of what did not come; JSON has no endless number."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,8 @@ def until(true: Callable[[], bool], patience_s: float) -> bool:
 
 
 def of(found: Mapping[str, Any], name: str) -> float:
-    """A percentile of ages, in milliseconds; where nothing came, it is endless."""
-    value: float = found.get(name, float("inf"))
+    """A percentile of ages, in milliseconds; where nothing came, longer than any run."""
+    value: float = found.get(name, NEVER_MS)
     return value
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +133,33 @@ def test_a_process_that_ends_or_is_silent_is_told_of() -> None:
         one.hear()
     with helper("benchmarks.delivery.listeners") as one, pytest.raises(TimeoutError, match=r"waited 0\.05 s"):
         one.hear(0.05)
+
+
+TOLD = """
+import sys, time
+from pathlib import Path
+from benchmarks.delivery import fanout
+from benchmarks.reporting import run
+
+def workload(setting):
+    with fanout._queues() as up:
+        print(up.group, up.folder, flush=True)
+        time.sleep(60)
+        yield {}
+
+run("delivery", {"fanout": workload}, True, True, Path(sys.argv[1]))
+"""
+
+
+def test_who_is_told_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        group, folder = process.stdout.readline().split()
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{group}").exists()
+    assert not Path(folder).exists()
 
 
 def got(up: Serving, wanted: list[Wanted], streams: list[str], cells: int, due: int) -> dict[str, float]:
