@@ -28,7 +28,7 @@ CATCH_UP_S = 30.0
 
 def stopped(setting: Setting) -> Iterator[Row]:
     """Runs in turn without and with one who does not read for a minute."""
-    runs, stop_s, window_s, warm_s = (3, 10.0, 5.0, 5.0) if setting.quick else (5, 60.0, 30.0, 10.0)
+    runs, stop_s, window_s, warm_s = (4, 10.0, 5.0, 5.0) if setting.quick else (5, 60.0, 30.0, 10.0)
     seconds = warm_s + runs * (stop_s + window_s + 1)
     without, with_, behind = [], [], []
     with (
