@@ -23,6 +23,7 @@ class Batch:
         self.start, self.end, self.gaps = start, read.cursor, read.gaps
         self._cursors: dict[int, str] = {}
         self._encoded: dict[Encoding, dict[int, bytes]] = {}
+        self._made: dict[tuple[str, Encoding], dict[int, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.records)
@@ -34,6 +35,10 @@ class Batch:
         if found is None:
             found = known[event] = encoding.encode(self.service, self.records[event], self.events[event])
         return found
+
+    def made(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
+        """What a transport has made of events so far, for all who get the same: it puts there what it makes."""
+        return self._made.setdefault((transport, encoding), {})
 
     def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:
         """Where to go on behind an event; `floor` is what a subscriber has seen beyond the batch's start."""

@@ -40,11 +40,17 @@ class SseSink(Sink):
         """Events."""
 
     def render(self, batch: Batch, picks: Sequence[Pick]) -> tuple[int, bytes]:
-        """One chunk of all events."""
-        parts = [
-            b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.floor).encode(), batch.encoded(n, to.encoding))
-            for n, to in picks
-        ]
+        """One chunk of all events; whoever gets the same of an event, from the same place on, shares its block."""
+        encoding = picks[0][1].encoding  # a response has one subscriber
+        blocks = batch.made("sse", encoding)
+        parts = []
+        for n, to in picks:
+            block = None if to.floor else blocks.get(n)
+            if block is None:
+                block = b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.floor).encode(), batch.encoded(n, encoding))
+                if not to.floor:
+                    blocks[n] = block
+            parts.append(block)
         return len(parts), chunk(b"".join(parts))
 
     def write(self, rendered: Any) -> bool:
