@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.logs import Cursor, Read
 from tidegate.logs.cursor import encoded
+
+
+class Events(Protocol):
+    """Some events, as sinks render them."""
+
+    @property
+    def service(self) -> str:
+        """Whose they are."""
+
+    @property
+    def records(self) -> Sequence[bytes]:
+        """As they are in the log."""
+
+    @property
+    def events(self) -> Sequence[dict[str, Any]]:
+        """The records, parsed."""
+
+    def encoded(self, event: int, encoding: Encoding) -> bytes:
+        """An event as it is sent."""
+
+    def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:
+        """Where to go on behind an event."""
 
 
 class Batch:
@@ -61,6 +83,10 @@ class Batch:
         """Whether a subscriber that has seen so much has seen an event."""
         partition, offset = self._places[event]
         return offset < floor.get(partition, 0)
+
+    def partition(self, event: int) -> str:
+        """Where an event is."""
+        return self._places[event][0]
 
     def before(self, event: int) -> Cursor:
         """Where to go on to read an event and what comes behind it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 
 MOST_KEYS = 100_000
@@ -37,7 +37,7 @@ class Conflating(Sink):
         """Whether all that was taken has been passed on."""
         return not self._latest and self._inner.is_settled
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> list[tuple[bytes, Any]]:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> list[tuple[bytes, Any]]:
         """The latest of each key, in the order of the events."""
         latest: dict[bytes, Pick] = {}
         for pick in picks:

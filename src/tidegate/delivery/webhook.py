@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import structlog
 
 from tidegate.delivery.acks import Acknowledgements
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
@@ -97,7 +97,7 @@ class QueueSink(Sink):
     def __len__(self) -> int:
         return len(self._parcels)
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> list[Parcel]:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> list[Parcel]:
         """Each event with the cursor behind it."""
         return [
             Parcel(batch.cursor(n, to.floor), batch.encoded(n, to.encoding), bytes(batch.records[n])) for n, to in picks

@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.gateway.protocol import Socket, socket_of
@@ -37,7 +37,7 @@ class SseSink(Sink):
         self.written = 0
         """Events."""
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> tuple[int, bytes]:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> tuple[int, bytes]:
         """One chunk of all events."""
         parts = [
             b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.floor).encode(), batch.encoded(n, to.encoding))

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 import orjson
 from starlette.types import Receive
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
@@ -71,7 +71,7 @@ class SocketSubscriber(Subscriber):
 class Rendered:
     """Frames, and what they were made of: who is gone, and credit that is used up, show when they are written."""
 
-    batch: Batch
+    batch: Events
     picks: Sequence[Pick]
     frames: bytes
     events: int
@@ -91,7 +91,7 @@ class SocketSink(Sink):
         self._has_credit = asyncio.Event()
         self._has_credit.set()
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> Rendered:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> Rendered:
         """All frames at once, as far as there is credit."""
         parts: list[bytes] = []
         credit, events, cut = self._credit, 0, None
@@ -167,7 +167,7 @@ class SocketSink(Sink):
         self._has_credit.set()
 
 
-def _groups(batch: Batch, picks: Sequence[Pick], first: int, behind: int) -> list[tuple[bytes, str, Encoding]]:
+def _groups(batch: Events, picks: Sequence[Pick], first: int, behind: int) -> list[tuple[bytes, str, Encoding]]:
     """Labels, cursor and encoding of each frame of one event."""
     event, member = picks[first]
     if behind == first + 1:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.gateway import parameters
 from tidegate.gateway.gateway import Gateway
@@ -44,6 +45,9 @@ def router(gateway: Gateway) -> APIRouter:
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
         idle: Annotated[str | None, Query(description="SSE: tell when nothing has come for so long.")] = None,
         every: Annotated[str | None, Query(description="SSE: at most the latest event of each key in so long.")] = None,
+        latest: Annotated[
+            str | None, Query(description="Of what is there already, just the newest event of each value of this.")
+        ] = None,
         key: Annotated[str | None, Query(description="The attribute that every tells events apart by.")] = None,
     ) -> Any:
         schema = gateway.hub.schema(name)
@@ -55,12 +59,17 @@ def router(gateway: Gateway) -> APIRouter:
         every_s = parameters.seconds("every", every, 86_400.0)
         before = parameters.conflated(every_s, key, schema, is_stream=is_stream)
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        start = parameters.start(behind or cursor, None if behind else begin)
+        if latest:
+            parameters.need_attribute("latest", latest, schema)
+        start = parameters.start(behind or cursor, None if behind else begin, latest)
         now = is_stream and start.is_now
         position = None if now else await gateway.hub.begin(name, start)
 
         def make(sink: Sink) -> Subscriber:
-            return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            if latest and not behind and not start.is_now:
+                made.latest = Latest(latest)
+            return made
 
         if is_stream:
             return EventStream(gateway.hub, make, now=now, idle_s=idle_s)
