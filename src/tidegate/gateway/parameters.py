@@ -14,6 +14,8 @@ from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.logs import Cursor
 from tidegate.model import Schema, timestamps, units
 
+MOST_S = 86_400.0
+"""A day: of what is done every so often, or when nothing has come for so long."""
 FORMATS = ("cloudevents", "plain")
 
 
@@ -66,7 +68,9 @@ def encoding(format_: str | None, select: str | None, schema: Schema) -> Encodin
     return Encoding("plain" if format_ == "plain" else "cloudevents", names)
 
 
-def conflated(every_s: float | None, key: str | None, schema: Schema, *, is_stream: bool) -> Callable[[Sink], Sink]:
+def conflated(
+    every_s: float | None, key: str | None, schema: Schema, *, is_stream: bool = True
+) -> Callable[[Sink], Sink]:
     """What stands before a sink where just the latest event of each key is wanted, every so often."""
     if every_s is None:
         if key is not None:

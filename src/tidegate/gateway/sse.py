@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from tidegate.delivery.batch import Events
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.gateway.clocks import Clock, Idle
 from tidegate.gateway.protocol import Socket, socket_of
 
 HEARTBEAT_S = 15.0
@@ -113,9 +112,9 @@ class EventStream(Response):
         sink = SseSink(socket_of(scope))
         subscriber = self._make(sink)
         self._hub.subscribe(subscriber, now=self._now)
-        clocks: list[_Clock] = [_Heart(sink, subscriber)]
+        clocks: list[Clock] = [_Heart(sink, subscriber)]
         if self._idle_s is not None:
-            clocks.append(_Idle(sink, self._idle_s))
+            clocks.append(Idle(self._idle_s, lambda: sink.written, sink.tell_idle))
         try:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -126,41 +125,14 @@ class EventStream(Response):
                 each.stop()
 
 
-class _Clock(ABC):
-    """Does something every so often; a timer, as a task for each connection would cost its memory."""
-
-    __slots__ = ("_loop", "_next", "_sink")
-
-    def __init__(self, sink: SseSink) -> None:
-        self._sink, self._loop = sink, asyncio.get_running_loop()
-        self._set()
-
-    def stop(self) -> None:
-        """Do nothing more."""
-        self._next.cancel()
-
-    @abstractmethod
-    def _pause_s(self) -> float: ...
-
-    @abstractmethod
-    def _strike(self) -> None: ...
-
-    def _set(self) -> None:
-        self._next = self._loop.call_later(self._pause_s(), self._run)
-
-    def _run(self) -> None:
-        self._strike()
-        self._set()
-
-
-class _Heart(_Clock):
+class _Heart(Clock):
     """Shows that the connection is alive, and how far the reader has come where nothing matched."""
 
-    __slots__ = ("_last", "_subscriber")
+    __slots__ = ("_last", "_sink", "_subscriber")
 
     def __init__(self, sink: SseSink, subscriber: Subscriber) -> None:
-        self._subscriber, self._last = subscriber, subscriber.position
-        super().__init__(sink)
+        self._sink, self._subscriber, self._last = sink, subscriber, subscriber.position
+        super().__init__()
 
     def _pause_s(self) -> float:
         return HEARTBEAT_S * random.uniform(0.8, 1.0)  # not all at once
@@ -169,21 +141,3 @@ class _Heart(_Clock):
         place = self._subscriber.position if self._subscriber.sink.is_settled else self._last
         self._sink.beat(None if place is None or place == self._last else place.text)
         self._last = place
-
-
-class _Idle(_Clock):
-    """Tells when nothing has come for a while."""
-
-    __slots__ = ("_before", "_idle_s")
-
-    def __init__(self, sink: SseSink, idle_s: float) -> None:
-        self._idle_s, self._before = idle_s, 0
-        super().__init__(sink)
-
-    def _pause_s(self) -> float:
-        return self._idle_s
-
-    def _strike(self) -> None:
-        if self._sink.written == self._before:
-            self._sink.tell_idle(self._idle_s)
-        self._before = self._sink.written

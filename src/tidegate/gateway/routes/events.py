@@ -54,9 +54,9 @@ def router(gateway: Gateway) -> APIRouter:
         wanted = parameters.filter_(filter_, param, schema)
         encoding = parameters.encoding(format_, select, schema)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        idle_s = parameters.seconds("idle", idle, 86_400.0)
+        idle_s = parameters.seconds("idle", idle, parameters.MOST_S)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
-        every_s = parameters.seconds("every", every, 86_400.0)
+        every_s = parameters.seconds("every", every, parameters.MOST_S)
         before = parameters.conflated(every_s, key, schema, is_stream=is_stream)
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         if latest:

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import HTTPConnection
 
+from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import (
-    CursorError,
     DefinitionProblem,
     NotRegistered,
     SubscriptionError,
@@ -23,7 +24,7 @@ from tidegate.errors import (
 )
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
-from tidegate.gateway import parameters
+from tidegate.gateway import consuming, parameters
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
@@ -144,15 +145,20 @@ def router(gateway: Gateway) -> APIRouter:
         last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
+        latest: Annotated[
+            str | None, Query(description="Of what waits, just the newest event of each value of this.")
+        ] = None,
     ) -> Any:
         found = await found_for(gateway, request, id_)
         record = found.subscription
-        _need_pull(found)
+        consuming.need_pull(found)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        position = await begin(found, behind, cursor)
+        position = await consuming.begin(durable, found, behind, cursor)
         schema = gateway.hub.schema(record.service)
+        if latest:
+            parameters.need_attribute("latest", latest, schema)
         filter_ = compiled(record, schema)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
@@ -160,6 +166,8 @@ def router(gateway: Gateway) -> APIRouter:
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
             made = Subscriber(name, record.service, filter_, before(sink), encoding_of(record), position)
+            if latest and not behind:
+                made.latest = Latest(latest)
             return durable.connect(found, made)
 
         if is_stream:
@@ -172,21 +180,6 @@ def router(gateway: Gateway) -> APIRouter:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
         return Response(got.to_json(), media_type="application/json")
 
-    async def begin(found: RegisteredSubscription, behind: str | None, cursor: str | None) -> Cursor | None:
-        """Where a consumer goes on; what it has received it acknowledges by saying so."""
-        said = behind or cursor
-        if not said:
-            stored = durable.cursor(found)
-            return None if stored is None else Cursor.from_text(stored)
-        given = Cursor.from_text(said)
-        try:
-            await durable.acknowledge(found.subscription.id, given)
-        except CursorError:
-            # A browser says what it saw last, for ever: of a stream that was made anew it is told a gap.
-            if behind is None:
-                raise
-        return given
-
     @routes.post("/subscriptions/{id_}/ack", summary="Say what was received; stored when this answers")
     async def ack(request: Request, id_: str) -> dict[str, Any]:
         said = await document(request)
@@ -195,7 +188,7 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("cursor", detail)])
         found = await found_for(gateway, request, id_)
         if isinstance(found.subscription.deliver, Webhook):
-            raise _conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+            raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
         at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
         detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
         return {"cursor": at, "moved": has_moved, "detail": detail}
@@ -295,7 +288,7 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 # Whose it is --------------------------------------------------------------------------------
 
 
-def caller_of(request: Request) -> Key | None:
+def caller_of(request: HTTPConnection) -> Key | None:
     """Who asks; None: no key is asked for, and none was shown."""
     found: Key | None = getattr(request.state, "caller", None)
     return found
@@ -309,7 +302,7 @@ def may_touch(caller: Key | None, record: Subscription) -> bool:
     return is_for and record.owner in (None, caller.id)
 
 
-async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
+async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
     """A subscription that a caller may touch; of others' it is not told that they are there."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
     if not may_touch(caller_of(request), found.subscription):
@@ -344,15 +337,3 @@ def _if_match(request: Request) -> int | None:
     if not (number.isascii() and number.isdigit()):
         raise bad_parameter("If-Match", said, 'a version in quotes, such as "3", as ETag has it')
     return int(number)
-
-
-def _need_pull(found: RegisteredSubscription) -> None:
-    id_ = found.subscription.id
-    if isinstance(found.subscription.deliver, Webhook):
-        raise _conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
-    if found.state == "disabled":
-        raise _conflict(f"{id_!r} is disabled: {found.reason}; POST /v1/subscriptions/{id_}/enable")
-
-
-def _conflict(detail: str) -> Problem:
-    return Problem(409, "conflict", "The subscription won't do that", detail)
