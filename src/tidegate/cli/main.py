@@ -21,6 +21,7 @@ from tidegate.cli import (
     publish,
     services,
     subscribe,
+    subscriptions,
     up,
     validate,
 )
@@ -46,6 +47,7 @@ app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
 app.command("publish")(publish.publish)
 app.command("subscribe")(subscribe.subscribe)
+app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
 
 

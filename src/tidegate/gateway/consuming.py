@@ -20,12 +20,16 @@ def need_pull(found: RegisteredSubscription) -> None:
 
 
 async def begin(
-    durable: Durable, found: RegisteredSubscription, behind: str | None, cursor: str | None
+    durable: Durable, found: RegisteredSubscription, behind: str | None, cursor: str | None, after: str | None = None
 ) -> Cursor | None:
     """Where a consumer goes on; what it has received it acknowledges by saying so.
 
-    `behind` is what a browser says by itself, `cursor` what somebody has written.
+    `behind` is what a browser says by itself, `cursor` what somebody has written; of `after` nothing is acknowledged.
     """
+    if cursor and after:
+        raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or after, not both")
+    if after and not behind:
+        return Cursor.from_text(after)
     said = behind or cursor
     if not said:
         stored = durable.cursor(found)

@@ -142,6 +142,7 @@ def router(gateway: Gateway) -> APIRouter:
         request: Request,
         id_: str,
         cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
+        after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
         last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
@@ -155,7 +156,7 @@ def router(gateway: Gateway) -> APIRouter:
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        position = await consuming.begin(durable, found, behind, cursor)
+        position = await consuming.begin(durable, found, behind, cursor, after)
         schema = gateway.hub.schema(record.service)
         if latest:
             parameters.need_attribute("latest", latest, schema)
