@@ -140,3 +140,12 @@ def ahead(cursor: Cursor, floor: Mapping[str, int]) -> Cursor:
 def reaches(cursor: Cursor, other: Cursor) -> bool:
     """Whether a cursor is nowhere before another."""
     return all(cursor.offsets.get(partition, -1) >= offset for partition, offset in other.offsets.items())
+
+
+def distance(begin: Cursor, end: Cursor) -> int:
+    """What is between two places, in the log's own measure.
+
+    >>> distance(Cursor("a", {"0": 5}), Cursor("a", {"0": 8, "1": 2}))
+    5
+    """
+    return sum(max(0, at - begin.offsets.get(partition, 0)) for partition, at in end.offsets.items())

@@ -185,6 +185,14 @@ class Hub:
                 found[name] |= {"events": live.events, "matched": live.matched}
         return found
 
+    def places(self) -> dict[str, list[Cursor]]:
+        """For each service with subscribers where those are who are behind."""
+        found: dict[str, list[Cursor]] = {each.service: [] for each in self._subscribers}
+        for each in self._subscribers:
+            if each.state == "behind" and each.position is not None:
+                found[each.service].append(each.position)
+        return found
+
     def drain(self) -> None:
         """Let every sink end what it has begun."""
         for sink in {each.sink for each in self._subscribers}:

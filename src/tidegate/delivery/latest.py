@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tidegate.delivery.batch import Batch, ahead, reaches
+from tidegate.delivery.batch import Batch, ahead, distance, reaches
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.subscriber import Notice
 from tidegate.delivery.worker import gap
@@ -164,23 +164,19 @@ def stretch(log: EventLog, service: str, begin: Cursor, end: Cursor, most: int) 
     first = log.read(service, begin, READ)
     if not first.records:
         return begin
-    each = max(1.0, _distance(begin, first.cursor) / len(first.records))
-    if _distance(begin, end) <= most * each:
+    each = max(1.0, distance(begin, first.cursor) / len(first.records))
+    if distance(begin, end) <= most * each:
         return begin
     too_old, new_enough = 0, time.time_ns() // 1_000
     found = begin
     for _ in range(MOMENTS):
         moment = (too_old + new_enough) // 2
         cursor = log.since(service, moment)
-        if _distance(cursor, end) <= most * each:
+        if distance(cursor, end) <= most * each:
             new_enough = moment
         else:
             too_old, found = moment, cursor
     return found
-
-
-def _distance(begin: Cursor, end: Cursor) -> int:
-    return sum(at - begin.offsets.get(partition, 0) for partition, at in end.offsets.items())
 
 
 class _Held:

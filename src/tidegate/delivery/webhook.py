@@ -196,6 +196,7 @@ class Courier:
         while True:
             self._changed.clear()  # what changes from here on, also while it is sent, is tried at once
             outcome = await self._post.send(self.subscription, parcels)
+            self._post.sent(self.subscription, outcome, len(parcels))
             match outcome.kind:
                 case "taken":
                     await self._done(parcels)
@@ -279,6 +280,8 @@ class Post:
     settings: CourierSettings
     clock: Callable[[], datetime] = partial(datetime.now, UTC)
     chance: random.Random = field(default_factory=random.Random)
+    sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None
+    """Told what became of a message of so many events."""
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
         """Ask the registry, which blocks, in a thread."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -14,11 +15,11 @@ import orjson
 import structlog
 
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
-from tidegate.delivery.batch import reaches
+from tidegate.delivery.batch import distance, reaches
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.webhook import Couriers, CourierSettings, Parcel, Post, encoding_of
-from tidegate.errors import TidegateError
+from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
+from tidegate.errors import LogError, TidegateError
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
@@ -51,6 +52,16 @@ class Redelivered:
     """The receiver did not answer: those behind were left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How far behind the end of its stream, in the log's own measure: bytes in files, records in Kafka."""
+
+    connected: Mapping[str, int]
+    """Of each service, whoever is connected and farthest behind."""
+    stored: Mapping[tuple[str, str], int]
+    """Of each service's durable subscriptions."""
+
+
 class Durable:
     """Follows the registry's subscriptions, and brings changes to whoever is connected.
 
@@ -58,11 +69,19 @@ class Durable:
     the registry is looked at, so that an older state never follows a newer one.
     """
 
-    def __init__(self, registry: Registry, log: EventLog, hub: Hub, settings: DurableSettings) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        log: EventLog,
+        hub: Hub,
+        settings: DurableSettings,
+        sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
+    ) -> None:
+        """`sent` is told what became of each message to a webhook, and of how many events it was."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
-        post = Post(registry, self.acks, self.sender.send, settings.couriers)
+        post = Post(registry, self.acks, self.sender.send, settings.couriers, sent=sent)
         self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
@@ -70,6 +89,7 @@ class Durable:
         self._changing = asyncio.Lock()
         self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._follower: asyncio.Task[None] | None = None
+        self.lags = Lags({}, {})
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -225,6 +245,18 @@ class Durable:
         await self.acks.stored()
         return moved.text, True
 
+    async def measure(self) -> None:
+        """See how far everybody is behind the end of its stream, and keep it in `lags`."""
+        places = self._hub.places()
+        try:
+            found = await self.ask(lambda registry: registry.subscriptions())
+            stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
+            services = {service for service, _ in stored.values()} | places.keys()
+            measure = partial(_lags, self._event_log, services, stored, places)
+            self.lags = await asyncio.get_running_loop().run_in_executor(None, measure)
+        except Exception as problem:  # the registry or the log is away: all else is told
+            _log.warning("can't see how far subscriptions are behind", problem=str(problem))
+
     # Dead letters --------------------------------------------------------------------------
 
     async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
@@ -242,6 +274,30 @@ class Durable:
                 done.untried.extend(each.id for each in letters[n + 1 :])
                 break
         return done
+
+
+def _lags(
+    log: EventLog,
+    services: Iterable[str],
+    stored: Mapping[str, tuple[str, str | None]],
+    places: Mapping[str, Sequence[Cursor]],
+) -> Lags:
+    ends: dict[str, Cursor] = {}
+    for service in services:
+        with suppress(LogError):  # it has put out nothing yet
+            ends[service] = log.end(service)
+    connected = {
+        service: max((distance(each, ends[service]) for each in some), default=0)
+        for service, some in places.items()
+        if service in ends
+    }
+    begin = Cursor("", {})
+    durable = {
+        (service, id_): distance(begin if cursor is None else Cursor.from_text(cursor), ends[service])
+        for id_, (service, cursor) in stored.items()
+        if service in ends
+    }
+    return Lags(connected, durable)
 
 
 def _unbury(id_: str, letter: int, registry: Registry) -> None:

@@ -49,7 +49,7 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.hub = Hub(log, self.metrics.dispatched)
-        self.durable = Durable(registry, log, self.hub, durable or DurableSettings())
+        self.durable = Durable(registry, log, self.hub, durable or DurableSettings(), self.metrics.sent)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}

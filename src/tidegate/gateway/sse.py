@@ -14,6 +14,7 @@ from tidegate.delivery.batch import Events
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.gateway.clocks import Clock, Idle
+from tidegate.gateway.metrics import Tally
 from tidegate.gateway.protocol import Socket, socket_of
 
 HEARTBEAT_S = 15.0
@@ -30,9 +31,9 @@ _HEADERS = [
 class SseSink(Sink):
     """Writes events as they are to be read by an EventSource, in chunks of HTTP/1.1."""
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: Socket, tally: Tally) -> None:
         super().__init__()
-        self._socket = socket
+        self._socket, self._tally = socket, tally
         self.written = 0
         """Events."""
 
@@ -48,6 +49,7 @@ class SseSink(Sink):
         """Write a chunk."""
         count, data = rendered
         self.written += count
+        self._tally.count += count
         return self._socket.write(data)
 
     async def room(self) -> None:
@@ -96,20 +98,26 @@ class EventStream(Response):
     """Serves one subscriber until it hangs up."""
 
     def __init__(
-        self, hub: Hub, make: Callable[[Sink], Subscriber], *, now: bool = False, idle_s: float | None = None
+        self,
+        hub: Hub,
+        make: Callable[[Sink], Subscriber],
+        tally: Tally,
+        *,
+        now: bool = False,
+        idle_s: float | None = None,
     ) -> None:
         """`make` gives the subscriber of a sink; `now`: it begins with what comes next.
 
         `idle_s`: tell when nothing has come for so long.
         """
-        self._hub, self._make, self._now, self._idle_s = hub, make, now, idle_s
+        self._hub, self._make, self._tally, self._now, self._idle_s = hub, make, tally, now, idle_s
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head by ASGI, then events to the socket itself."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
-        sink = SseSink(socket_of(scope))
+        sink = SseSink(socket_of(scope), self._tally)
         subscriber = self._make(sink)
         self._hub.subscribe(subscriber, now=self._now)
         clocks: list[Clock] = [_Heart(sink, subscriber)]

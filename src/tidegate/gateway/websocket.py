@@ -25,6 +25,7 @@ from tidegate.gateway import consuming, messages, parameters, problems
 from tidegate.gateway.clocks import Idle
 from tidegate.gateway.durable import Durable
 from tidegate.gateway.messages import Ack, Change, Credit, Message, Ping, Subscribe, Unsubscribe
+from tidegate.gateway.metrics import Tally
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import FrameSocket
 from tidegate.logs import Cursor
@@ -103,10 +104,10 @@ class Held:
 class SocketSink(Sink):
     """Writes events as frames, one for all subscriptions that get the same."""
 
-    def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None]) -> None:
-        """`ended` is told of a subscriber that can't go on."""
+    def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None], tally: Callable[[str], Tally]) -> None:
+        """`ended` is told of a subscriber that can't go on; `tally` is where events of a service are counted."""
         super().__init__()
-        self._socket, self._ended = socket, ended
+        self._socket, self._ended, self._tally = socket, ended, tally
         self._credit: int | None = None
         """Events that may still be written; None: any number."""
         self._has_credit = asyncio.Event()
@@ -151,6 +152,7 @@ class SocketSink(Sink):
             rendered = self._rendered(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
         self.cut = rendered.cut
         self._spend(rendered.events)
+        self._tally(rendered.batch.service).count += rendered.events
         if self.tells_idle:
             for event, member in rendered.picks:
                 if self.cut is None or event < self.cut:
@@ -167,6 +169,7 @@ class SocketSink(Sink):
             self.cut = 0
             return False
         self._spend(1)
+        self._tally(held.member.subscriber.service).count += 1
         _hear(held.member)
         return self._socket.write(held.frame) and self._has_credit.is_set()
 
@@ -250,9 +253,11 @@ Find = Callable[[str], Awaitable[RegisteredSubscription]]
 class Session:
     """Obeys one client."""
 
-    def __init__(self, hub: Hub, socket: FrameSocket, durable: Durable, find: Find) -> None:
+    def __init__(
+        self, hub: Hub, socket: FrameSocket, durable: Durable, find: Find, tally: Callable[[str], Tally]
+    ) -> None:
         self._hub, self._socket, self._durable, self._find = hub, socket, durable, find
-        self._sink = SocketSink(socket, self._forget)
+        self._sink = SocketSink(socket, self._forget, tally)
         self._subscriptions: dict[str, SocketSubscriber] = {}
         self._acks: dict[SocketSubscriber, Cursor] = {}
         """What is to be acknowledged when what is under way is stored."""

@@ -46,7 +46,8 @@ def router(gateway: Gateway) -> APIRouter:
             return
         count += 1
         find = partial(found_for, gateway, websocket)
-        session = Session(gateway.hub, frame_socket_of(websocket.scope), gateway.durable, find)
+        tally = partial(gateway.metrics.delivered, way="websocket")
+        session = Session(gateway.hub, frame_socket_of(websocket.scope), gateway.durable, find, tally)
         try:
             problem = await _open(session, first) if first is not None else None
             if problem is not None:

@@ -172,13 +172,16 @@ def router(gateway: Gateway) -> APIRouter:
             return durable.connect(found, made)
 
         if is_stream:
-            return EventStream(gateway.hub, make, idle_s=record.idle_s)
+            return EventStream(
+                gateway.hub, make, gateway.metrics.delivered(record.service, "sse"), idle_s=record.idle_s
+            )
         try:
             got = await page(gateway.hub, make, most, wait_s)
         except TidegateError as error:
             if type(error) is not TidegateError:
                 raise
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+        gateway.metrics.delivered(record.service, "poll").count += len(got.events)
         return Response(got.to_json(), media_type="application/json")
 
     @routes.post("/subscriptions/{id_}/ack", summary="Say what was received; stored when this answers")
