@@ -24,6 +24,7 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.live import MOST, PAUSE_S
 from tidegate.delivery.subscriber import Member, Subscriber
 from tidegate.filters import Filter
+from tidegate.gateway.metrics import Tally
 from tidegate.gateway.protocol import SocketProtocol, socket_of
 from tidegate.gateway.server import SWITCH_S
 from tidegate.gateway.sse import SseSink
@@ -43,7 +44,7 @@ class Server:
         query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
         await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
-        sink, ended = SseSink(socket_of(scope)), threading.Event()
+        sink, ended = SseSink(socket_of(scope), Tally()), threading.Event()
         members = [self._member(name, sink, query) for name in scope["path"].split("/")[3].split(",")]
         sink.beat(None)
         threading.Thread(target=self._run, args=(members, ended), daemon=True).start()

@@ -13,6 +13,7 @@ from tests.gateway.running import record
 from tidegate.delivery.batch import Batch
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.subscriber import Member, Subscriber
+from tidegate.gateway.metrics import Tally
 from tidegate.gateway.protocol import Socket
 from tidegate.gateway.sse import SseSink, chunk
 from tidegate.logs import Cursor, Read, SegmentLog
@@ -47,7 +48,7 @@ def test_a_block_is_made_once_for_all_and_is_what_each_would_get(
     begin, read = found
     batch = Batch("gps", begin, read)
     for n, (encoding, has_floor, events) in enumerate(subscribers):
-        sink = SseSink(NOBODY)
+        sink = SseSink(NOBODY, Tally())
         member = Member(Subscriber(str(n), "gps", None, sink, encoding, begin))
         member.floor = {"0": 100, "another": 7} if has_floor else None
         alone = Batch("gps", begin, read)

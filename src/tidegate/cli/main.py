@@ -22,6 +22,7 @@ from tidegate.cli import (
     quarantine,
     services,
     subscribe,
+    subscriptions,
     top,
     up,
     validate,
@@ -50,6 +51,7 @@ app.command("top")(top.top)
 app.command("publish")(publish.publish)
 app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
+app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
 
 

@@ -139,6 +139,7 @@ def page_of(
     params: Sequence[Any],
     cursor: str | None,
     since: Since | None,
+    latest: str | None,
     select: str | Sequence[str] | None,
     wait_s: float,
     most: int,
@@ -150,6 +151,8 @@ def page_of(
         query.append(("cursor", cursor))
     if since is not None:
         query.append(("from", since_text(since)))
+    if latest is not None:
+        query.append(("latest", latest))
     if wait_s:
         query.append(("wait", f"{wait_s:.3f}s"))
     return Asked("GET", service_path(service, "events"), query, wait_s=wait_s)
@@ -237,6 +240,8 @@ def document(answer: httpx.Response) -> dict[str, Any]:
     """The object in an answer that was read."""
     if not answer.is_success:
         raise problem(answer)
+    if answer.status_code == 204:
+        return {}
     try:
         found = json.loads(answer.content)
     except ValueError:

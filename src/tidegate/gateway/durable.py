@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -14,12 +15,12 @@ import orjson
 import structlog
 
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
-from tidegate.delivery.batch import reaches
+from tidegate.delivery.batch import distance, reaches
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.webhook import Couriers, CourierSettings, Parcel, Post, encoding_of
-from tidegate.errors import TidegateError
+from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
+from tidegate.errors import LogError, TidegateError
 from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
@@ -59,6 +60,16 @@ class Redelivered:
     """The receiver did not answer: those behind were left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How far behind the end of its stream, in the log's own measure: bytes in files, records in Kafka."""
+
+    connected: Mapping[str, int]
+    """Of each service, whoever is connected and farthest behind."""
+    stored: Mapping[tuple[str, str], int]
+    """Of each service's durable subscriptions."""
+
+
 class Durable:
     """Follows the registry's subscriptions, and brings changes to whoever is connected.
 
@@ -73,8 +84,10 @@ class Durable:
         hub: Hub,
         settings: DurableSettings,
         encoding: Write = lambda record, caller: encoding_of(record),  # noqa: ARG005 - to all alike
+        sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
         tracing: Tracing | None = None,
     ) -> None:
+        """`sent` is told what became of each message to a webhook, and of how many events it was."""
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
@@ -82,7 +95,7 @@ class Durable:
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         for_maker = partial(encoding, caller=None)
-        post = Post(registry, self.acks, self.sender.send, settings.couriers, encoding=for_maker)
+        post = Post(registry, self.acks, self.sender.send, settings.couriers, encoding=for_maker, sent=sent)
         self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
@@ -90,6 +103,7 @@ class Durable:
         self._changing = asyncio.Lock()
         self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._follower: asyncio.Task[None] | None = None
+        self.lags = Lags({}, {})
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -264,6 +278,18 @@ class Durable:
         await self.acks.stored()
         return moved.text, True
 
+    async def measure(self) -> None:
+        """See how far everybody is behind the end of its stream, and keep it in `lags`."""
+        places = self._hub.places()
+        try:
+            found = await self.ask(lambda registry: registry.subscriptions())
+            stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
+            services = {service for service, _ in stored.values()} | places.keys()
+            measure = partial(_lags, self._event_log, services, stored, places)
+            self.lags = await asyncio.get_running_loop().run_in_executor(None, measure)
+        except Exception as problem:  # the registry or the log is away: all else is told
+            _log.warning("can't see how far subscriptions are behind", problem=str(problem))
+
     # Dead letters --------------------------------------------------------------------------
 
     async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
@@ -285,6 +311,30 @@ class Durable:
 
 def _disabled(id_: str, reason: str, registry: Registry) -> RegisteredSubscription:
     return registry.disable(id_, reason)
+
+
+def _lags(
+    log: EventLog,
+    services: Iterable[str],
+    stored: Mapping[str, tuple[str, str | None]],
+    places: Mapping[str, Sequence[Cursor]],
+) -> Lags:
+    ends: dict[str, Cursor] = {}
+    for service in services:
+        with suppress(LogError):  # it has put out nothing yet
+            ends[service] = log.end(service)
+    connected = {
+        service: max((distance(each, ends[service]) for each in some), default=0)
+        for service, some in places.items()
+        if service in ends
+    }
+    begin = Cursor("", {})
+    durable = {
+        (service, id_): distance(begin if cursor is None else Cursor.from_text(cursor), ends[service])
+        for id_, (service, cursor) in stored.items()
+        if service in ends
+    }
+    return Lags(connected, durable)
 
 
 def _unbury(id_: str, letter: int, registry: Registry) -> None:

@@ -69,7 +69,15 @@ class Gateway:
         self.tracing = tracing
         self.hub = Hub(log, self.metrics.dispatched if tracing is None else self._dispatched)
         self.policies = Policies()
-        self.durable = Durable(registry, log, self.hub, durable or DurableSettings(), self.policies.encoding, tracing)
+        self.durable = Durable(
+            registry,
+            log,
+            self.hub,
+            durable or DurableSettings(),
+            self.policies.encoding,
+            self.metrics.sent,
+            tracing,
+        )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
         self.definitions = Definitions()

@@ -1,8 +1,9 @@
-"""WebSockets: `/v1/events`, and `/v1/services/{name}/events`, which opens with one subscription."""
+"""WebSockets: `/v1/events`, and those of a service or a durable subscription, which open with one subscription."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from starlette.datastructures import QueryParams
@@ -15,6 +16,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.messages import Subscribe
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import frame_socket_of
+from tidegate.gateway.routes.subscriptions import found_for
 from tidegate.gateway.websocket import SUBPROTOCOL, Session
 
 MOST_SOCKETS = 10_000
@@ -64,7 +66,10 @@ def router(gateway: Gateway) -> APIRouter:
             await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
             return
         count += 1
-        session = Session(gateway.hub, frame_socket_of(websocket.scope), gateway.view(websocket))
+        find = partial(found_for, gateway, websocket)
+        tally = partial(gateway.metrics.delivered, way="websocket")
+        view = gateway.view(websocket)
+        session = Session(gateway.hub, frame_socket_of(websocket.scope), view, gateway.durable, find, tally)
         open_ = Open(websocket, session)
         gateway.sweep.connections.add(open_)
         try:
@@ -88,6 +93,12 @@ def router(gateway: Gateway) -> APIRouter:
     async def events_of(websocket: WebSocket, name: str) -> None:
         await serve(websocket, _first(name, websocket.query_params))
 
+    @routes.websocket("/subscriptions/{id_}/events")
+    async def events_of_subscription(websocket: WebSocket, id_: str) -> None:
+        query = websocket.query_params
+        cursor = query.get("Last-Event-ID") or query.get("cursor")
+        await serve(websocket, Subscribe(FIRST, subscription=id_, cursor=cursor, latest=query.get("latest")))
+
     return routes
 
 
@@ -103,6 +114,10 @@ def _first(service: str, query: QueryParams) -> Subscribe:
         begin=query.get("from"),
         select=None if select is None else (select,),
         format=query.get("format"),
+        latest=query.get("latest"),
+        every=query.get("every"),
+        key=query.get("key"),
+        idle=query.get("idle"),
     )
 
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.requests import HTTPConnection
 
+from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.errors import (
-    CursorError,
     DefinitionProblem,
     NotRegistered,
     SubscriptionEnded,
@@ -22,7 +23,7 @@ from tidegate.errors import (
 )
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
-from tidegate.gateway import parameters
+from tidegate.gateway import consuming, parameters
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
@@ -155,19 +156,25 @@ def router(gateway: Gateway) -> APIRouter:
         request: Request,
         id_: Id,
         cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
+        after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
         last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
+        latest: Annotated[
+            str | None, Query(description="Of what waits, just the newest event of each value of this.")
+        ] = None,
     ) -> Any:
         found = await found_for(gateway, request, id_)
         record = found.subscription
-        _need_pull(found)
+        consuming.need_pull(found)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        position = await begin(found, behind, cursor)
+        position = await consuming.begin(durable, found, behind, cursor, after)
         view = gateway.view(request)
         schema = view.schema(record.service)
+        if latest:
+            parameters.need_attribute("latest", latest, schema)
         filter_ = compiled(record, schema)
         encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
@@ -177,30 +184,20 @@ def router(gateway: Gateway) -> APIRouter:
             name = f"{id_}#{next(_numbers)}"
             made = Subscriber(name, record.service, filter_, before(sink), encoding, position)
             made.sink.caller = view.caller
+            if latest and not behind:
+                made.latest = Latest(latest)
             return durable.connect(found, made)
 
         if is_stream:
-            return EventStream(gateway.hub, make, idle_s=record.idle_s)
+            return EventStream(
+                gateway.hub, make, gateway.metrics.delivered(record.service, "sse"), idle_s=record.idle_s
+            )
         try:
             got = await page(gateway.hub, make, most, wait_s)
         except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+        gateway.metrics.delivered(record.service, "poll").count += len(got.events)
         return Response(got.to_json(), media_type="application/json")
-
-    async def begin(found: RegisteredSubscription, behind: str | None, cursor: str | None) -> Cursor | None:
-        """Where a consumer goes on; what it has received it acknowledges by saying so."""
-        said = behind or cursor
-        if not said:
-            stored = durable.cursor(found)
-            return None if stored is None else Cursor.from_text(stored)
-        given = Cursor.from_text(said)
-        try:
-            await durable.acknowledge(found.subscription.id, given)
-        except CursorError:
-            # A browser says what it saw last, for ever: of a stream that was made anew it is told a gap.
-            if behind is None:
-                raise
-        return given
 
     @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
     async def ack(request: Request, id_: Id) -> dict[str, Any]:
@@ -210,7 +207,7 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("cursor", detail)])
         found = await found_for(gateway, request, id_)
         if isinstance(found.subscription.deliver, Webhook):
-            raise _conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+            raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
         at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
         detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
         return {"cursor": at, "moved": has_moved, "detail": detail}
@@ -322,7 +319,7 @@ def may_touch(caller: Caller, record: Subscription) -> bool:
     return is_for and record.owner in (None, caller.id)
 
 
-async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
+async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
     """A subscription that a caller may touch; of others' it is not told that they are there."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
     caller = caller_of(request)
@@ -358,15 +355,3 @@ def _if_match(request: Request) -> int | None:
     if not (number.isascii() and number.isdigit()):
         raise bad_parameter("If-Match", said, 'a version in quotes, such as "3", as ETag has it')
     return int(number)
-
-
-def _need_pull(found: RegisteredSubscription) -> None:
-    id_ = found.subscription.id
-    if isinstance(found.subscription.deliver, Webhook):
-        raise _conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
-    if found.state == "disabled":
-        raise _conflict(f"{id_!r} is disabled: {found.reason}; POST /v1/subscriptions/{id_}/enable")
-
-
-def _conflict(detail: str) -> Problem:
-    return Problem(409, "conflict", "The subscription won't do that", detail)
