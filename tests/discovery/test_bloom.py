@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.discovery.attributes import Key
 from tidegate.discovery.bloom import Bloom, b_coverage, coverage
 from tidegate.discovery.vectors import Vectors, each_bit, forms, packed, positions
 
