@@ -11,6 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from tidegate.filters.patterns import default_edits
 
+MOST_ALIKE = 16
+"""Names that one may stand for: `sensor1` to `sensor999` are all alike, and to mean all of them is to mean none."""
+
 Alike = Callable[[str, Collection[str]], Mapping[str, float]]
 
 
@@ -21,7 +24,7 @@ def exact(wanted: str, known: Collection[str]) -> Mapping[str, float]:
 
 
 def by_edits(wanted: str, known: Collection[str]) -> Mapping[str, float]:
-    """The names a few edits away: as many as STRLIKE allows by the wanted name's length.
+    """The names a few edits away: as many edits as STRLIKE allows by the wanted name's length.
 
     >>> by_edits("temperatur", ["temperature", "humidity"])
     {'temperatur': 1.0, 'temperature': 0.9090909090909091}
@@ -31,5 +34,5 @@ def by_edits(wanted: str, known: Collection[str]) -> Mapping[str, float]:
 
     budget = default_edits(wanted)
     found = process.extract(wanted, list(known), scorer=Levenshtein.distance, score_cutoff=budget, limit=None)
-    near = {name: 1.0 - edits / max(len(wanted), len(name)) for name, edits, _ in found if edits}
-    return {wanted: 1.0, **dict(sorted(near.items()))}
+    near = sorted((-1.0 + edits / max(len(wanted), len(name)), name) for name, edits, _ in found if edits)
+    return {wanted: 1.0, **{name: -unlike for unlike, name in near[: MOST_ALIKE - 1]}}

@@ -47,6 +47,7 @@ class Properties:
         for name in properties:
             self._uses[name] = self._uses.get(name, 0) + 1
         part.rows[place % PART] = properties
+        part.size = max(part.size, place % PART + 1)
         part.columns = None
 
     def ask(self, filter_: Filter, places: Any) -> tuple[Any, Any]:
@@ -66,6 +67,8 @@ class _Part:
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = [_NOTHING] * PART
+        self.size = 0
+        """The rows that were ever taken."""
         self.columns: pa.RecordBatch | bool | None = None
         """False: they can't be columns; None: not known yet."""
 
@@ -78,14 +81,16 @@ class _Part:
                 np.fromiter((filter_.matches(row) for row in chosen), bool, len(chosen)),
                 np.fromiter((filter_.degree(row) for row in chosen), np.float64, len(chosen)),
             )
-        return filter_.mask(self.columns)[rows], filter_.degrees(self.columns)[rows]
+        matches, degrees = filter_.judged(self.columns)
+        return matches[rows], degrees[rows]
 
     def _made(self) -> pa.RecordBatch | bool:
-        names = dict.fromkeys(name for row in self.rows for name in row)
+        rows = self.rows[: self.size]
+        names = dict.fromkeys(name for row in rows for name in row)
         # A batch has a length only if it has a column.
-        columns = {"_": pa.nulls(PART)}
+        columns = {"_": pa.nulls(len(rows))}
         try:
-            columns |= {name: pa.array([row.get(name) for row in self.rows]) for name in names}
+            columns |= {name: pa.array([row.get(name) for row in rows]) for name in names}
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
             return False
         return pa.RecordBatch.from_pydict(columns)
