@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -311,6 +312,29 @@ def test_what_was_seen_goes_with_the_service_and_stays_with_a_change() -> None:
     assert (len(directory), directory.offer("new").name) == (3, "new")
     with pytest.raises(NotRegistered, match="no service is named 'gpss'"):
         directory.observe("gpss", Observation(at=0.0))
+
+
+def test_requests_are_answered_while_services_change() -> None:
+    directory, request = Directory(), Request.from_dict({"attributes": ["speed"], "filter": "price < 5", "limit": 100})
+    directory.put(Offer("stays", (SPEED,), {"price": 1}))
+    done = threading.Event()
+
+    def change() -> None:
+        for n in range(400):
+            directory.put(Offer(f"s{n % 20}", (SPEED, VID)[: 1 + n % 2], {"price": n % 9}))
+            directory.observe(f"s{n % 20}", Observation(at=float(n), latency_s=0.1))
+            if n % 3 == 0:
+                directory.remove(f"s{n % 20}")
+        done.set()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    answers = [directory.discover(request, 1e-3)]
+    while not done.is_set():
+        answers.append(directory.discover(request, 1e-3))
+    thread.join()
+    assert all("stays" in [found.name for found in answer.results] for answer in answers)
+    assert [answer.version for answer in answers] == sorted(answer.version for answer in answers)
 
 
 # Watching ---------------------------------------------------------------------------------------

@@ -31,18 +31,21 @@ values = st.integers(-3, 12) | st.floats(-3, 12) | st.sampled_from(["north", "nr
 rows = st.dictionaries(st.sampled_from(["price", "rate", "region", "indoor"]), values)
 
 
-@given(st.lists(rows, max_size=12), st.sampled_from(FILTERS), st.randoms(use_true_random=False))
-def test_columns_say_what_each_service_says(given_: list[dict[str, Any]], text: str, random: Any) -> None:
+@given(st.lists(rows, max_size=12), st.sampled_from(FILTERS), st.booleans(), st.randoms(use_true_random=False))
+def test_columns_say_what_each_service_says(
+    given_: list[dict[str, Any]], text: str, columns: bool, random: Any
+) -> None:
     filter_, table = Filter(text), Properties()
-    part, properties_module.PART = properties_module.PART, 4
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(properties_module, "PART", 4)
+        if columns:
+            patch.setattr(properties_module, "_FEW", 0)
+            patch.setattr(properties_module, "_MANY", 0)
         for place, row in enumerate(given_):
             table.put(place, {"price": "to be changed"})
             table.put(place, row)
         places = np.array(sorted(random.sample(range(len(given_)), len(given_) // 2)), np.int64)
         matches, degrees = table.ask(filter_, places)
-    finally:
-        properties_module.PART = part
     assert matches.tolist() == [filter_.matches(given_[n]) for n in places]
     assert degrees.tolist() == pytest.approx([filter_.degree(given_[n]) for n in places])
     assert dict(table.names()) == {

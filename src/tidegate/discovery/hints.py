@@ -41,7 +41,7 @@ def hints_for(held: Holdings, request: Request, alike: Alike, left: Mapping[str,
         if name not in properties:
             yield Hint("filter", f"no service has a property {name!r}{_there(name, properties)}")
     for name in dict.fromkeys((*request.limits, *request.qos_weights)):
-        if np.isnan(held.figure(held.places(), name, now)).all():
+        if _is_unknown(held, name, now):
             path = "qos.limits" if name in request.limits else "qos.weights"
             yield Hint(f"{path}.{name}", f"no service promises its {name}, and of none it is measured")
     for (_, before), (step, after) in pairwise(left.items()):
@@ -50,6 +50,15 @@ def hints_for(held: Holdings, request: Request, alike: Alike, left: Mapping[str,
                 f"qos.{step}" if "." in step else step,
                 f"of {before:,} services that were left none {_STEPS[step.partition('.')[0]]}",
             )
+
+
+def _is_unknown(held: Holdings, metric: str, now: float) -> bool:
+    """Whether no service has a figure; they are brought up to date only where none seems to."""
+    places = held.places()
+    if not np.isnan(held.figures.of(places, metric)).all():
+        return False
+    held.refresh(places, now)
+    return bool(np.isnan(held.figures.of(places, metric)).all())
 
 
 def _there(word: str, known: Iterable[str]) -> str:

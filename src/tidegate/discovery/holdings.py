@@ -123,13 +123,14 @@ class Holdings:
         """Which of some services fell silent; one that nobody ever heard of is taken to be there."""
         return now - self._heard[places] > after_s
 
-    def figure(self, places: Any, metric: str, now: float) -> Any:
-        """A figure of some services, by what is measured by now, or else promised."""
-        for place in self.windows.keys() & set(places.tolist()) if self.windows else ():
+    def refresh(self, places: Any, now: float) -> None:
+        """Bring the figures of some services up to date."""
+        if not self.windows:
+            return
+        for place in self.windows.keys() & set(places.tolist()):
             if now - self._measured_at.get(place, -np.inf) >= _STALE_S:
                 self.figures.measure(place, self.windows[place].figures(now))
                 self._measured_at[place] = now
-        return self.figures.of(places, metric)
 
     def measured(self, place: int, now: float) -> Mapping[str, float]:
         """What is measured of a service."""

@@ -17,6 +17,11 @@ from tidegate.filters import Filter
 PART = 4_096
 """Services in a part."""
 
+_FEW = 5
+"""Fewer services than these are asked one by one: columns are asked as a whole."""
+_MANY = 128
+"""For fewer services than these columns are not made, only asked where they are there."""
+
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -73,9 +78,9 @@ class _Part:
         """False: they can't be columns; None: not known yet."""
 
     def ask(self, filter_: Filter, rows: Any) -> tuple[Any, Any]:
-        if self.columns is None:
+        if self.columns is None and len(rows) >= _MANY:
             self.columns = self._made()
-        if len(rows) < PART // 64 or self.columns is False:
+        if self.columns is None or self.columns is False or len(rows) < _FEW:
             chosen = [self.rows[n] for n in rows.tolist()]
             return (
                 np.fromiter((filter_.matches(row) for row in chosen), bool, len(chosen)),

@@ -56,13 +56,15 @@ class Query:
         for kind, words in (("categories", request.categories), ("themes", request.themes)):
             if words:
                 self._keep(kind, np.isin(self.places, self._tagged(kind, words)))
+        if request.limits or request.qos_weights:
+            self.held.refresh(self.places, self.now)
         for name, bound in request.limits.items():
-            values = self.held.figure(self.places, name, self.now)
+            values = self.held.figures.of(self.places, name)
             self._keep(f"limits.{name}", values >= bound if METRICS[name].more_is_better else values <= bound)
         if request.filter is not None:
             self._by_filter(request.filter)
         if request.qos_weights:
-            figures = {name: self.held.figure(self.places, name, self.now) for name in request.qos_weights}
+            figures = {name: self.held.figures.of(self.places, name) for name in request.qos_weights}
             self.qos, self.parts = selection(figures, request.qos_weights)
         score = self._score()
         results = [self._found(n, float(score[n]), rank) for rank, n in enumerate(self._ranked(score), 1)]
