@@ -15,7 +15,7 @@ from tidegate.discovery.attributes import Attribute, Wanted
 from tidegate.discovery.bloom import Bloom, b_coverage
 from tidegate.discovery.federated import VectorIndex
 from tidegate.discovery.index import AttributeIndex
-from tidegate.errors import VectorError
+from tidegate.errors import DiscoveryError, VectorError
 
 BLOOM = Bloom(100, 2)
 
@@ -124,3 +124,11 @@ def test_a_service_that_comes_again_or_goes_leaves_nothing_behind() -> None:
     assert index.remove("a")
     assert not index.remove("a")
     assert index.search([Wanted("z", "number")]) == []
+
+
+def test_a_request_for_nothing_is_refused() -> None:
+    index = VectorIndex(BLOOM)
+    with pytest.raises(DiscoveryError, match="expected 1 to 256 attributes, not 0"):
+        index.search([])
+    with pytest.raises(DiscoveryError, match="expected 1 to 256 attributes, not 0"):
+        index.by_b_coverage([], 0.5)

@@ -17,7 +17,7 @@ import numpy as np
 from tidegate.discovery import exchange
 from tidegate.discovery.attributes import FAMILIES, Wanted
 from tidegate.discovery.bloom import Bloom
-from tidegate.discovery.index import least_count, top
+from tidegate.discovery.index import check_wanted, least_count, top
 from tidegate.discovery.vectors import Vectors, each_bit, forms, positions
 from tidegate.errors import VectorError
 
@@ -81,11 +81,13 @@ class VectorIndex:
 
         Ranges can't be asked of a vector: they are left to the registry that has the service.
         """
+        check_wanted(wanted)
         counts = self._vectors.count(self._forms(wanted), least_count(least, len(wanted)))
         return self._likely(wanted, np.flatnonzero(counts), counts, limit)
 
     def by_b_coverage(self, wanted: Sequence[Wanted], val: float) -> list[Likely]:
         """Figure 1 of the paper: all services whose B-Coverage reaches Val, the greatest first."""
+        check_wanted(wanted)
         shared, bits = self._shared(wanted)
         places = np.flatnonzero(shared >= max(1, val * bits - 1e-9))
         counts = self._vectors.count(self._forms(wanted), 1)

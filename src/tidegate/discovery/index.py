@@ -140,7 +140,7 @@ class AttributeIndex:
     def _widened(self) -> bool:
         """Make vectors wider, or Bloom filters, where a bitmap has no bit left for a new key.
 
-        Every vector is made anew, which with a million services takes a tenth of a
+        Every vector is made anew, which with a million services takes some tenths of a
         second; it happens five times in the life of a registry.
         """
         most = len(self.dictionary.keys.values)
@@ -181,8 +181,7 @@ class AttributeIndex:
 
     def _verified(self, wanted: Sequence[Wanted], least: float, alike: Alike, limit: int | None) -> Covering:
         """Verify candidates, those that seem to have most first, until `limit` can't be beaten by the rest."""
-        if not 1 <= len(wanted) <= MOST_WANTED:
-            raise DiscoveryError.one("attributes", f"expected 1 to {MOST_WANTED} attributes, not {len(wanted)}")
+        check_wanted(wanted)
         at_least = least_count(least, len(wanted))
         meant = [self._meant(each, alike) for each in wanted]
         positions = self.dictionary.positions
@@ -293,6 +292,12 @@ class AttributeIndex:
             "hashes": self.bloom.hashes if self.dictionary.bloom is not None else 1,
             "bytes_a_service": self.vectors.bits / 8,
         }
+
+
+def check_wanted(wanted: Sequence[Wanted]) -> None:
+    """Refuse a request for no attributes, or for too many."""
+    if not 1 <= len(wanted) <= MOST_WANTED:
+        raise DiscoveryError.one("attributes", f"expected 1 to {MOST_WANTED} attributes, not {len(wanted)}")
 
 
 def least_count(least: float, wanted: int) -> int:

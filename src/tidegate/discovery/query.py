@@ -83,13 +83,10 @@ class Query:
     def _by_attributes(self) -> None:
         request = self.request
         found = self.held.index.covering(request.attributes, least=request.coverage, alike=self.alike)
-        at = np.searchsorted(found.places, self.places)
-        at[at == len(found.places)] = 0
-        kept = found.places[at] == self.places if len(found.places) else np.zeros(len(self.places), bool)
-        self.coverage, self.likeness = (
-            (found.coverage[at], found.likeness[at]) if len(found.places) else (np.zeros(len(self.places)),) * 2
-        )
-        self._keep("attributes", kept)
+        both = np.intersect1d(self.places, found.places, assume_unique=True, return_indices=True)
+        self.places, at = both[0], both[2]
+        self.coverage, self.likeness = found.coverage[at], found.likeness[at]
+        self.left["attributes"] = len(self.places)
 
     def _tagged(self, kind: str, words: Sequence[str]) -> Any:
         places = set[int]().union(*(self.held.tags[kind].get(word, set()) for word in words))
