@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -158,6 +159,21 @@ def test_names_may_be_off_by_some_letters() -> None:
     first, second = directory.discover(request, 0.0).results
     assert first.why == ("has 1 of 1 attributes", "takes speed for sped, likeness 0.80")
     assert (first.name, second.why[-1]) == ("bus", "as good as bus: by name")
+
+
+def test_a_name_is_looked_for_once_in_a_request() -> None:
+    asked: list[str] = []
+
+    def meaning(wanted: str, known: Collection[str]) -> dict[str, float]:
+        asked.append(wanted)
+        return {name: 0.7 for name in known if name != "pm10"}
+
+    directory = Directory(alike={"meaning": meaning})
+    for name in "abc":
+        directory.put(Offer(name, (SPEED, PM10)))
+    found = directory.discover(Request.from_dict({"attributes": ["velocity"], "names": "meaning"}), 0.0)
+    assert [each.likeness for each in found.results] == pytest.approx([0.7] * 3)
+    assert asked == ["velocity"]
 
 
 def test_ties_are_explained() -> None:

@@ -36,3 +36,15 @@ def by_edits(wanted: str, known: Collection[str]) -> Mapping[str, float]:
     found = process.extract(wanted, list(known), scorer=Levenshtein.distance, score_cutoff=budget, limit=None)
     near = sorted((-1.0 + edits / max(len(wanted), len(name)), name) for name, edits, _ in found if edits)
     return {wanted: 1.0, **{name: -unlike for unlike, name in near[: MOST_ALIKE - 1]}}
+
+
+def remembered(alike: Alike) -> Alike:
+    """The same for one request: a name is looked for once, however many services it is explained for."""
+    found: dict[str, Mapping[str, float]] = {}
+
+    def ask(wanted: str, known: Collection[str]) -> Mapping[str, float]:
+        if wanted not in found:
+            found[wanted] = alike(wanted, known)
+        return found[wanted]
+
+    return ask

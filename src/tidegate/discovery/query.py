@@ -20,7 +20,7 @@ from tidegate.discovery.answer import Answer, Figure, Found
 from tidegate.discovery.hints import hints_for
 from tidegate.discovery.holdings import Holdings, Offer
 from tidegate.discovery.index import Given, top
-from tidegate.discovery.names import Alike
+from tidegate.discovery.names import Alike, remembered
 from tidegate.discovery.quality import Certified, certify, figure_text, selection
 from tidegate.discovery.request import PARTS, Request
 from tidegate.filters import Filter
@@ -36,7 +36,7 @@ class Query:
     """One request on its way through a directory: who is left, and what each has."""
 
     def __init__(self, held: Holdings, request: Request, alike: Alike, now: float, lost_after_s: float) -> None:
-        self.held, self.request, self.alike, self.now = held, request, alike, now
+        self.held, self.request, self.alike, self.now = held, request, remembered(alike), now
         self.lost_after_s = lost_after_s
         self.places: Any = held.places()
         self.left: dict[str, int] = {"services": len(self.places)}
