@@ -28,9 +28,9 @@ TABLE_IV = {
     1_500: (0.28, 0.14, 0.13, 0.10),
     2_000: (0.16, 0.22, 0.16, 0.22),
 }
-"""The paper's error rates in percent, by length and number of hashes. Its rows are no independent trials:
-a universe and its hashes are drawn once a row, and more bits or hashes are not always better in it. Here
-every trial draws both anew, and the rate falls with the length, as it should."""
+"""The paper's error rates in percent, by length and number of hashes. Its rows are no independent trials: a
+universe and its hashes are drawn once a row, so that rows differ by luck (with 1,500 bits more hashes are better, with
+2,000 they are not). Here every trial draws both anew: the rate falls with the length and rises with the hashes."""
 
 
 def formula_2(setting: Setting) -> Iterator[Row]:
