@@ -1,9 +1,11 @@
 """One request on its way through a directory.
 
-attributes ─▶ who covers them ─┐
-categories, themes ────────────┤                                   ┌▶ coverage, degree, quality
-filter ─▶ properties, degree ──┼─▶ who is left ─▶ weigh and rank ──┼▶ why, what is missing or broken
-limits ─▶ figures ─────────────┘                                   └▶ hints where nothing is left
+    attributes ─▶ who covers them ─┐
+    categories, themes ────────────┤                                   ┌▶ coverage, degree, quality
+    filter ─▶ properties, degree ──┼─▶ who is left ─▶ weigh and rank ──┼▶ why, what is missing or broken
+    limits ─▶ figures ─────────────┘                                   └▶ hints where nothing is left
+
+Each step is one pass over arrays of those who are left; only what is told is made service by service.
 """
 
 from __future__ import annotations
