@@ -116,6 +116,14 @@ class Qos:
     """A share, 0 to 1."""
     rate: float | None = None
     """Events a second, at least."""
+    freshness_s: float | None = None
+    """How old the newest event is at the most."""
+    completeness: float | None = None
+    """The share of events, 0 to 1, that come out and were not refused."""
+
+
+Property = bool | int | float | str
+"""What a service says of itself under a name."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,9 @@ class Service:
     themes: tuple[str, ...] = ()
     description: str = ""
     access: Access = field(default_factory=Access)
+    properties: Mapping[str, Property] = field(default_factory=_none)
+    """What it says of itself: price, region, precision. Discovery filters by them."""
+    categories: tuple[str, ...] = ()
 
     @property
     def quarantine(self) -> str:

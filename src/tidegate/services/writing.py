@@ -136,6 +136,8 @@ def _service(service: Service) -> Document:
                 latency_p99=_duration(qos.latency_p99_s),
                 availability=qos.availability,
                 rate=qos.rate,
+                freshness=_duration(qos.freshness_s),
+                completeness=qos.completeness,
                 retention=_age(retention.age_s) if retention.age_s != Retention().age_s else None,
                 retention_size=None if retention.size_bytes is None else size_text(retention.size_bytes),
             ),
@@ -143,6 +145,8 @@ def _service(service: Service) -> Document:
             themes=list(service.themes),
             description=service.description,
             access=_access(service.access),
+            properties=dict(service.properties),
+            categories=list(service.categories),
         ),
     }
 
