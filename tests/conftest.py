@@ -42,6 +42,7 @@ PROCESSES = (
     "gateway/test_access.py",
     "gateway/test_asyncapi.py",
     "gateway/test_definitions.py",
+    "gateway/test_discover.py",
     "gateway/test_gateway_kill.py",
     "gateway/test_openapi.py",
     "gateway/test_origins.py",

@@ -13,6 +13,7 @@ from tidegate.cli import (
     backtest,
     bench,
     demo,
+    discover,
     doctor,
     explain,
     gateway,
@@ -47,6 +48,7 @@ app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
+app.command("discover")(discover.discover)
 app.command("top")(top.top)
 app.command("publish")(publish.publish)
 app.add_typer(quarantine.app, name="quarantine")

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,6 +18,7 @@ from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
 from tidegate.client.publishing import Mode, Publishing
 from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
+from tidegate.client.watching import Watching
 from tidegate.errors import ClientError
 
 if TYPE_CHECKING:
@@ -72,6 +73,30 @@ class AsyncClient:
     async def status(self, name: str) -> dict[str, Any]:
         """How a service does, and how many subscribe to it."""
         return await self._ask(Asked("GET", http.service_path(name, "status")))
+
+    async def discover(self, **request: Any) -> dict[str, Any]:
+        """Find services: `attributes`, `filter`, `themes`, `qos` and what else a request has; the best first.
+
+        The answer has `results`, and `hints` where nothing or little fits: see docs/spec/discovery.md.
+        """
+        return await self._ask(http.discover(request))
+
+    async def watch(self, *, used: str | None = None, **request: Any) -> AsyncIterator[dict[str, Any]]:
+        """Find services, and go on: first the whole answer, then what `appeared`, `changed`, `left` or is `better`.
+
+        Each has its `kind`: `answer` or `changes`. After a lost connection comes an answer again. `used` is the
+        service that one has, which others are to be better than.
+        """
+        watching = Watching(self._reconnect, random.random)
+        while True:
+            try:
+                async with aclosing(await self._open(http.discover(request, watch=True, used=used))) as answer:
+                    async for data in answer.aiter_raw():
+                        for each in watching.feed(data):
+                            yield each
+            except (ClientError, httpx.TransportError) as error:
+                watching.failed(error)
+            await asyncio.sleep(watching.pause_s())
 
     async def quarantine(
         self,

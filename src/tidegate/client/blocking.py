@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,6 +17,7 @@ from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
 from tidegate.client.publishing import Mode, Publishing
 from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
+from tidegate.client.watching import Watching
 from tidegate.errors import ClientError
 
 if TYPE_CHECKING:
@@ -71,6 +72,29 @@ class Client:
     def status(self, name: str) -> dict[str, Any]:
         """How a service does, and how many subscribe to it."""
         return self._ask(Asked("GET", http.service_path(name, "status")))
+
+    def discover(self, **request: Any) -> dict[str, Any]:
+        """Find services: `attributes`, `filter`, `themes`, `qos` and what else a request has; the best first.
+
+        The answer has `results`, and `hints` where nothing or little fits: see docs/spec/discovery.md.
+        """
+        return self._ask(http.discover(request))
+
+    def watch(self, *, used: str | None = None, **request: Any) -> Iterator[dict[str, Any]]:
+        """Find services, and go on: first the whole answer, then what `appeared`, `changed`, `left` or is `better`.
+
+        Each has its `kind`: `answer` or `changes`. After a lost connection comes an answer again. `used` is the
+        service that one has, which others are to be better than.
+        """
+        watching = Watching(self._reconnect, random.random)
+        while True:
+            try:
+                with closing(self._open(http.discover(request, watch=True, used=used))) as answer:
+                    for data in answer.iter_raw():
+                        yield from watching.feed(data)
+            except (ClientError, httpx.TransportError) as error:
+                watching.failed(error)
+            time.sleep(watching.pause_s())
 
     def quarantine(
         self,

@@ -113,6 +113,17 @@ def apply(files: str | Mapping[str, str], **flags: bool) -> Asked:
     return Asked("POST", "/v1/apply", query, {"content-type": "application/yaml"}, body.encode(), wait_s=APPLY_S)
 
 
+def discover(request: Mapping[str, Any], *, watch: bool = False, used: str | None = None) -> Asked:
+    """The request that finds services.
+
+    >>> discover({"attributes": ["speed"]}, watch=True).params
+    [('watch', 'true')]
+    """
+    query = [*([("watch", "true")] if watch else []), *([] if used is None else [("used", used)])]
+    said = {"content-type": "application/json", **({"accept": SSE} if watch else {})}
+    return Asked("POST", "/v1/discover", query, said, json.dumps(dict(request)).encode())
+
+
 def wanted(
     filter_: str | Filter | None,
     params: Sequence[Any],

@@ -8,7 +8,7 @@ of again. May be used by several threads: a request sees all of a change or noth
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -87,6 +87,15 @@ class Directory:
         """Note what was seen of a service: that it is there, and how it does."""
         with self._lock:
             self._version += self._held.observe(self._place(name), seen)
+
+    def narrowed(self, offers: Iterable[Offer]) -> Directory:
+        """Make a directory of some of these services, as somebody else sees them; what was seen of them comes along."""
+        made = Directory(None, self.settings, self._alike)
+        with self._lock:
+            for offer in offers:
+                made.put(offer)
+                made._held.take_seen(made._place(offer.name), self._held, self._place(offer.name))
+        return made
 
     def offer(self, name: str) -> Offer:
         """A service as it was put."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -114,6 +115,12 @@ class Holdings:
         else:
             self._heard[place] = seen.at if was_down or np.isnan(heard) else max(heard, seen.at)
         return was_down is not (seen.up is False)
+
+    def take_seen(self, place: int, other: Holdings, there: int) -> None:
+        """Take over what others have seen of a service."""
+        if there in other.windows:
+            self.windows[place] = deepcopy(other.windows[there])
+        self._heard[place] = other._heard[there]
 
     def places(self) -> Any:
         """All places that a service has, ascending."""

@@ -69,7 +69,9 @@ class Access:
         return caller
 
     def _is_open(self, scope: Scope) -> bool:
-        """Whether a request may be a guest's: one that reads a public service, or the list of them."""
+        """Whether a request may be a guest's: one that reads a public service, or looks for one."""
+        if scope["path"] == "/v1/discover":
+            return self._policies.has_public
         if scope.get("method", "GET") not in ("GET", "HEAD"):
             return False
         match scope["path"].split("/")[2:]:

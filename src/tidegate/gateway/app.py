@@ -16,6 +16,7 @@ from tidegate.gateway.limits import Limits
 from tidegate.gateway.origins import Origins
 from tidegate.gateway.routes import (
     definitions,
+    discover,
     documents,
     events,
     health,
@@ -52,7 +53,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(Origins, allowed=gateway.origins)  # before keys: a browser asks without one
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
-    for each in (definitions, streams, services, quarantine, events, sockets, subscriptions, webhooks):
+    for each in (definitions, discover, streams, services, quarantine, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]

@@ -11,9 +11,11 @@ import structlog
 from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
+from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
+from tidegate.gateway.finder import Finder
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.oidc import Issuer
@@ -27,7 +29,7 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
 from tidegate.registry import Registry
-from tidegate.services import Definitions, Service, stream_schemas
+from tidegate.services import Definitions, Service, catalog, stream_schemas
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -80,6 +82,7 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
+        self.finder = Finder()
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -100,6 +103,7 @@ class Gateway:
         """Look once, then go on looking."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
+        await loop.run_in_executor(None, searching.warm_up)
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.look()
@@ -167,8 +171,10 @@ class Gateway:
             self.definitions, self.versions, self._revision = definitions, versions, revision
             self.schemas = stream_schemas(definitions)
             served = {name: self.schemas[name] for name in definitions.services}
-            self.policies.define(definitions.services, {**served, STATUS: self._statuses})
-            self.hub.serve({**served, STATUS: self._statuses})
+            told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
+            self.policies.define(definitions.services, {**served, **told})
+            self.hub.serve({**served, **told})
+            await loop.run_in_executor(None, self.finder.define, definitions.services, served)
             self.ingest.define(definitions.streams)
         await loop.run_in_executor(None, self._read_status)
 
@@ -184,6 +190,7 @@ class Gateway:
                 for record in read.records:
                     said = orjson.loads(record)
                     self.status[said["service"]] = said
+                    self.finder.hear(said)
                     if said["state"] == "running":
                         self._has_run.add(said["service"])
                 self._seen = read.cursor

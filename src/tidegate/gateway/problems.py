@@ -17,6 +17,7 @@ from tidegate.errors import (
     CursorError,
     DefinitionError,
     DefinitionProblem,
+    DiscoveryError,
     EventError,
     FilterError,
     IngestError,
@@ -114,6 +115,9 @@ def of(error: TidegateError) -> Problem:
         case SubscriptionError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
             return Problem(422, "bad-subscription", "The subscription can't be used", str(error), errors)
+        case DiscoveryError():
+            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            return Problem(422, "bad-request-for-services", "The request can't be used", str(error), errors)
         case SubscriptionEnded():
             return Problem(410, "subscription-ended", "The subscription can't go on", str(error))
         case WebhookError():

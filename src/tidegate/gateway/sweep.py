@@ -91,18 +91,18 @@ class Sweep:
             caller: Caller | None = each.sink.caller
             if caller is None or (caller.id is None and caller.role == "admin"):
                 continue
-            problem = self._void(caller) or self._obstacle(each, caller, told)
+            problem = self.void(caller) or self._obstacle(each, caller, told)
             if problem is not None:
                 self._dismiss(each, problem)
                 await self._close_idle(each.sink, problem)
         for socket in list(self.connections):
-            problem = self._void(socket.caller)
+            problem = self.void(socket.caller)
             if problem is not None:
                 self.connections.discard(socket)
                 await socket.dismiss(VOID, problem)
         await self._durable.hold(self._held)
 
-    def _void(self, caller: Caller) -> str | None:
+    def void(self, caller: Caller) -> str | None:
         """Why a caller's key or token does not hold any more; None: it does."""
         key = self._policies.keys.get(caller.id or "")
         if key is not None:
@@ -131,7 +131,7 @@ class Sweep:
     async def _close_idle(self, sink: Sink, problem: str) -> None:
         for socket in [each for each in self.connections if each.is_left_idle(sink)]:
             self.connections.discard(socket)
-            await socket.dismiss(VOID if self._void(socket.caller) else NOTHING_LEFT, problem)
+            await socket.dismiss(VOID if self.void(socket.caller) else NOTHING_LEFT, problem)
 
     def _held(self, record: Subscription) -> str | None:
         """Why a webhook is not to be served any more; None: it is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
 from tidegate.subscriptions.rules import MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
 
@@ -251,6 +252,32 @@ SCHEMAS: dict[str, Schema] = {
             closed=True,
             description="Streams and services, as a service file has them; or several texts by name, in `files`.",
         )
+    ),
+    "DiscoverRequest": _optional(
+        {
+            "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
+            "names": {"enum": ["exact", "edits"], "default": "exact"},
+            "coverage": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
+            "filter": {**TEXT, "description": "Over the properties of services."},
+            "params": array({"type": ["string", "number", "boolean"]}),
+            "categories": {"anyOf": [TEXT, array(TEXT)]},
+            "themes": {"anyOf": [TEXT, array(TEXT)]},
+            "qos": ANY_OBJECT,
+            "weights": ANY_OBJECT,
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RESULTS, "default": 20},
+            "explain": {"type": "boolean", "default": False},
+        },
+        description="What is looked for, see docs/spec/discovery.md.",
+    ),
+    "Answer": record(
+        {
+            "results": array(ANY_OBJECT),
+            "total": WHOLE,
+            "hints": array(ANY_OBJECT),
+            "near": array(ANY_OBJECT),
+            "left": ANY_OBJECT,
+            "version": WHOLE,
+        }
     ),
     "Changes": record(
         {

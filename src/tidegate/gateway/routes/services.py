@@ -12,7 +12,7 @@ from tidegate.gateway.bodies import document_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.services import from_dict, to_dict
 
-SHOWN = ("from", "qos", "themes", "description")
+SHOWN = ("from", "qos", "properties", "categories", "themes", "description")
 """Of a definition, what those are shown who may not see all attributes."""
 
 
