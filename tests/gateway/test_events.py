@@ -148,6 +148,7 @@ def test_told_when_nothing_comes(http: httpx.Client) -> None:
         ({"format": "xml"}, 400, "format: expected cloudevents or plain, not 'xml'"),
         ({"cursor": "zzz"}, 400, "'zzz' is no cursor"),
         ({"from": "soon"}, 400, "from: expected now, beginning, a moment"),
+        ({"idle": "0"}, 400, "idle: expected a length of time from 0.01s to 86400s"),
         ({"from": "2999-01-01T00:00:00Z"}, 400, "from: expected a moment that has been"),
         ({"from": "now", "cursor": "x"}, 400, "expected cursor or from, not both"),
         ({"wait": "2h"}, 400, "wait: expected a length of time from 0 to 60s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket as sockets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tests.pipelines.running import until
 from tidegate.gateway.settings import AccessSettings
 from tidegate.registry import Role
 from tidegate.services import loads
+from tidegate.subscriptions import Subscription, new_id
 
 CITY = """
 streams:
@@ -385,3 +387,88 @@ def test_a_token_is_named_by_its_subject_or_a_role(tmp_path: Path) -> None:
                 city.headers["alice"] = {"authorization": f"Bearer {token}"}
                 seen[sub, *roles] = city.ask("alice", "/services/chases").status_code
             assert seen == {("police",): 200, ("bob", "detective"): 200, ("bob",): 404, ("role:detective",): 404}
+
+
+# Ways around -----------------------------------------------------------------------------------
+
+
+def test_no_name_makes_a_consumer_a_provider(city: City) -> None:
+    answer = city.ask("citizen", "/services/subscriptions", "PUT", json={"from": "gps_taxi"})
+    assert (answer.status_code, "this needs a provider's" in answer.json()["detail"]) == (403, True)
+    assert city.ask("citizen", "/services/subscriptions", "DELETE").status_code == 403
+
+
+def test_nobody_defines_what_shows_them_more_than_they_see(city: City) -> None:
+    _, secret = city.world.registry.create_key("own", "provider", ["mine"])
+    city.headers["own"] = {"authorization": f"Bearer {secret}"}
+    for read, who, status in (("chases", "provider", 404), ("gps_taxi", "own", 403), ("gps", "provider", 200)):
+        document = {"from": read, "pipeline": [{"filter": "speed > 1"}]}
+        assert city.ask(who, "/services/mine", "PUT", json=document).status_code == status, read
+        answer = city.ask(who, "/apply", "POST", json={"services": {"mine": document}})
+        assert answer.status_code == status, answer.text
+    city.apply('vid: [police, "role:provider"]', "vid: [police]")
+    until(lambda: "vid" not in city.ask("provider", "/services/gps").json()["schema"], "the field to be hidden", 10)
+    answer = city.ask("provider", "/services/mine2", "PUT", json={"from": "gps"})
+    assert "would read 'gps', of which the key 'provider' may not see all attributes" in answer.json()["detail"]
+    answer = city.ask("provider", "/apply", "POST", json={"services": {"chases": {"from": "gps_taxi"}}})
+    assert answer.status_code == 404, "what they do not see they do not change"
+    answer = city.ask("provider", "/apply", "POST", params={"prune": "true"}, json={"services": {}})
+    assert "may not see all services, and so not remove all others" in answer.json()["detail"]
+
+
+def test_what_is_told_of_all_is_for_those_who_see_all(city: City) -> None:
+    for stream in ("_services", "_status"):
+        assert city.ask("admin", f"/services/{stream}/events").status_code == 200
+        assert city.ask("police", f"/services/{stream}/events").status_code == 200
+        assert city.ask("citizen", f"/services/{stream}/events").status_code == 404
+    city.apply("access: [police]", "access: keys")
+    until(lambda: city.ask("citizen", "/services/chases").status_code == 200, "the change", 10)
+    assert city.ask("citizen", "/services/_services/events").status_code == 404, "a field is still hidden"
+
+
+def test_violations_do_not_tell_what_is_hidden(city: City) -> None:
+    told = json.dumps({"_id": "x", "_src": "gps_taxi/0:9", "vid": "B7", "speed": 1.0, "_violations": "vid: 'B7'"})
+    city.world.log.append("gps", "gps_taxi.0", [told.encode()])
+    for who, is_told in (("police", True), ("citizen", False)):
+        assert ("B7" in city.ask(who, "/services/gps/events", params=BEGINNING).text) is is_told
+
+
+def test_what_nobody_owns_is_the_admins(city: City) -> None:
+    record = Subscription(new_id(), "gps")
+    city.world.registry.subscribe(record, None)
+    assert city.ask("police", f"/subscriptions/{record.id}").status_code == 404
+    assert city.ask("admin", f"/subscriptions/{record.id}").status_code == 200
+
+
+def test_a_key_for_one_service_has_what_it_made_of_a_public_one(city: City) -> None:
+    made = city.ask("narrow", "/services/weather/subscriptions", "POST", json={})
+    assert made.status_code == 201
+    assert city.ask("narrow", f"/subscriptions/{made.json()['id']}").status_code == 200
+
+
+def test_pages_leave_nobody_connected(city: City) -> None:
+    id_ = city.ask("police", "/services/gps/subscriptions", "POST", json={}).json()["id"]
+    for _ in range(3):
+        assert city.ask("police", f"/subscriptions/{id_}/events").status_code == 200
+    assert city.ask("police", f"/subscriptions/{id_}").json()["connected"] == 0
+
+
+def test_whoever_does_not_read_is_dismissed_too(city: City) -> None:
+    """A socket whose buffers are full can't be told; the sweep does not wait for it, and goes on to the others."""
+    with sockets.create_connection(("127.0.0.1", city.world.port)) as deaf:
+        deaf.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        key = b"dGhlIHNhbXBsZSBub25jZQ=="
+        path = b"/v1/services/gps/events?from=beginning"
+        asked = [b"GET %s HTTP/1.1" % path, b"Host: x", b"Upgrade: websocket", b"Connection: Upgrade"]
+        asked += [b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Key: " + key]
+        asked.append(b"Authorization: " + city.headers["police"]["authorization"].encode())
+        deaf.sendall(b"\r\n".join(asked) + b"\r\n\r\n")
+        assert deaf.recv(12) == b"HTTP/1.1 101"
+        long = json.dumps({"_id": "x", "_src": "gps_taxi/0:1", "vid": "x" * 100_000, "speed": 1.0}).encode()
+        city.world.log.append("gps", "gps_taxi.0", [long] * 200)
+        with city.listening("citizen", "/services/weather/events") as lines:
+            until(lambda: city.world.counts().get("gps", {}).get("behind", 0) == 1, "it to be full", 20)
+            city.world.registry.revoke_key(city.keys["police"].id)
+            city.world.registry.revoke_key(city.keys["citizen"].id)
+            assert any("revoked" in line for line in lines)
+        until(lambda: "gps" not in city.world.counts(), "the deaf one to be let go of", 20)

@@ -528,7 +528,7 @@ def test_conflation_of_one_of_several(world: World) -> None:
 def test_what_is_conflated_waits_for_credit_and_grows_no_older(world: World) -> None:
     with opened(world) as client:
         client.say("credit", events=0)
-        client.ask("subscribe", id="a", service="gps", every=0.001, key="vid")
+        client.ask("subscribe", id="a", service="gps", every=0.01, key="vid")
         world.append(50)
         until(lambda: world.counts()["gps"]["events"] >= 50, "the events to be read")
         assert client.is_quiet()
@@ -569,7 +569,7 @@ def test_told_when_nothing_comes_for_one_of_several(world: World) -> None:
         ({"latest": "vdi"}, "latest: expected an attribute of the service: vid, speed, time, not 'vdi'"),
         ({"key": "vid"}, "key: expected every beside it"),
         ({"every": True}, "every: expected a length of time such as 30s, not true"),
-        ({"idle": "soon"}, "idle: expected a length of time from 0 to 86400s"),
+        ({"idle": "soon"}, "idle: expected a length of time from 0.01s to 86400s"),
         ({"subscription": "s", "filter": "speed > 1"}, "expected just cursor and latest beside subscription"),
     ],
 )

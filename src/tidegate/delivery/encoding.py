@@ -54,6 +54,8 @@ class Encoding:
             if front is not None:
                 return front[1], front[2] or b"null", b"{" + record[front.end() :]
         data = {name: value for name, value in event.items() if name not in RESERVED and self._shows(name)}
+        if self.hidden:
+            data.pop("_violations", None)  # they tell of values
         return orjson.dumps(event.get("_id")), orjson.dumps(event.get("_time")), orjson.dumps(data)
 
     def _shows(self, name: str) -> bool:

@@ -87,6 +87,7 @@ class Access:
             case ["streams", name, *_]:
                 need_scope(caller, name)
             case ["services", name, "quarantine", *_] if self._policies.hidden(caller, name):
+                self._policies.need(caller, name)
                 detail = f"what {name!r} has refused shows all attributes, and {caller.told} may not see all"
                 raise Problem(403, "forbidden", "That is not open to you", detail)
             case ["services", name, *_] if name:
@@ -120,7 +121,7 @@ def _role(scope: Scope) -> Role:
     if (
         path == "/v1/apply"
         or path.startswith("/v1/streams/")
-        or (path.startswith("/v1/services/") and not path.endswith("/subscriptions"))
+        or (path.startswith("/v1/services/") and path.split("/")[4:] != ["subscriptions"])
     ):
         return "provider"
     return "consumer"

@@ -50,7 +50,8 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(
         Access, callers=gateway.callers, policies=gateway.policies, meter=gateway.meter, required=gateway.needs_keys
     )
-    app.add_middleware(Origins, allowed=gateway.origins)  # before keys: a browser asks without one
+    # Before keys: a browser asks without one.
+    app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
     for each in (definitions, discover, streams, services, quarantine, events, sockets, subscriptions, webhooks):

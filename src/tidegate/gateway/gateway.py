@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
-from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.errors import LogError, NotRegistered, did_you_mean
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.finder import Finder
@@ -159,7 +159,7 @@ class Gateway:
             await asyncio.sleep(LOOK_S)
             try:
                 await self.look()
-            except TidegateError as problem:
+            except Exception as problem:  # whatever it is, the next look may succeed: policies must not stand still
                 _log.warning("can't look at the registry", problem=str(problem))
 
     async def look(self) -> None:

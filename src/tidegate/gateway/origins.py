@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -48,13 +49,14 @@ def checked(origins: Collection[str], *, needs_keys: bool) -> tuple[str, ...]:
 class Origins:
     """ASGI middleware: answers browsers that ask first, allows answers to be read, and refuses all other pages."""
 
-    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
-        self._app, self._allowed = app, frozenset(allowed)
+    def __init__(self, app: ASGIApp, allowed: Collection[str], *, is_open: bool) -> None:
+        """`is_open`: no keys are asked for, so that a page must not get in by a name of its own for this machine."""
+        self._app, self._allowed, self._is_open = app, frozenset(allowed), is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Look at a request that a page has made; all others pass."""
         origin = _header(scope, b"origin") if scope["type"] in ("http", "websocket") else None
-        if origin is None or _is_own(origin, scope):
+        if origin is None or (_is_own(origin, scope) and (not self._is_open or _is_local(origin))):
             await self._app(scope, receive, send)
         elif not {origin, ANY} & self._allowed:
             await _refuse(scope, receive, send, origin)
@@ -104,6 +106,16 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, origin: str) -> No
 
 def _header(scope: Scope, name: bytes) -> str | None:
     return next((str(value, "latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def _is_local(origin: str) -> bool:
+    """Whether an origin names this machine, whatever a server of names says.
+
+    >>> _is_local("http://127.0.0.1:8080"), _is_local("http://[::1]"), _is_local("http://localhost.example.com")
+    (True, True, False)
+    """
+    host = urlsplit(origin).hostname or ""
+    return host == "localhost" or host == "::1" or re.fullmatch(r"127(\.[0-9]{1,3}){3}", host) is not None
 
 
 def _is_own(origin: str, scope: Scope) -> bool:

@@ -14,7 +14,6 @@ from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.logs import Cursor
 from tidegate.model import Schema, timestamps, units
 
-MOST_S = 86_400.0
 """A day: of what is done every so often, or when nothing has come for so long."""
 FORMATS = ("cloudevents", "plain")
 
@@ -92,7 +91,7 @@ def need_attribute(name: str, value: str, schema: Schema) -> None:
         raise bad_parameter(name, value, f"an attribute of the service: {known}")
 
 
-def seconds(name: str, text: str | None, most: float) -> float | None:
+def seconds(name: str, text: str | None, most: float, least: float = 0.0) -> float | None:
     """A length of time; a bare number is seconds.
 
     >>> seconds("wait", "500ms", 60)
@@ -101,6 +100,8 @@ def seconds(name: str, text: str | None, most: float) -> float | None:
     if text is None or text == "":
         return None
     found = units.seconds_or_bare(text)
-    if found is None or not 0 <= found <= most:
-        raise bad_parameter(name, text, f"a length of time from 0 to {most:g}s, such as 500ms or 30s")
+    if found is None or not least <= found <= most:
+        raise bad_parameter(
+            name, text, f"a length of time from {least:g}{'s' if least else ''} to {most:g}s, such as 500ms or 30s"
+        )
     return found

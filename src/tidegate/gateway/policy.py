@@ -23,7 +23,7 @@ from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema
 from tidegate.model.types import Struct
 from tidegate.registry import Key
-from tidegate.services import Service
+from tidegate.services import Definitions, Service
 from tidegate.subscriptions import Subscription
 
 ROLE = "role:"
@@ -69,8 +69,34 @@ class Policies:
         if caller.role == "admin":
             return True
         if service is None:
-            return caller.services is not None or all(self.sees(caller, each) for each in self._services)
+            return caller.services is not None or self.sees_all(caller)
         return caller.id is not None and (service.access.to == "keys" or is_among(caller, service.access.to))
+
+    def sees_all(self, caller: Caller) -> bool:
+        """Whether there is no service, nor an attribute of one, that a caller does not see."""
+        return all(self.sees(caller, each) and not self.hidden(caller, each) for each in self._services)
+
+    def need_change(self, caller: Caller, definitions: Definitions, *, prune: bool = False) -> None:
+        """Refuse definitions of what a caller does not see, and those that would show it to them.
+
+        What a service reads it can give to everybody: so whoever defines one sees all that it reads.
+        """
+        for stream in definitions.streams:
+            need_scope(caller, stream)
+        for name, service in definitions.services.items():
+            if self.is_there(name):
+                self.need(caller, name)
+            need_scope(caller, name)
+            for read in set(service.inputs) - definitions.services.keys():
+                if self.is_there(read):
+                    self.need(caller, read)
+                need_scope(caller, read)
+                if self.hidden(caller, read):
+                    detail = f"{name!r} would read {read!r}, of which {caller.told} may not see all attributes"
+                    raise Problem(403, "forbidden", "That is not open to you", detail)
+        if prune and (caller.services is not None or not self.sees_all(caller)):
+            detail = f"{caller.told} may not see all services, and so not remove all others"
+            raise Problem(403, "forbidden", "That is not open to you", detail)
 
     def may_keep(self, caller: Caller, name: str) -> bool:
         """Whether a caller may have a subscription to a service, which may be gone."""
@@ -112,7 +138,7 @@ class Policies:
         if id_ is None:
             return ANYBODY
         key = self.keys.get(id_)
-        return of_key(key) if key is not None else Caller(id_, id_.rpartition("#")[2], "consumer")
+        return of_key(key) if key is not None else Caller(id_, id_.partition("#")[2] or id_, "consumer")
 
     def encoding(self, record: Subscription, caller: Caller | None = None) -> Encoding:
         """How a subscription's events are written for a caller; None: for whoever made it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,17 +78,16 @@ async def page(hub: Hub, make: Callable[[Sink], Subscriber], most: int, wait_s: 
     """Read a page from a subscriber's position on; where there is nothing, wait for something."""
     sink = PageSink(most)
     subscriber = make(sink)
-    while not sink.is_full and await hub.give(subscriber) == "more":
-        pass
-    if not sink.events and wait_s > 0:
-        hub.subscribe(subscriber)
-        try:
-            async with asyncio.timeout(wait_s):
-                await sink.filled.wait()
-        except TimeoutError:
+    try:
+        while not sink.is_full and await hub.give(subscriber) == "more":
             pass
-        finally:
-            hub.unsubscribe(subscriber)
+        if not sink.events and wait_s > 0:
+            hub.subscribe(subscriber)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await sink.filled.wait()
+    finally:
+        hub.unsubscribe(subscriber)
     errors = [each.said["detail"] for each in sink.notices if each.kind == "error"]
     if errors:
         raise SubscriptionEnded(errors[0])

@@ -114,6 +114,10 @@ class FrameSocket:
         """Return when the buffer is nearly empty, or the socket closed."""
         await self._protocol.writable.wait()
 
+    def abort(self) -> None:
+        """Close the socket, whatever is still to be written."""
+        self._protocol.transport.abort()
+
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """WebSocket as uvicorn speaks it; every scope has its socket, and every close of ours is heard.

@@ -31,6 +31,7 @@ from tidegate.gateway.protocol import FrameSocket
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions import compiled
+from tidegate.subscriptions.rules import LEAST_S, MOST_S
 
 SUBPROTOCOL = "tidegate.v1"
 MOST_SUBSCRIPTIONS = 10_000
@@ -341,8 +342,8 @@ class Session:
         encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
         encoding = self._view.encoding(encoding, message.service)
         start = parameters.start(message.cursor, message.begin, message.latest)
-        every_s = parameters.seconds("every", message.every, parameters.MOST_S)
-        idle_s = parameters.seconds("idle", message.idle, parameters.MOST_S)
+        every_s = parameters.seconds("every", message.every, MOST_S, LEAST_S)
+        idle_s = parameters.seconds("idle", message.idle, MOST_S, LEAST_S)
         before = parameters.conflated(every_s, message.key, schema)
         if message.latest:
             parameters.need_attribute("latest", message.latest, schema)

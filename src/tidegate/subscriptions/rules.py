@@ -21,6 +21,8 @@ MOST_TEXT = 10_000
 """Characters of a filter or a description."""
 MOST_URL = 2_000
 MOST_S = 86_400.0
+LEAST_S = 0.01
+"""Of what is done every so often: a timer that never rests serves nobody."""
 MOST_SECRETS = 4
 """Secrets that sign at once: each costs a header's room in every request."""
 
@@ -163,8 +165,8 @@ def _seconds(said: Any, _: Subscription, __: Schema) -> float | None:
         return None
     is_number = isinstance(said, int | float) and not isinstance(said, bool)
     found = float(said) if is_number else units.seconds(said) if isinstance(said, str) else None
-    if found is None or not 0 < found <= MOST_S:
-        raise _BadValue(f"expected a length of time of more than 0 and at most 1d, such as '500ms', not {said!r:.60}")
+    if found is None or not LEAST_S <= found <= MOST_S:
+        raise _BadValue(f"expected a length of time from 10ms to 1d, such as '500ms', not {said!r:.60}")
     return found
 
 

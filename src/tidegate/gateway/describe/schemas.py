@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
-from tidegate.subscriptions.rules import MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
+from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
 
 Schema = dict[str, Any]
 
@@ -55,10 +55,10 @@ def or_null(schema: Schema) -> Schema:
 _LENGTH: Schema = {
     "anyOf": [
         {"type": "string", "pattern": DURATION},
-        {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_S},
+        {"type": "number", "minimum": LEAST_S, "maximum": MOST_S},
         {"type": "null"},
     ],
-    "description": "A length of time such as 500ms or 30s, or a number of seconds; more than 0, at most a day.",
+    "description": "A length of time such as 500ms or 30s, or a number of seconds; from 10ms to a day.",
 }
 
 

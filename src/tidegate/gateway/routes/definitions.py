@@ -8,11 +8,11 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Request
 
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 from tidegate.registry import Changes
-from tidegate.services import Definitions, load_texts
+from tidegate.services import load_texts
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -40,7 +40,7 @@ def router(gateway: Gateway) -> APIRouter:
 
         def change() -> Changes:
             definitions = load_texts(texts)
-            _need_names(caller, definitions, prune)
+            gateway.policies.need_change(caller, definitions, prune=prune)
             return gateway.registry.apply(definitions, force=force, prune=prune, backfill=backfill)
 
         changes = await asyncio.get_running_loop().run_in_executor(None, change)
@@ -71,15 +71,3 @@ def _texts(body: bytes, name: str) -> dict[str, str]:
 
 def _unreadable(detail: str) -> Problem:
     return Problem(400, "bad-body", "The body can't be read", detail)
-
-
-def _need_names(caller: Caller, definitions: Definitions, prune: bool) -> None:
-    """A key that is for some names opens no others, and no sweep over all."""
-    if caller.services is None:
-        return
-    names = [*definitions.streams, *definitions.services]
-    other = next((each for each in names if each not in caller.services), None)
-    if other is not None or prune:
-        wanted = "removing all others" if other is None else repr(other)
-        detail = f"{caller.told} is for {', '.join(caller.services)}, not for {wanted}"
-        raise Problem(403, "forbidden", "That is not open to you", detail)

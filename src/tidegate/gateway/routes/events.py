@@ -13,6 +13,7 @@ from tidegate.gateway import parameters
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
 from tidegate.gateway.sse import EventStream
+from tidegate.subscriptions.rules import LEAST_S, MOST_S
 
 MOST_WAIT_S = 60.0
 MOST_EVENTS = 10_000
@@ -54,9 +55,9 @@ def router(gateway: Gateway) -> APIRouter:
         wanted = view.filter_(filter_, param, name)
         encoding = view.encoding(parameters.encoding(format_, select, schema), name)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        idle_s = parameters.seconds("idle", idle, parameters.MOST_S)
+        idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
-        every_s = parameters.seconds("every", every, parameters.MOST_S)
+        every_s = parameters.seconds("every", every, MOST_S, LEAST_S)
         before = parameters.conflated(every_s, key, schema, is_stream=is_stream)
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         if latest:

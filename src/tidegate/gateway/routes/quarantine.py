@@ -64,7 +64,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def listed(kind: str, name: str, wanted: Wanted) -> dict[str, Any]:
         subject = subject_of(kind, name)
         found = await _in_thread(partial(read, subject, wanted))
-        done, known = marks.done(subject.replays), attributes(subject)
+        done, known = await _in_thread(partial(marks.done, subject.replays)), attributes(subject)
         shows_raw = not (isinstance(subject.of, Service) and subject.of.mask)
         said = []
         for each in found.refused:
@@ -92,8 +92,10 @@ def router(gateway: Gateway) -> APIRouter:
         for stream in plan.bodies:
             need_scope(caller, stream)  # it is written there: a key for a service alone does not open that
             need_stream(gateway, stream)
+        gateway.meter.need_events(caller)
         outcomes = await send(subject, plan, None if caller.id is None else caller.name)
         counts = {each: sum(one.result == each for one in outcomes) for each in ("replayed", "already", "refused")}
+        gateway.meter.took_events(caller, counts["replayed"])
         answer: dict[str, Any] = {**counts, "results": [each.to_json() for each in outcomes]}
         if page is not None:
             answer |= {"cursor": page.cursor, "more": page.more}

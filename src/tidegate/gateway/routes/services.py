@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from tidegate.gateway.bodies import document_of
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.services import from_dict, to_dict
 
@@ -57,6 +58,7 @@ def router(gateway: Gateway) -> APIRouter:
         backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
     ) -> dict[str, Any]:
         definitions = from_dict({"services": {name: await document_of(request)}}, remote=True)
+        gateway.policies.need_change(caller_of(request), definitions)
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()

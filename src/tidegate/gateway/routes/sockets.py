@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
 from functools import partial
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -29,6 +29,8 @@ CLOSES = {403: 4403, 404: 4404}
 """By the status of what is wrong with the first subscription."""
 TRY_AGAIN_LATER = 1013
 
+PATIENCE_S = 1.0
+"""With whoever is told to go, and does not read it."""
 LONGEST_REASON = 123
 """Bytes, as RFC 6455 has it."""
 
@@ -45,9 +47,14 @@ class Open:
         return self._session.has(sink) and self._session.is_idle
 
     async def dismiss(self, code: int, reason: str) -> None:
-        """Close it; whoever is gone by themselves needs no telling."""
-        with suppress(RuntimeError, WebSocketDisconnect):
-            await _close(self._websocket, code, reason)
+        """Close it; whoever is gone by themselves needs no telling, and who does not read is not waited for."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await _close(self._websocket, code, reason)
+        except TimeoutError:
+            frame_socket_of(self._websocket.scope).abort()
+        except (RuntimeError, WebSocketDisconnect):
+            pass
 
 
 def router(gateway: Gateway) -> APIRouter:

@@ -35,6 +35,11 @@ def router(gateway: Gateway) -> APIRouter:
             raise Problem(409, "conflict", "The subscription won't do that", detail)
         return found.subscription, deliver, found.version
 
+    def need_service(request: Request, record: Subscription) -> None:
+        """Of a service that is gone nobody knows any more what it hid from whom."""
+        if caller_of(request).role != "admin":
+            gateway.policies.need(caller_of(request), record.service)
+
     async def set_secrets(record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int) -> None:
         new = replace(record, deliver=replace(webhook, secrets=secrets))
         await durable.change(lambda registry: registry.change_subscription(new, version))
@@ -65,10 +70,11 @@ def router(gateway: Gateway) -> APIRouter:
     async def letters(
         request: Request,
         id_: Id,
-        after: Annotated[int, Query(ge=0, description="The id of the last one that was read.")] = 0,
+        after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
     ) -> dict[str, Any]:
         found = await found_for(gateway, request, id_)
+        need_service(request, found.subscription)
         some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
         encoding = durable.encoding(found.subscription, caller_of(request))
         return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
@@ -76,6 +82,7 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
     async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
         record, _, _ = await webhook_of(request, id_)
+        need_service(request, record)
         ids = _ids(await document(request))
         some = await durable.ask(lambda registry: _sought(registry, id_, ids))
         missing = sorted((ids or set()) - {each.id for each in some})
@@ -97,7 +104,7 @@ def _ids(said: Any) -> set[int] | None:
     ids = said.get("ids") if isinstance(said, Mapping) and set(said) == {"ids"} else None
     if ids == "all":
         return None
-    if not isinstance(ids, list) or not ids or not all(type(each) is int for each in ids):
+    if not isinstance(ids, list) or not ids or not all(type(each) is int and 0 <= each < 2**63 for each in ids):
         detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {said!r:.60}"
         raise SubscriptionError([DefinitionProblem("ids", detail)])
     if len(ids) > MOST_LETTERS:
