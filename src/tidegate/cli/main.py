@@ -20,6 +20,7 @@ from tidegate.cli import (
     plan,
     publish,
     quarantine,
+    semantics,
     services,
     subscribe,
     top,
@@ -51,6 +52,7 @@ app.command("publish")(publish.publish)
 app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
 app.command("backtest")(backtest.backtest)
+app.add_typer(semantics.app, name="semantics")
 
 
 def _print_version(wanted: bool) -> None:

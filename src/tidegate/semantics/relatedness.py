@@ -78,8 +78,8 @@ class PaperEsa:
 class CosineEsa:
     """The angle between vectors of damped frequencies, each document's share in them by its length.
 
-    Only the documents that say most of a word are kept: what says little is noise, and costs time. How many was chosen
-    on MEN, over 13,000 articles; WordSim-353 agrees (0.67; with 1,000 documents 0.62, with 100 0.64).
+    Only the documents that say most of a word are kept: what says little is noise, and costs time. How many is the
+    best of eight sizes on MEN, over 13,000 articles (`docs/spec/semantics.md`).
     """
 
     name = "best"
@@ -123,12 +123,11 @@ class Relatedness:
         return self.measure.compare(left, right) if len(left) and len(right) else 0.0
 
     def vector(self, text: str, themes: Iterable[str] = ()) -> Vector:
-        """A term in a theme. That of several words is the mean of those that have one, each as often as it is there."""
+        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there."""
         key = text, frozenset(themes)
         found = self._vectors.get(key)
         if found is None:
-            basis = self.basis(key[1])
-            words = (self._word(word, basis) for word in self.space.words(text))
+            words = (self.term_vector(word, key[1]) for word in self.space.words(text))
             found = _mean([word for word in words if len(word)])
             if len(self._vectors) >= self._remembered:
                 self._vectors.clear()
@@ -145,10 +144,12 @@ class Relatedness:
             found = self._bases[key] = basis_of(self.space, key)
         return found
 
-    def _word(self, word: str, basis: Basis) -> Vector:
-        known = self.space.occurrences(word)
+    def term_vector(self, term: str, themes: Iterable[str] = ()) -> Vector:
+        """One term as the space has it, in a theme."""
+        known = self.space.occurrences(term)
         if known is None:
             return NOTHING
+        basis = self.basis(themes)
         left = basis.of(known)
         return self.measure.word(self.space, left, basis.size) if len(left.documents) else NOTHING
 
