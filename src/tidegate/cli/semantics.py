@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ def build(
     out: Annotated[str, typer.Option("--out", "-o", help="The folder to make.")],
     least_words: Annotated[int, typer.Option(min=1, help="Leave out documents with fewer words that count.")] = 100,
     least_documents: Annotated[int, typer.Option(min=1, help="Leave out terms in fewer documents.")] = 3,
+    on_spark: Annotated[bool, typer.Option("--spark", help="Count on Spark: Parquet, a file or a folder.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Make a space of a corpus: every term by the documents it occurs in."""
@@ -36,7 +38,11 @@ def build(
     from tidegate.semantics.corpora import open_corpus
     from tidegate.semantics.storage import Parameters
 
-    _build(open_corpus(corpus), out, Parameters(least_words, least_documents))
+    parameters = Parameters(least_words, least_documents)
+    if on_spark:
+        _build_on_spark(corpus, out, parameters)
+    else:
+        _build(open_corpus(corpus), out, parameters)
     made = Space.open(out)
     typer.echo(json.dumps(_described(made), indent=2, ensure_ascii=False) if as_json else _told(made))
 
@@ -55,6 +61,18 @@ def _build(corpus: Corpus, out: str, parameters: Parameters) -> None:
                 progress.update(task, completed=corpus.done, description=doing)
 
         build_space(corpus, out, name=corpus.name, parameters=parameters, counted=counted)
+
+
+def _build_on_spark(corpus: str, out: str, parameters: Parameters) -> None:
+    from tidegate.pipelines.semantics import build as build_space
+    from tidegate.pipelines.semantics import session
+
+    with Console(stderr=True).status("counting on Spark"):
+        spark = session()
+        try:
+            build_space(spark, Path(corpus), out, parameters=parameters)
+        finally:
+            spark.stop()
 
 
 def _described(space: Space) -> dict[str, Any]:

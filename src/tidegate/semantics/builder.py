@@ -110,11 +110,11 @@ class Writing:
         """Give a document the next number; False: it is too short, and gets none."""
         words = sum(counts.values())
         self.note(title, words, max(counts.values(), default=0))
-        return words >= self._parameters.least_words and words > 0
+        return self._parameters.keeps(words)
 
     def note(self, title: str, words: int, peak: int) -> None:
         """Write down a document whose terms were counted elsewhere."""
-        if words < self._parameters.least_words or words == 0:
+        if not self._parameters.keeps(words):
             self._left_out += 1
             return
         data = title.encode("utf-8", "replace")

@@ -69,6 +69,10 @@ class Parameters:
     least_documents: int = 3
     """A term in fewer documents is left out: a misspelling, a name. It would relate to its document, not its kind."""
 
+    def keeps(self, words: int) -> bool:
+        """Whether a document of so many words that count is in the space."""
+        return words >= max(1, self.least_words)
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
