@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.semantics.spaces import CITY
-from tidegate import SpaceError
+from tidegate import MissingDependency, SpaceError
 from tidegate.cli.main import app
 
 
@@ -67,6 +68,13 @@ def test_a_term_is_looked_into_in_a_theme(space: str) -> None:
 
 def test_a_term_that_means_nothing_says_so(space: str) -> None:
     assert run("inspect", "the of", "--space", space) == "the of = nothing that counts\n"
+
+
+def test_spark_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pyspark", "tidegate.pipelines.semantics"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependency, match=r"is not installed: pip install 'tidegate\[spark\]'"):
+        run("build", str(tmp_path), "-o", str(tmp_path / "space"), "--spark")
 
 
 def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +55,16 @@ def test_spark_and_the_plain_builder_make_the_same_space(
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
     for name in (*FILES, "space.json"):
         assert (tmp_path / "spark" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes(), name
+
+
+def test_the_command_builds_on_a_spark_of_its_own(tmp_path: Path) -> None:
+    corpus, out = tmp_path / "corpus.parquet", tmp_path / "space"
+    write_corpus(corpus, 60)
+    command = [sys.executable, "-m", "tidegate", "semantics", "build", str(corpus), "-o", str(out), "--spark"]
+    told = subprocess.run([*command, "--least-words", "8"], capture_output=True, text=True, check=True).stdout
+    assert told.startswith(f"{out}: ")
+    build(open_corpus(corpus), tmp_path / "plain", name="corpus.parquet", parameters=Parameters(8, 3))
+    assert (out / "space.json").read_bytes() == (tmp_path / "plain" / "space.json").read_bytes()
 
 
 def test_a_folder_of_files_is_read_by_their_names(spark: SparkSession, tmp_path: Path) -> None:

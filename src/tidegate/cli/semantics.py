@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from tidegate.cli import options
+from tidegate.errors import MissingDependency
 
 if TYPE_CHECKING:
     from tidegate.semantics import Relatedness, Space
@@ -64,9 +65,11 @@ def _build(corpus: Corpus, out: str, parameters: Parameters) -> None:
 
 
 def _build_on_spark(corpus: str, out: str, parameters: Parameters) -> None:
-    from tidegate.pipelines.semantics import build as build_space
-    from tidegate.pipelines.semantics import session
-
+    try:
+        from tidegate.pipelines.semantics import build as build_space
+        from tidegate.pipelines.semantics import session
+    except ModuleNotFoundError as exc:
+        raise MissingDependency(str(exc.name), "spark") from exc
     with Console(stderr=True).status("counting on Spark"):
         spark = session()
         try:
