@@ -60,6 +60,7 @@ def test_an_empty_dump_says_so(tmp_path: Path, name: str) -> None:
         ("A [https://a.example/x named link] and https://b.example/y", "A named link and"),
         ("== Heading ==\n* one\n# two", "Heading one two"),
         ("a<!-- no\n -->b<ref name=x/>c<ref>d</ref><br/>e", "a b c e"),
+        ("a<ref>b</ref> c<references responsive>d<ref>e</ref>", "a c d"),
         ("{{never closed", "{{never closed"),
     ],
 )

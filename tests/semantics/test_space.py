@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import pickle
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -144,7 +146,8 @@ def swapped(folder: Path) -> None:
         ),
         (change("version", "x"), "the space has version 'x', and this Tidegate reads 1: build it again"),
         (change("analysis", "german-1"), "was read as 'german-1', and this Tidegate reads text as 'english-1': build"),
-        (change("corpus", {"name": "x"}), "space.json is damaged: TypeError"),
+        (change("corpus", {"name": "x"}), "space.json is damaged: KeyError: 'documents'"),
+        (change("parameters", {"least_words": "many"}), "space.json is damaged: ValueError"),
         (change("files", {}), "space.json is damaged: it does not name terms.utf8"),
         (without("counts.u32"), "counts.u32 can't be read: No such file or directory; the space is not whole"),
         (cut("documents.u32"), r"documents.u32 is damaged: it has \d+ bytes, not \d+: build the space again"),
@@ -167,6 +170,40 @@ def test_a_changed_byte_is_found_by_verifying(tmp_path: Path) -> None:
     Space.open(tmp_path / "space")
     with pytest.raises(SpaceError, match=r"counts.u32 is damaged: its bytes are not those that were written"):
         Space.open(tmp_path / "space", verify=True)
+
+
+@given(st.sampled_from([*FILES, "space.json"]), st.integers(0), st.integers(0, 255))
+def test_any_byte_may_be_wrong(name: str, place: int, byte: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "space") / name
+        make(path.parent, CITY)
+        data = bytearray(path.read_bytes())
+        changed = data[place % len(data)] != byte
+        data[place % len(data)] = byte
+        path.write_bytes(data)
+        with contextlib.suppress(SpaceError):
+            Space.open(path.parent)
+        if changed and name != "space.json":
+            with pytest.raises(SpaceError, match=f"{name} is damaged"):
+                Space.open(path.parent, verify=True)
+
+
+def test_a_space_goes_to_other_processes_by_its_folder(tmp_path: Path) -> None:
+    space = make(tmp_path / "space", CITY)
+    data = pickle.dumps(space)
+    assert len(data) < 1_000
+    assert repr(pickle.loads(data)) == repr(space)
+
+
+def test_what_can_not_be_written_is_told(tmp_path: Path) -> None:
+    def cleaned_away() -> Iterator[Document]:
+        yield CITY[0]
+        for scratch in tmp_path.iterdir():
+            shutil.rmtree(scratch)
+        yield CITY[1]
+
+    with pytest.raises(SpaceError, match="space can't be written: No such file or directory"):
+        build(cleaned_away(), tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=10)
 
 
 def test_a_document_number_past_the_end_is_refused_by_verifying(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def _local(tag: str) -> str:
 
 _INNERMOST = re.compile(r"\{\{[^{}]*\}\}|\{\|(?:(?!\{\||\|\}).)*\|\}", re.DOTALL)
 _GONE = re.compile(
-    r"<!--.*?-->|<ref[^>]*/>|<ref.*?</ref>|<(math|gallery|code|nowiki|syntaxhighlight)\b.*?</\1>|<[^>]*>"
+    r"<!--.*?-->|<ref\b[^>]*/>|<ref\b.*?</ref>|<(math|gallery|code|nowiki|syntaxhighlight)\b.*?</\1>|<[^>]*>"
     r"|\[\[(?:File|Image|Category):(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]",
     re.DOTALL | re.IGNORECASE,
 )

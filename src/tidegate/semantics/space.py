@@ -65,5 +65,9 @@ class Space:
         begin, end = int(self.starts[number]), int(self.starts[number + 1])
         return Occurrences(self.documents[begin:end], self.counts[begin:end])
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """A process that is handed a space maps the same files."""
+        return Space.open, (str(self.folder.resolve()),)
+
     def __repr__(self) -> str:
         return f"<Space {str(self.folder)!r}: {len(self.terms):,} terms over {self.size:,} documents>"

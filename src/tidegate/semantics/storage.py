@@ -136,10 +136,11 @@ def read_header(folder: Path) -> Header:
             f"{path}: the corpus was read as {analysis!r}, and this Tidegate reads text as {ANALYSIS!r}: build it again"
         )
     try:
+        corpus, parameters, files = found["corpus"], found["parameters"], found["files"]
         return Header(
-            Corpus(**found["corpus"]),
-            Parameters(**found["parameters"]),
-            {name: (int(each["bytes"]), int(each["crc32"])) for name, each in found["files"].items()},
+            Corpus(str(corpus["name"]), *(int(corpus[each]) for each in ("documents", "left_out", "words"))),
+            Parameters(*(int(parameters[each]) for each in ("least_words", "least_documents"))),
+            {name: (int(each["bytes"]), int(each["crc32"])) for name, each in files.items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise SpaceError(f"{path} is damaged: {type(exc).__name__}: {exc}") from exc
@@ -159,7 +160,10 @@ def open_arrays(folder: Path, header: Header, verify: bool = False) -> dict[str,
             raise SpaceError(f"{path} can't be read: {exc.strerror}; the space is not whole: build it again") from exc
         if size != expected or size == 0 or size % np.dtype(kind).itemsize:
             raise SpaceError(f"{path} is damaged: it has {size:,} bytes, not {expected:,}: build the space again")
-        arrays[name] = np.memmap(path, dtype=kind, mode="r").view(np.ndarray)
+        try:
+            arrays[name] = np.memmap(path, dtype=kind, mode="r").view(np.ndarray)
+        except OSError as exc:
+            raise SpaceError(f"{path} can't be read: {exc.strerror}") from exc
         if verify and _checksum(arrays[name]) != crc:
             raise SpaceError(f"{path} is damaged: its bytes are not those that were written: build the space again")
     _require_fit(folder, header, arrays)
