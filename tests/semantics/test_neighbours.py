@@ -12,6 +12,16 @@ from hypothesis import strategies as st
 from tests.semantics.spaces import WORDS, documents, make
 from tidegate.semantics import CosineEsa, Relatedness, neighbours
 from tidegate.semantics.builder import Document
+from tidegate.semantics.storage import Parameters
+
+
+def test_a_document_of_rare_terms_alone_is_near_to_nothing(tmp_path: Path) -> None:
+    corpus = [Document("a", "car street"), Document("b", "car street"), Document("c", "coal noise")]
+    space = make(tmp_path / "space", corpus, Parameters(1, 2))
+    assert space.lengths[2] == 0
+    ((term, figure),) = neighbours.nearest(Relatedness(space), "car")
+    assert (term, round(figure, 9)) == ("street", 1)
+    assert neighbours.nearest(Relatedness(space), "coal") == neighbours.concepts(Relatedness(space), "coal") == []
 
 
 @given(documents, st.sampled_from(WORDS), st.lists(st.sampled_from(WORDS), max_size=2), st.integers(1, 12))

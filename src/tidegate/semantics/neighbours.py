@@ -48,7 +48,10 @@ def _cosines(space: Space, vector: Vector, basis: Basis) -> Array:
     """The cosine of a vector and every term, by damped frequencies; an idf is the same in all documents of a term."""
     dense = np.zeros(space.size)
     dense[vector.documents] = vector.weights
-    shares = np.where(basis.holds, 1.0, 0.0) / space.lengths if basis.holds is not None else 1.0 / space.lengths
+    counts = space.lengths > 0  # a document whose every term is too rare to be in the space has no length
+    if basis.holds is not None:
+        counts &= basis.holds
+    shares = np.divide(1.0, space.lengths, out=np.zeros(space.size), where=counts)
     products, squares = np.empty(len(space.terms)), np.empty(len(space.terms))
     begin = 0
     while begin < len(space.terms):

@@ -105,17 +105,31 @@ class CosineEsa:
 
 
 class Relatedness:
-    """How related terms are by a space and a measure. Remembers what it worked out; not for several threads at once."""
+    """How related terms are by a space and a measure. What it works out it remembers.
 
-    def __init__(self, space: Space, measure: Measure | None = None, remembered: int = 20_000) -> None:
+    Events repeat their words: a figure that is known takes a microsecond, a new one a hundred. `remembered` figures are
+    kept, then all are forgotten at once. Not for several threads at once.
+    """
+
+    def __init__(self, space: Space, measure: Measure | None = None, remembered: int = 1_000_000) -> None:
         self.space = space
         self.measure: Measure = measure or CosineEsa()
         self._remembered = remembered
+        self._figures: dict[tuple[str, str, frozenset[str], frozenset[str]], float] = {}
         self._bases: dict[frozenset[str], Basis] = {}
         self._vectors: dict[tuple[str, frozenset[str]], Vector] = {}
 
     def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
         """How related `a` in its theme is to `b` in its own; the other way round is the same."""
+        key = a, b, frozenset(themes_a), frozenset(themes_b)
+        found = self._figures.get(key)
+        if found is None:
+            if len(self._figures) >= self._remembered:
+                self._figures.clear()
+            found = self._figures[key] = self._figure(*key)
+        return found
+
+    def _figure(self, a: str, b: str, themes_a: frozenset[str], themes_b: frozenset[str]) -> float:
         settled = _settled(a, b)
         if settled is not None:
             return settled
@@ -129,7 +143,7 @@ class Relatedness:
         if found is None:
             words = (self.term_vector(word, key[1]) for word in self.space.words(text))
             found = _mean([word for word in words if len(word)])
-            if len(self._vectors) >= self._remembered:
+            if len(self._vectors) >= min(_VECTORS, self._remembered):
                 self._vectors.clear()
             self._vectors[key] = found
         return found
@@ -154,6 +168,8 @@ class Relatedness:
         return self.measure.word(self.space, left, basis.size) if len(left.documents) else NOTHING
 
 
+_VECTORS = 20_000
+"""Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
 _BASES = 500
 """Themes whose documents are remembered, a byte for each document of the space."""
 
