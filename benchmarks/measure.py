@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -90,6 +90,35 @@ def peak_memory_bytes() -> int:
     except (OSError, StopIteration):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def group_cpu_s(group: int) -> float:
+    """The CPU time that the processes of a group have taken."""
+    ticks = sum(int(fields[11]) + int(fields[12]) for _, fields in _group(group))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def group_memory_bytes(group: int) -> int:
+    """The memory that the processes of a group hold; what they share is counted once."""
+    found = 0
+    for pid, _ in _group(group):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        found += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    return found
+
+
+def _group(group: int) -> Iterator[tuple[int, list[str]]]:
+    """The processes of a group, each with what its `stat` says behind the name."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group:
+            yield int(stat.parent.name), fields
 
 
 def environment() -> dict[str, Any]:

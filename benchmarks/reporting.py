@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import measure
-from benchmarks.matching.charts import line_chart, shown
+from benchmarks.charts import Points, line_chart, shown
 
 ONLY = "TIDEGATE_BENCH_ONLY"
 """Names of workloads, by commas: just these."""
@@ -53,6 +55,11 @@ def measured(what: str, value: float, unit: str, most: float | None = None, leas
     return found
 
 
+def plot(title: str, x: str, y: str, series: Mapping[str, Points], *, log: bool = True) -> dict[str, Any]:
+    """A chart that a row carries among its `charts`, by the name of the file it goes to; `log` is the upright axis."""
+    return {"title": title, "x": x, "y": y, "series": series, "log": log}
+
+
 def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool, out: Path) -> None:
     """Measure everything, print it, and write JSON and plots to a folder of the area's name."""
     console = Console(stderr=as_json)
@@ -63,7 +70,8 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
     for name in wanted:
         console.print(f"{name} ...", style="dim")
         begun = time.monotonic()
-        tables[name] = list(workloads[name](Setting(quick)))
+        with _ending_in_order():
+            tables[name] = list(workloads[name](Setting(quick)))
         spent[name] = round(time.monotonic() - begun, 1)
         if not as_json:
             _print(console, name, tables[name])
@@ -74,10 +82,27 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
             title = row["what"].rpartition(":")[0]
             chart = line_chart(title, "seconds", "milliseconds", row["by_second"], log_x=False)
             (path.parent / f"{name}{n or ''}.svg").write_text(chart)
+        for file, chart in ((file, each) for row in rows for file, each in row.get("charts", {}).items()):
+            drawn = line_chart(chart["title"], chart["x"], chart["y"], chart["series"], log_x=False, log_y=chart["log"])
+            (path.parent / f"{file}.svg").write_text(drawn)
     if as_json:
         print(json.dumps(results, indent=2))
     else:
         console.print(f"took {sum(spent.values()):.0f} s, load average {os.getloadavg()[0]:.1f}; written to {path}")
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """A SIGTERM ends what was started too, as Ctrl-C does."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print(console: Console, name: str, rows: list[Row]) -> None:

@@ -36,27 +36,24 @@ PROCESSES = (
     "cli/test_explain.py",
     "cli/test_shared_registry.py",
     "cli/test_subscribe.py",
+    "cli/test_subscriptions.py",
     "cli/test_top.py",
+    "cli/test_turn.py",
     "client/",
+    "docs/test_client_document.py",
+    "docs/test_delivery.py",
+    "docs/test_quarantine_document.py",
+    "docs/test_subscriptions.py",
     "gateway/ingest/test_worker.py",
-    "gateway/test_access.py",
-    "gateway/test_asyncapi.py",
-    "gateway/test_definitions.py",
-    "gateway/test_gateway_kill.py",
-    "gateway/test_openapi.py",
-    "gateway/test_origins.py",
-    "gateway/test_quarantine.py",
-    "gateway/test_streams.py",
-    "gateway/test_subscriptions.py",
-    "gateway/test_tracing.py",
-    "gateway/test_webhooks.py",
-    "gateway/test_websocket.py",
+    "gateway/test_",
     "matching/test_workers.py",
     "pipelines/sources/test_mqtt.py",
     "registry/test_at_once.py",
     "registry/test_migrations.py",
 )
 """Tests that start many processes or servers, each of which takes its seconds."""
+QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
+"""Of these those that do not, or not many."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,7 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name != "test_kill.py")
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix().startswith(PROCESSES):
+        place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        if place.startswith(PROCESSES) and place not in QUICK:
             item.add_marker("processes")
 
 

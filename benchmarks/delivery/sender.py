@@ -7,6 +7,8 @@ import json
 import sys
 import time
 
+from benchmarks.delivery.events import event, moment
+
 HEADERS = {"content-type": "application/x-ndjson"}
 
 
@@ -32,27 +34,10 @@ def send(port: int, stream: str, rate: int, seconds: float, cells: int, size: in
 
 
 def _body(n: int, size: int, cells: int) -> bytes:
-    now = time.time_ns() // 1_000
-    whole, micros = divmod(now, 1_000_000)
-    moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{micros:06d}Z".encode()
-    return b"\n".join(
-        b'{"t":%d,"cell":%d,"vid":"V%d","time":"%s","longitude":%.5f,"latitude":%.5f,"speed":%.1f,"direction":%d.5,'
-        b'"satellites":%d}'
-        % (
-            now,
-            k * 7_919 % cells,
-            k % 2_000,
-            moment,
-            115.3 + k % 1_000 / 512,
-            39.3 + k % 997 / 640,
-            k % 120,
-            k % 360,
-            3 + k % 11,
-        )
-        for k in range(n, n + size)
-    )
+    now, text = moment()
+    return b"\n".join(event(k, cells, now, text) for k in range(n, n + size))
 
 
 if __name__ == "__main__":
     port_, stream_, rate_, seconds_, cells_, size_ = sys.argv[1:7]
-    print(json.dumps(send(int(port_), stream_, int(rate_), float(seconds_), int(cells_), int(size_))))
+    print(json.dumps(send(int(port_), stream_, int(rate_), float(seconds_), int(cells_), int(size_))), flush=True)

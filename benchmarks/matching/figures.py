@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from benchmarks import measure
-from benchmarks.matching import charts, workloads
+from benchmarks import charts, measure
+from benchmarks.matching import workloads
 from benchmarks.matching.harness import BATCH, Setting, SkippedError, batches, events, fill, filled, made, ruler
 from benchmarks.matching.workloads import Workload
 from benchmarks.peers import event_ruler

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks import measure
+from benchmarks.charts import shown
 from benchmarks.matching import batches, large, million, papers
-from benchmarks.matching.charts import shown
 from benchmarks.matching.figures import FIGURES, Figure
 from benchmarks.matching.harness import Row, Setting, SkippedError, skipped
 from benchmarks.peers import event_ruler

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from benchmarks.measure import group_cpu_s
 from tidegate.logs import Cursor, SegmentLog
 
 PATIENCE_S = 180.0
@@ -40,15 +41,7 @@ class Tidegate:
 
     def cpu_s(self) -> float:
         """The CPU time that its processes have taken."""
-        ticks = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[2]) == self.process.pid:  # its group
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return group_cpu_s(self.process.pid)
 
     def kill(self) -> float:
         """Kill -9, Spark's JVM included; give the moment."""

@@ -208,6 +208,34 @@ class SubscriptionError(TidegateError):
         return type(self), (self.problems,)
 
 
+class SubscriptionEnded(TidegateError):  # noqa: N818 - nobody's mistake
+    """A subscription that can't go on: its service is gone or has changed, or whoever has it may see it no more."""
+
+
+class DiscoveryError(TidegateError):
+    """A request for services, or a service, that discovery can't use, with every problem found.
+
+    >>> print(DiscoveryError.one("limit", "expected 1 to 1,000, not 0"))
+    limit: expected 1 to 1,000, not 0
+    """
+
+    def __init__(self, problems: Iterable[DefinitionProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(map(str, self.problems)))
+
+    @classmethod
+    def one(cls, path: str, message: str) -> DiscoveryError:
+        """One problem alone."""
+        return cls([DefinitionProblem(path, message)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.problems,)
+
+
+class VectorError(TidegateError):
+    """Vectors of another registry that can't be read; whoever sent them can mend it."""
+
+
 class WebhookError(TidegateError):
     """An address that events can't be sent to; whoever has it can mend it."""
 

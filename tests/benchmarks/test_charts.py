@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.matching.charts import HEIGHT, WIDTH, line_chart, shown
+from benchmarks.charts import HEIGHT, WIDTH, line_chart, shown
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = {

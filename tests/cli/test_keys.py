@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from tidegate.cli.gateway import free_port, is_loopback, need_keys, url
 from tidegate.cli.home import Home
 from tidegate.cli.main import app
+from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
+from tidegate.gateway.settings import AccessSettings, OidcSettings
 
 runner = CliRunner()
 
@@ -41,6 +43,20 @@ def test_the_secret_as_json(tmp_path: Path) -> None:
     assert made["role"] == "consumer"
 
 
+def test_a_key_with_quotas_of_its_own(tmp_path: Path) -> None:
+    made = json.loads(keys(tmp_path, "create", "me", "--quota", "connections=3", "--quota", "events=0.5", "--json"))
+    assert made["quotas"] == {"connections": 3, "events": 0.5}
+    (listed,) = json.loads(keys(tmp_path, "list", "--json"))
+    assert listed["quotas"] == made["quotas"]
+    told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "conections=3"])
+    assert str(told.exception) == (
+        "--quota conections=3: 'conections' is no quota; "
+        "expected one of connections, subscriptions, durable, events, requests, filter_bytes"
+    )
+    told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "durable"])
+    assert str(told.exception) == "--quota durable: expected a whole number above 0, not ''"
+
+
 def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
     home = Home(tmp_path)
     need_keys(home, "127.0.0.1")
@@ -48,6 +64,12 @@ def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
         need_keys(home, "0.0.0.0")
     keys(tmp_path, "create", "me", "--role", "admin")
     need_keys(home, "0.0.0.0")
+
+
+def test_beyond_loopback_an_issuer_will_do(tmp_path: Path) -> None:
+    oidc = OidcSettings("https://id.example.org", "tidegate")
+    need_keys(Home(tmp_path, Profile(access=AccessSettings(oidc))), "0.0.0.0")
+    need_keys(Home(tmp_path, Profile(access=AccessSettings(required=False))), "0.0.0.0")
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tidegate.cli.profile import Profile, load_profile
 from tidegate.errors import EnvironmentProblem
+from tidegate.gateway.settings import AccessSettings, OidcSettings, Quotas
 
 
 def test_the_embedded_one_needs_no_file() -> None:
@@ -23,10 +24,41 @@ def test_a_cluster(tmp_path: Path) -> None:
     assert load_profile(str(path)) == load_profile(str(path.with_suffix(""))) == expected
 
 
+OIDC = "access: {oidc: {issuer: 'https://id.example.org', audience: a, %s}}"
+
+
+def test_an_issuer(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(OIDC % "services_claim: services, leeway: 5s, fresh: 2m, algorithms: [ES256]")
+    oidc = OidcSettings(
+        "https://id.example.org", "a", services_claim="services", leeway_s=5, fresh_s=120.0, algorithms=("ES256",)
+    )
+    assert load_profile(str(path)) == Profile(access=AccessSettings(oidc))
+
+
+def test_quotas(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("access: {quotas: {connections: 7, events: 1e3, durable: none}}")
+    assert load_profile(str(path)).access.quotas == Quotas(connections=7, events=1000.0, durable=None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "on_loopback", "elsewhere"),
+    [
+        (AccessSettings(), False, True),
+        (AccessSettings(OidcSettings("http://localhost", "a")), True, True),
+        (AccessSettings(OidcSettings("http://localhost", "a"), required=False), False, False),
+        (AccessSettings(required=True), True, True),
+    ],
+)
+def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewhere: bool) -> None:
+    assert (settings.requires(is_loopback=True), settings.requires(is_loopback=False)) == (on_loopback, elsewhere)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "expected a map with master, spark, log, shared, registry, webhooks, not [1]"),
+        ("[1]", "expected a map with master, spark, log, shared, registry, webhooks, access, not [1]"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),
         ("log: kafka", "log: expected files, or {kafka: 'host:9092'}, not 'kafka'"),
         ("master: 7", "master: expected text such as 'spark://host:7077', not 7"),
@@ -47,6 +79,31 @@ def test_a_cluster(tmp_path: Path) -> None:
             "registry: beside password expected a url with a user and without a password",
         ),
         ("registry: postgresql://me:hush@head/db\nmaster: [", "expected a profile in YAML: line 2: "),
+        ("access: 7", "access: expected a map with oidc, required, quotas, not 7"),
+        ("access: {oicd: {}}", "access: unknown key 'oicd'; did you mean 'oidc'?"),
+        ("access: {required: 7}", "access.required: expected true or false, not 7"),
+        ("access: {oidc: {audience: a}}", "access.oidc.issuer: expected a URL such as https://"),
+        (
+            "access: {oidc: {issuer: 'https://x'}}",
+            "access.oidc.audience: expected what aud holds, such as tidegate",
+        ),
+        ("access: {quotas: 7}", "access.quotas: expected a map with connections, subscriptions, durable, events,"),
+        ("access: {quotas: {conections: 7}}", "'conections' is no quota; expected one of connections, subscriptions,"),
+        ("access: {quotas: {connections: 0.5}}", "quotas.connections: expected a whole number above 0, not '0.5'"),
+        ("access: {quotas: {events: 0}}", "access.quotas.events: expected a number above 0, not '0'"),
+        ("access: {quotas: {events: inf}}", "access.quotas.events: expected a number above 0, not 'inf'"),
+        (OIDC % "issuers: x", "access.oidc: unknown key 'issuers'; did you mean 'issuer'?"),
+        (
+            OIDC % "jwks_url: 'http://id.example.org/keys'",
+            "jwks_url: expected a URL that begins with https:, not",
+        ),
+        (
+            OIDC % "roles_claim: 7",
+            "roles_claim: expected a claim, such as roles or realm_access.roles, not 7",
+        ),
+        (OIDC % "algorithms: HS256", "access.oidc.algorithms: expected a list of algorithms, not 'HS256'"),
+        (OIDC % "algorithms: [HS256]", "access.oidc.algorithms: expected some of RS256, RS384,"),
+        (OIDC % "leeway: 5", "access.oidc.leeway: expected a length of time such as 30s, not 5"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:

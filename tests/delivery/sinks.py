@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 
 Given = tuple[str, str, str]
@@ -25,7 +25,7 @@ class Recording(Sink):
         self._free = asyncio.Event()
         self._free.set()
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> Any:
         return [(n, (to.subscriber.id, batch.events[n]["_id"], batch.cursor(n, to.floor))) for n, to in picks]
 
     def write(self, rendered: Any) -> bool:

@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
 from tests.delivery.test_hub import SCHEMA, Truth, hub_on, record, run, until
+from tidegate.delivery import conflation
 from tidegate.delivery.conflation import Conflating
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.subscriber import Subscriber
+from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.filters import Filter
 from tidegate.logs import Cursor, SegmentLog
 
 
-def follow(hub: Hub, inner: Recording, every_s: float, key: str | None, position: Cursor) -> Subscriber:
-    each = Subscriber("s", "gps", None, Conflating(inner, every_s, key), Encoding(), position)
+def follow(
+    hub: Hub, inner: Recording, every_s: float, key: str | None, position: Cursor, filter_: Filter | None = None
+) -> Subscriber:
+    each = Subscriber("s", "gps", filter_, Conflating(inner, every_s, key), Encoding(), position)
     hub.subscribe(each)
     return each
 
@@ -37,7 +41,7 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
         log.create("gps", ["a.0", "b.0"])
         truth = Truth(log)
         async with hub_on(log) as hub:
-            inner = Recording(chance.choice([1, 3, 1_000]))
+            inner = Recording(chance.choice([1, 3, 1_000]), strict=chance.random() < 0.5)
             each = follow(hub, inner, chance.choice([0.0, 0.002, 0.02]), "speed", log.begin("gps"))
             for _ in range(chance.randint(1, 15)):
                 truth.append("a.0", chance.choice([1, 5, 250]))
@@ -52,6 +56,75 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
         log.close()
+
+    run(work())
+
+
+class Marked(Recording):
+    """Remembers how many events came before the filter was changed."""
+
+    before = -1
+
+    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
+        super().tell(subscriber, notice)
+        self.before = len(self.given)
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behind(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async def work() -> None:
+        chance = Random(seed)
+        log = SegmentLog(tmp_path_factory.mktemp("log"))
+        log.create("gps", ["a.0", "b.0"])
+        truth = Truth(log)
+        async with hub_on(log) as hub:
+            inner = Marked(chance.choice([1, 3, 1_000]), strict=chance.random() < 0.5)
+            every_s = chance.choice([0.0, 0.002, 5.0])
+            each = follow(hub, inner, every_s, "speed", log.begin("gps"), Filter("n < 300", SCHEMA))
+            for _ in range(chance.randint(1, 5)):
+                truth.append("a.0", chance.choice([1, 5, 250]))
+                await asyncio.sleep(chance.choice([0, 0.001, 0.01]))
+            place = await hub.change(each, Filter("n >= 300", SCHEMA))
+            assert place is not None
+            changed_at = truth.sent["a.0"] - len(log.read("gps", place, 10_000).records)
+            truth.append("a.0", chance.choice([1, 250]))
+            inner.room_for = 1_000_000
+            inner.drain()
+            await until(lambda: inner.before >= 0, "the marker")
+            hub.drain()  # what waits is passed on
+            numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
+            assert numbers == sorted(set(numbers))
+            before = numbers[: inner.before]
+            assert all(n < min(300, changed_at) for n in before)
+            assert all(n >= max(300, changed_at) for n in numbers[inner.before :])
+            assert set({n % 100: n for n in range(min(300, changed_at))}.values()) <= set(before)
+        log.close()
+
+    run(work())
+
+
+def test_with_too_many_keys_it_is_full_and_all_come_though_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conflation, "MOST_KEYS", 20)
+
+    async def work() -> None:
+        log = SegmentLog(tmp_path)
+        log.create("gps", ["a.0"])
+        async with hub_on(log) as hub:
+            inner = Recording(room_for=0, strict=True)
+            inner.write([])
+            each = follow(hub, inner, 0.0, "n", log.begin("gps"))
+            log.append("gps", "a.0", [record("a.0", n) for n in range(50)])
+            await until(lambda: not each.sink.write([]), "it to be full")
+            log.append("gps", "a.0", [record("a.0", n) for n in range(50, 5_000)])
+            inner.room_for = 1_000_000
+            inner.drain()
+            await until(lambda: len(inner.given) == 5_000, "all")
+            assert inner.ids("s") == [f"a.0:{n}" for n in range(5_000)]
 
     run(work())
 

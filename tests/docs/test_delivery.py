@@ -16,6 +16,7 @@ from tidegate.gateway import messages
 from tidegate.gateway.protocol import GOING_AWAY
 from tidegate.gateway.routes import sockets
 from tidegate.gateway.server import LARGEST_MESSAGE_BYTES
+from tidegate.gateway.sweep import VOID
 from tidegate.gateway.websocket import MOST_SUBSCRIPTIONS
 from tidegate.logs import Cursor
 
@@ -56,7 +57,7 @@ def test_events_and_cursors_are_as_they_are_shown() -> None:
 
 def test_limits_and_codes_are_as_they_are_shown() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", TEXT, re.MULTILINE)}
-    assert codes >= {GOING_AWAY, sockets.BAD_REQUEST, sockets.NOT_FOUND, sockets.TRY_AGAIN_LATER}
+    assert codes >= {GOING_AWAY, sockets.BAD_REQUEST, *sockets.CLOSES.values(), VOID, sockets.TRY_AGAIN_LATER}
     assert f"| subscriptions on a socket | {MOST_SUBSCRIPTIONS:,};" in TEXT
     assert f"| sockets of a gateway | {sockets.MOST_SOCKETS:,} |" in TEXT
     assert LARGEST_MESSAGE_BYTES == 1024 * 1024

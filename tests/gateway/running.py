@@ -17,6 +17,7 @@ from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
+from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.tracing import tracing_of
 from tidegate.gateway.webhook import WebhookSettings
 from tidegate.logs import SegmentLog
@@ -66,6 +67,7 @@ class World:
         self.origins: tuple[str, ...] = ()
         self.environment: dict[str, str] = {}
         """What says whether anything is traced."""
+        self.access: AccessSettings | None = None
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -91,6 +93,7 @@ class World:
             durable=self.durable,
             origins=self.origins,
             tracing=tracing_of(self.environment),
+            access=self.access,
         )
         self._gateways.append(made)
         return self._gateways[-1]

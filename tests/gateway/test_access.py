@@ -11,7 +11,7 @@ import pytest
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.gateway.access import REMEMBERED_S
+from tidegate.gateway.callers import REMEMBERED_S
 from tidegate.registry import Role
 
 GPS = "/v1/services/gps/events"

@@ -90,7 +90,7 @@ def test_an_event_source_that_is_cut_off_comes_back_and_misses_nothing(
         events = f"{between.url}/v1/services/gps/events"
         with opened(chromium, f"{site}/?events={events}") as page:
             page.wait_for_function("window.opened === 1", timeout=PATIENCE_MS)
-            until(lambda: world.counts()["gps"].get("live", 0) == 1, "the page to listen")
+            until(lambda: world.counts().get("gps", {}).get("live", 0) == 1, "the page to listen")
             for n in range(1, 51):
                 world.append(1)
                 if n % 10 == 0:  # live, not all at once
@@ -121,7 +121,7 @@ def test_curl(world: World) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "retry: 1000\n"
-        until(lambda: world.counts()["gps"].get("live", 0) == 1, "curl to listen")
+        until(lambda: world.counts().get("gps", {}).get("live", 0) == 1, "curl to listen")
         try:
             found: list[int] = []
             for n in range(3):

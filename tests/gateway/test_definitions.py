@@ -64,7 +64,7 @@ def test_several_files_share_their_names(world: World) -> None:
         (b" ", 400, "expected a service file, and the body is empty"),
         (b'{"files": {"a": 1}}', 400, "files: expected the text of each file by its name"),
         (b"\xff", 400, "expected UTF-8: "),
-        (b"x" * (4 * 1024 * 1024 + 1), 413, "expected at most 4,194,304 bytes in one request"),
+        (b"x" * (1024 * 1024 + 1), 413, "expected at most 1,048,576 bytes in one request"),
         (
             b"streams: {a: {schema: {n: int64}, source: {files: 'data/*.csv'}}}",
             422,

@@ -148,6 +148,7 @@ def test_told_when_nothing_comes(http: httpx.Client) -> None:
         ({"format": "xml"}, 400, "format: expected cloudevents or plain, not 'xml'"),
         ({"cursor": "zzz"}, 400, "'zzz' is no cursor"),
         ({"from": "soon"}, 400, "from: expected now, beginning, a moment"),
+        ({"from": "2999-01-01T00:00:00Z"}, 400, "from: expected a moment that has been"),
         ({"from": "now", "cursor": "x"}, 400, "expected cursor or from, not both"),
         ({"wait": "2h"}, 400, "wait: expected a length of time from 0 to 60s"),
         ({"max": "0"}, 422, "query/max"),
@@ -201,9 +202,45 @@ def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:
     assert {each["id"] for each in found} == {f"gps_taxi:0:{n}" for n in range(490, 500)}
 
 
+def test_the_newest_of_each_key_first_then_all_that_follows(world: World, http: httpx.Client) -> None:
+    world.append(500)
+    with listening(http, {"latest": "vid", "filter": "speed >= 50"}) as events:
+        assert [each["id"] for each in events.take(10)] == [f"gps_taxi:0:{n}" for n in range(490, 500)]
+        assert events.next() == ("latest", {"events": 10, "complete": True})
+        world.append(52)
+        assert [each["id"] for each in events.take(2)] == ["gps_taxi:0:550", "gps_taxi:0:551"]
+        last = events.last_id
+    world.append(100)
+    with listening(http, {"latest": "vid"}, {"last-event-id": last}) as events:
+        assert [each["id"] for each in events.take(100)] == [f"gps_taxi:0:{n}" for n in range(552, 652)]
+
+
+def test_pages_of_the_newest_of_each_key(world: World, http: httpx.Client) -> None:
+    world.append(500)
+    asked: dict[str, str] = {"latest": "vid", "max": "7"}
+    first = http.get("/v1/services/gps/events", params=asked).json()
+    assert "latest" not in first
+    world.append(1)
+    second = http.get("/v1/services/gps/events", params={**asked, "cursor": first["cursor"]}).json()
+    assert second["latest"] == {"events": 4, "complete": True}
+    rest = http.get("/v1/services/gps/events", params={"cursor": second["cursor"], "wait": "50ms"}).json()
+    found = [each["id"] for page in (first, second, rest) for each in page["events"]]
+    assert found == [f"gps_taxi:0:{n}" for n in range(490, 501)]
+
+
+def test_the_newest_within_a_while_or_of_nothing(world: World, http: httpx.Client) -> None:
+    said = http.get("/v1/services/gps/events", params={"latest": "vid"}).json()
+    assert (said["events"], said["latest"]) == ([], {"events": 0, "complete": True})
+    world.append(20)
+    said = http.get("/v1/services/gps/events", params={"latest": "vid", "from": "1h"}).json()
+    assert len(said["events"]) == 10
+    assert http.get("/v1/services/gps/events", params={"latest": "vid", "from": "now"}).json()["events"] == []
+
+
 @pytest.mark.parametrize(
     ("params", "headers", "detail"),
     [
+        ({"latest": "vdi"}, {}, "latest: expected an attribute of the service: vid, speed, time, not 'vdi'"),
         ({"every": "1s"}, {}, "every: expected Accept: text/event-stream beside it"),
         ({"key": "vid"}, SSE, "key: expected every beside it"),
         ({"key": "vdi", "every": "1s"}, SSE, "key: expected an attribute of the service: vid, speed, time, not 'vdi'"),

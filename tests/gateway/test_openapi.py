@@ -59,6 +59,7 @@ class Api(World):
             ('include-operation-id = ["putService", "removeService"]', 'name = "spare"'),
             ('include-operation-id = ["putStream", "removeStream"]', 'stream = "spare_raw"'),
             ('include-operation-id = "applyFiles"', "prune = false"),
+            ('include-operation-id = "discover"', "watch = false"),  # it would go on for ever
             ('include-operation-id = "removeSubscription"', f'id = "{spare}"'),
             ('include-path-regex = "secret|dead-letters|enable"', f'id = "{webhook}"'),
         ]

@@ -367,7 +367,7 @@ def test_it_is_for_providers_and_for_those_of_the_stream(tmp_path: Path) -> None
         (found,) = listed(http)
         answer = replay(http, "plain", {"id": found["id"], "event": event(1.0)})
         assert answer.status_code == 403
-        assert "is for plain, not for the stream 'taxi'" in answer.json()["detail"]
+        assert "is for plain, not for 'taxi'" in answer.json()["detail"]
         as_("provider", ["plain", "taxi"])
         assert replay(http, "plain", {"id": found["id"], "event": event(1.0)}).status_code == 200
         assert listed(http)[0]["replayed"]["by"] == "provider-['plain', 'taxi']"

@@ -498,3 +498,198 @@ def test_node(world: World) -> None:
     assert (said["code"], said["protocol"]) == (1000, "tidegate.v1")
     assert [each[1] for each in said["found"]] == list(range(2, 302))
     assert said["found"][-2:] == [["ä", 300.0, 300], ["ä", 301.0, 70_000]]
+
+
+def test_the_newest_of_each_key_first_with_credit(world: World) -> None:
+    world.append(500)
+    with opened(world) as client:
+        client.say("credit", events=3)
+        assert client.ask("subscribe", id="a", service="gps", latest="vid")["op"] == "subscribed"
+        assert numbers(client.take(3)) == [490, 491, 492]
+        assert client.is_quiet()
+        world.append(2)
+        client.say("credit", events=100)
+        assert numbers(client.take(7)) == list(range(493, 500))
+        told = client.hear()
+        assert (told["op"], told["id"], told["events"], told["complete"]) == ("latest", "a", 10, True)
+        assert numbers(client.take(2)) == [500, 501]
+
+
+def test_conflation_of_one_of_several(world: World) -> None:
+    with opened(world) as client:
+        client.ask("subscribe", id="all", service="gps")
+        client.ask("subscribe", id="some", service="gps", every="100ms", key="vid", **{"from": "beginning"})
+        world.append(50)
+        found = client.take(60)
+    of = {name: numbers([each for each in found if each["subscriptions"] == [name]]) for name in ("all", "some")}
+    assert of == {"all": list(range(50)), "some": list(range(40, 50))}
+
+
+def test_what_is_conflated_waits_for_credit_and_grows_no_older(world: World) -> None:
+    with opened(world) as client:
+        client.say("credit", events=0)
+        client.ask("subscribe", id="a", service="gps", every=0.001, key="vid")
+        world.append(50)
+        until(lambda: world.counts()["gps"]["events"] >= 50, "the events to be read")
+        assert client.is_quiet()
+        world.append(50)
+        until(lambda: world.counts()["gps"]["events"] >= 100, "more to be read")
+        assert client.is_quiet()
+        client.say("credit", events=4)
+        assert numbers(client.take(4)) == [90, 91, 92, 93]
+        assert client.is_quiet()
+        client.say("change", id="a", filter="speed < 3")
+        assert client.is_quiet()
+        world.append(100)
+        until(lambda: world.counts()["gps"]["events"] >= 200, "more to be read")
+        client.say("credit", events=100)
+        assert numbers(client.take(6)) == list(range(94, 100))
+        assert client.hear()["op"] == "changed"
+        assert numbers(client.take(3)) == [100, 101, 102]
+        client.ask("unsubscribe", id="a")
+        assert client.is_quiet()
+
+
+def test_told_when_nothing_comes_for_one_of_several(world: World) -> None:
+    with opened(world) as client:
+        client.ask("subscribe", id="quiet", service="gps", idle="300ms", filter="speed > 1000")
+        client.ask("subscribe", id="all", service="gps")
+        world.append(1)
+        assert client.hear()["op"] == "event"
+        assert client.hear() == {"op": "idle", "id": "quiet", "seconds": 0.3}
+        client.ask("unsubscribe", id="quiet")
+        client.ask("subscribe", id="busy", service="gps", idle=3600)
+        world.append(1)
+        assert sorted(client.hear()["subscriptions"]) == ["all", "busy"]
+
+
+@pytest.mark.parametrize(
+    ("members", "detail"),
+    [
+        ({"latest": "vdi"}, "latest: expected an attribute of the service: vid, speed, time, not 'vdi'"),
+        ({"key": "vid"}, "key: expected every beside it"),
+        ({"every": True}, "every: expected a length of time such as 30s, not true"),
+        ({"idle": "soon"}, "idle: expected a length of time from 0 to 86400s"),
+        ({"subscription": "s", "filter": "speed > 1"}, "expected just cursor and latest beside subscription"),
+    ],
+)
+def test_what_a_subscription_can_not_ask_for(world: World, members: dict[str, Any], detail: str) -> None:
+    with opened(world) as client:
+        service = {} if "subscription" in members else {"service": "gps"}
+        said = client.ask("subscribe", id="a", **service, **members)
+        assert said["problem"]["status"] == 400
+        assert detail in said["problem"]["detail"]
+        assert client.is_quiet()
+
+
+# Durable subscriptions -----------------------------------------------------------------------
+
+
+def made(world: World, **fields: Any) -> str:
+    with world.client() as http:
+        answer = http.post("/v1/services/gps/subscriptions", json={"from": "beginning", **fields})
+        assert answer.status_code == 201, answer.text
+        id_: str = answer.json()["id"]
+        return id_
+
+
+def cursor_of(world: World, id_: str) -> str:
+    with world.client() as http:
+        found: str = http.get(f"/v1/subscriptions/{id_}").json()["cursor"]
+        return found
+
+
+def test_a_durable_subscription_goes_on_behind_what_was_acknowledged(world: World) -> None:
+    id_ = made(world, filter="speed >= %0", params=[5], format="plain")
+    world.append(10)
+    with opened(world) as client:
+        client.say("credit", events=3)
+        began = client.ask("subscribe", id="mine", subscription=id_)
+        assert (began["op"], began["subscription"], began["filter"]) == ("subscribed", id_, "speed >= 5")
+        found = client.take(3)
+        assert [each["event"]["speed"] for each in found] == [5.0, 6.0, 7.0]
+        assert client.is_quiet()
+        acked = client.ask("ack", id="mine", cursor=found[1]["cursor"])
+        assert (acked["op"], acked["id"], acked["cursor"]) == ("acked", "mine", found[1]["cursor"])
+        assert cursor_of(world, id_) == found[1]["cursor"]
+        assert client.ask("ack", id="mine", cursor=found[0]["cursor"])["cursor"] == found[1]["cursor"]
+    with opened(world, f"/v1/subscriptions/{id_}/events") as client:
+        assert client.hear()["cursor"] == found[1]["cursor"]
+        again = client.take(3)
+        assert [each["event"]["speed"] for each in again] == [7.0, 8.0, 9.0]
+    with opened(world) as client:
+        client.ask("subscribe", id="mine", subscription=id_, cursor=again[1]["cursor"])
+        assert [each["event"]["speed"] for each in client.take(1)] == [9.0]
+    assert cursor_of(world, id_) == again[1]["cursor"]
+
+
+def test_many_acknowledgements_are_stored_together_and_delay_nothing(world: World) -> None:
+    id_ = made(world)
+    world.append(200)
+    with opened(world) as client:
+        client.ask("subscribe", id="a", subscription=id_)
+        found = client.take(200)
+        for each in found:
+            client.say("ack", id="a", cursor=each["cursor"])
+        client.say("ping")
+        heard = [client.hear()]
+        while heard[-1].get("cursor") != found[-1]["cursor"]:
+            heard.append(client.hear())
+        assert {each["op"] for each in heard} == {"acked", "pong"}
+        assert len(heard) < 200
+    assert cursor_of(world, id_) == found[-1]["cursor"]
+
+
+def test_a_patch_is_a_marker_between_two_events_and_a_removal_the_end(world: World) -> None:
+    id_ = made(world, filter="speed < %0", params=[3])
+    with opened(world) as client, world.client() as http:
+        client.ask("subscribe", id="a", subscription=id_)
+        client.ask("subscribe", id="other", service="gps", filter="speed = 99")
+        world.append(10)
+        assert numbers(client.take(3)) == [0, 1, 2]
+        assert http.patch(f"/v1/subscriptions/{id_}", json={"params": [15]}).status_code == 200
+        changed = client.hear()
+        assert (changed["op"], changed["id"], changed["filter"]) == ("changed", "a", "speed < 15")
+        world.append(10)
+        assert numbers(client.take(5)) == [10, 11, 12, 13, 14]
+        http.patch(f"/v1/subscriptions/{id_}", json={"select": ["vid"], "format": "plain"})
+        world.append(81)
+        found = {each["subscriptions"][0]: each["event"] for each in client.take(2)}
+        assert set(found["a"]) == {"_id", "_time", "vid"}
+        assert set(found["other"]) > {"specversion"}
+        assert client.ask("change", id="a", params=[1])["problem"]["status"] == 409
+        assert http.get(f"/v1/subscriptions/{id_}").json()["connected"] == 1
+        assert http.delete(f"/v1/subscriptions/{id_}").status_code == 204
+        said = client.hear()
+        assert (said["op"], said["id"], said["problem"]["status"]) == ("error", "a", 410)
+        assert said["problem"]["detail"] == "the subscription was removed"
+        assert client.ask("ack", id="a", cursor=changed["cursor"])["problem"]["status"] == 404
+
+
+def test_conflation_idleness_and_the_newest_of_a_durable_subscription(world: World) -> None:
+    id_ = made(world, every="50ms", key="vid", idle="100ms")
+    world.append(50)
+    with opened(world) as client:
+        client.ask("subscribe", id="a", subscription=id_)
+        assert numbers(client.take(10)) == list(range(40, 50))
+        assert client.hear() == {"op": "idle", "id": "a", "seconds": 0.1}
+    id_ = made(world)
+    with opened(world, f"/v1/subscriptions/{id_}/events?latest=vid") as client:
+        client.hear()
+        assert numbers(client.take(10)) == list(range(40, 50))
+        assert client.hear()["op"] == "latest"
+
+
+def test_what_can_not_be_consumed_on_a_socket(world: World) -> None:
+    webhook = made(world, deliver={"webhook": {"url": "http://127.0.0.1:9/", "handshake": False}})
+    with opened(world) as client:
+        said = client.ask("subscribe", id="a", subscription="sub_none")["problem"]
+        assert (said["status"], "sub_none" in said["detail"]) == (404, True)
+        said = client.ask("subscribe", id="a", subscription=webhook)["problem"]
+        assert (said["status"], "is delivered by webhook" in said["detail"]) == (409, True)
+        id_ = made(world)
+        assert client.ask("subscribe", id="a", subscription=id_, cursor="zzz")["problem"]["status"] == 400
+        client.ask("subscribe", id="a", subscription=id_)
+        assert client.ask("ack", id="a", cursor="zzz")["problem"]["status"] == 400
+    with opened(world, "/v1/subscriptions/sub_none/events") as client:
+        assert client.closed()[0] == 4404

@@ -102,3 +102,10 @@ def test_what_can_not_be_done_is_told(registry: Registry) -> None:
         registry.revoke_key(key.id[:-1])
     assert str(caught.value) == f"there is no key {key.id[:-1]!r}"
     assert registry.subscriptions_revision() == 1
+
+
+def test_quotas_of_its_own(registry: Registry) -> None:
+    key, secret = registry.create_key("mine", "consumer", quotas={"events": 0.5, "connections": 3})
+    assert dict(key.quotas) == {"connections": 3, "events": 0.5}
+    assert registry.find_key(secret) == registry.keys()[key.id] == key
+    assert not registry.create_key("other", "consumer")[0].quotas

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from hypothesis import strategies as st
 
 from tidegate.model import Schema
 from tidegate.services.definitions import (
+    Access,
     Definitions,
     Demo,
     Files,
@@ -125,7 +127,12 @@ masks = st.one_of(
     st.builds(Mask, st.just("truncate"), st.integers(0, 9)),
     st.builds(Mask, st.just("round"), st.integers(-15, 15)),
 )
+shares = st.none() | st.floats(0, 1)
 themes = st.lists(texts, max_size=2).map(tuple)
+callers = st.lists(texts, min_size=1, max_size=2).map(tuple)
+accesses = st.builds(
+    Access, st.sampled_from(["public", "keys"]) | callers, st.dictionaries(words, st.just(()) | callers, max_size=2)
+)
 
 
 @st.composite
@@ -153,11 +160,14 @@ def services(name: str) -> st.SearchStrategy[Service]:
         st.dictionaries(words, texts, max_size=2),
         st.sampled_from(["quarantine", "drop", "flag", "fail"]),
         st.dictionaries(words, masks, max_size=2),
-        st.builds(Qos, st.none() | durations, st.none() | st.floats(0, 1), st.none() | st.floats(0.1, 1e9)),
+        st.builds(Qos, st.none() | durations, shares, st.none() | st.floats(0.1, 1e9), st.none() | durations, shares),
         retentions,
         st.dictionaries(words, st.dictionaries(words, texts, min_size=1, max_size=2), max_size=2),
         themes,
         st.just("") | texts,
+        accesses,
+        st.dictionaries(words, values.filter(lambda value: value not in (inf, -inf)), max_size=2),
+        themes,
     )
 
 

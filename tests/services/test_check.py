@@ -43,6 +43,39 @@ def test_services_read_services_in_any_order() -> None:
     assert found["b"].output == found["a"].output
 
 
+@pytest.mark.parametrize(
+    ("service", "problem"),
+    [
+        ("access: {fields: {vdi: [a]}}", "unknown attribute 'vdi'; did you mean 'vid'?"),
+        ("access: {fields: {time: [a]}}", "'time' is the event time, which every event shows"),
+        (
+            "pipeline: [{aggregate: {count: n, by: [vid], window: {length: 5s}}}], access: {fields: {vid: [a]}}",
+            "ids of events are made of 'vid', and everybody sees them: mask it, such as {vid: hmac}",
+        ),
+        (
+            "pipeline: [{aggregate: {count: n, by: [vid], window: {length: 5s}}}, {project: {v: upper(vid), n: n}}], "
+            "access: {fields: {v: [a]}}",
+            "ids of events are made of 'v', and everybody sees them: mask it, such as {v: hmac}",
+        ),
+    ],
+)
+def test_attributes_that_can_not_be_kept_from_anybody(service: str, problem: str) -> None:
+    (found,) = problems(STREAM + f"services:\n  s:\n    {{from: gps, {service}}}\n")
+    assert found.startswith("t.yaml:5: services.s.access.fields.")
+    assert found.endswith(problem)
+
+
+def test_attributes_that_can() -> None:
+    aggregate = "{aggregate: {count: n, by: [vid], window: {length: 5s}}}"
+    for service in (
+        "access: {fields: {vid: []}}",
+        f"pipeline: [{aggregate}], access: {{fields: {{n: [a]}}}}",
+        f"pipeline: [{aggregate}], mask: {{vid: hmac}}, access: {{fields: {{vid: [a]}}}}",
+        f"pipeline: [{aggregate}, {{project: {{n: n, time: window_end}}}}], access: {{fields: {{n: [a]}}}}",
+    ):
+        assert check(loads(STREAM + f"services: {{s: {{from: gps, {service}}}}}"))
+
+
 def test_problems_of_all_services_come_at_once() -> None:
     text = """
 streams:

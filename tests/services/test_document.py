@@ -15,7 +15,19 @@ from tests.conftest import LARGE_EXAMPLES
 from tests.services.strategies import definitions
 from tidegate import DefinitionError, Schema
 from tidegate.services import from_dict, load, loads, to_dict
-from tidegate.services.definitions import Definitions, Demo, Files, Http, Kafka, Mask, Mqtt, Retention, Service, Stream
+from tidegate.services.definitions import (
+    Definitions,
+    Demo,
+    Files,
+    Http,
+    Kafka,
+    Mask,
+    Mqtt,
+    Qos,
+    Retention,
+    Service,
+    Stream,
+)
 from tidegate.services.operators import (
     Aggregate,
     Aggregation,
@@ -339,6 +351,25 @@ services:
             P + "{custom: {function: f, schema: {a: bool}}}",
             "a function as module:function",
         ),
+        (S + "access: publik", "services.s.access: expected one of public, keys, not 'publik'; did you mean 'public'?"),
+        (S + "access: []", "services.s.access: expected at least one caller, not []"),
+        (S + "access: 3", "services.s.access: expected public, keys, or a list of callers: names of keys, subjects of"),
+        (S + "access: [3]", "services.s.access[0]: expected public, keys, or a list of callers"),
+        (S + "access: {too: keys}", "services.s.access.too: unknown key 'too'; did you mean 'to'?"),
+        (S + "access: {fields: [vid]}", "access.fields: expected callers by attribute, such as {vid: [police]}, not"),
+        (S + "access: {fields: {vid: 3}}", "access.fields.vid: expected a list of callers: names of keys"),
+        (
+            S + "qos: {latency_p99: fsat}",
+            "latency_p99: expected a length of time such as 50ms, or one of instant, fast, moderate, slow, not 'fsat'; "
+            "did you mean 'fast'?",
+        ),
+        (S + "qos: {rate: huge}", "rate: expected events a second, or one of dense, steady, sparse, not 'huge'"),
+        (S + "qos: {completeness: most}", "expected a share such as 0.99, or one of full, good, partial, not 'most'"),
+        (S + "properties: {price: [3]}", "properties.price: expected a number, a text, true or false, not [3]"),
+        (S + "properties: {price: .inf}", "properties.price: expected a number, a text, true or false, not inf"),
+        (S + "properties: {_id: 3}", "properties._id: expected a name that does not begin with _, not '_id'"),
+        (S + "properties: cheap", "expected properties by name, such as {price: 3.5, region: north}, not 'cheap'"),
+        (S + "categories: [3]", "categories[0]: expected a category, or a list of categories, not 3"),
         (S + "mask: {vid: hide}", "expected one of drop, hmac, truncate, round, not 'hide'"),
         (S + "mask: {vid: {truncate: x}}", "the letters that are left, 0 or more, not 'x'"),
         ("services: {s: {from: []}}", "services.s.from: expected at least one stream or service, not []"),
@@ -349,6 +380,18 @@ services:
 def test_a_problem_shows_the_value_and_what_was_expected(text: str, problem: str) -> None:
     text += "]" * text.startswith(P) + "}}" * text.startswith((S, T))
     assert any(problem in line for line in problems(text)), problems(text)
+
+
+def test_words_of_quality_are_their_figures() -> None:
+    read = loads("services: {s: {from: a, qos: {latency_p99: Fast, availability: high, freshness: live}}}")
+    assert read.services["s"].qos == Qos(0.05, 0.999, None, 1.0, None)
+    assert to_dict(read)["services"]["s"]["qos"] == {"latency_p99": "50ms", "availability": 0.999, "freshness": "1s"}
+
+
+def test_what_discovery_goes_by_is_kept() -> None:
+    text = "services: {s: {from: a, properties: {price: 3.5, region: north, indoor: false}, categories: [air]}}"
+    read = loads(text).services["s"]
+    assert (read.properties, read.categories) == ({"price": 3.5, "region": "north", "indoor": False}, ("air",))
 
 
 def test_aliases_can_not_explode() -> None:

@@ -67,7 +67,7 @@ def gateway(
         host,
         free_port(host, port),
         private=allow_private_webhooks,
-        origins=checked_origins(host, origin),
+        origins=checked_origins(home, host, origin),
         child=child,
     )
 
@@ -88,13 +88,15 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
     ingest = IngestSettings(sole=home.sole, name=f"the gateway at {url(host, port)}")
 
     def make() -> Gateway:
+        access = home.profile.access
         return Gateway(
             registry,
             log,
             IngestWorker(partial(Home.log, home), ingest),
             SCHEMA,
-            needs_keys=not is_loopback(host),
+            needs_keys=access.requires(is_loopback=is_loopback(host)),
             durable=DurableSettings(webhooks=webhooks),
+            access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
         )
@@ -146,16 +148,17 @@ def is_loopback(host: str) -> bool:
         raise EnvironmentProblem(f"--host: expected an address such as {HOST}, not {host!r}") from error
 
 
-def checked_origins(host: str, origins: Sequence[str] | None) -> tuple[str, ...]:
+def checked_origins(home: Home, host: str, origins: Sequence[str] | None) -> tuple[str, ...]:
     """Whose web pages may use a gateway that listens there."""
     from tidegate.gateway.origins import checked
 
-    return checked(origins or (), needs_keys=not is_loopback(host))
+    return checked(origins or (), needs_keys=home.profile.access.requires(is_loopback=is_loopback(host)))
 
 
 def need_keys(home: Home, host: str) -> None:
-    """Listen elsewhere than on loopback only where somebody has a key."""
-    if is_loopback(host):
+    """Listen elsewhere than on loopback only where somebody has a key, or an issuer gives them tokens."""
+    access = home.profile.access
+    if is_loopback(host) or access.oidc is not None or not access.requires(is_loopback=False):
         return
     registry = home.registry()
     try:

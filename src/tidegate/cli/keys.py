@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegate.cli import durations, options
+from tidegate.cli.access import read_quota
 from tidegate.cli.profile import EMBEDDED
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for, or whose it is.")],
     role: Annotated[Literal["consumer", "provider", "admin"], typer.Option(help="What it may do.")] = "consumer",
     service: Annotated[list[str] | None, typer.Option(help="Just this service or stream; may be repeated.")] = None,
+    quota: Annotated[
+        list[str] | None, typer.Option(help="A limit of its own, such as connections=100; may be repeated.")
+    ] = None,
     expires: Annotated[str | None, typer.Option(help="Open nothing after this long: 24h, 90d.")] = None,
     data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
@@ -31,9 +35,13 @@ def create(
 ) -> None:
     """Make a key and print its secret, which is shown this once."""
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=durations.seconds(expires))
+    quotas = {}
+    for each in quota or ():
+        called, _, limit = each.partition("=")
+        quotas[called] = read_quota(called, limit, f"--quota {each}")
     registry = options.home(data, profile).registry()
     try:
-        key, secret = registry.create_key(name, role, service or None, until)
+        key, secret = registry.create_key(name, role, service or None, until, quotas)
     finally:
         registry.close()
     typer.echo(json.dumps({**_told(key), "secret": secret}, indent=2) if as_json else secret)
@@ -83,6 +91,7 @@ def _told(key: Key) -> dict[str, Any]:
         "name": key.name,
         "role": key.role,
         "services": None if key.services is None else list(key.services),
+        "quotas": dict(key.quotas),
         "prefix": key.prefix,
         "created_at": key.created_at.isoformat(),
         "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),

@@ -13,6 +13,7 @@ from tidegate.cli import (
     backtest,
     bench,
     demo,
+    discover,
     doctor,
     explain,
     gateway,
@@ -23,6 +24,7 @@ from tidegate.cli import (
     semantics,
     services,
     subscribe,
+    subscriptions,
     top,
     up,
     validate,
@@ -47,10 +49,12 @@ app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.command("services")(services.services)
+app.command("discover")(discover.discover)
 app.command("top")(top.top)
 app.command("publish")(publish.publish)
 app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
+app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
 app.add_typer(semantics.app, name="semantics")
 

@@ -23,7 +23,10 @@ Url = Annotated[
 ]
 Key = Annotated[str | None, typer.Option("--key", envvar="TIDEGATE_KEY", help="The gateway's API key.")]
 
+Gateway = Annotated[str, typer.Option("--url", envvar="TIDEGATE_URL", help="The gateway.")]
+
 DATA = "tidegate-data"
+GATEWAY = "http://127.0.0.1:8080"
 
 
 def url_rather_than_data(context: typer.Context, url: str | None) -> str | None:

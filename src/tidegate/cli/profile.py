@@ -1,4 +1,4 @@
-"""What a Tidegate runs on: Spark, the log, the registry, and how it sends. Service files do not change with it."""
+"""What a Tidegate runs on: Spark, the log, the registry, and who gets in. Service files do not change with it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 import yaml
 
+from tidegate.cli.access import read_access
 from tidegate.cli.database import Database, read_database
 from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.gateway.settings import AccessSettings
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks")
+_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Engine, log and registry, bound together."""
+    """Engine, log, registry and access, bound together."""
 
     master: str = "local"
     """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
@@ -32,6 +34,8 @@ class Profile:
     """The registry, where it is in PostgreSQL; None: a file in the data folder."""
     allow_private_webhooks: bool = False
     """Whether webhooks may go to addresses that are not public."""
+    access: AccessSettings = field(default_factory=AccessSettings)
+    """Who gets into its gateway."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -81,7 +85,8 @@ def _profile(document: Any, path: str) -> Profile:
         raise EnvironmentProblem(f"{path}: shared: expected true or false, not {shared!r}")
     database = read_database(document["registry"], path) if document.get("registry") is not None else None
     private = _allow_private(document.get("webhooks"), path)
-    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared, database, private)
+    access = read_access(document.get("access"), path)
+    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared, database, private, access)
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

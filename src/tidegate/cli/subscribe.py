@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli import options, pipes
+from tidegate.cli import durations, options, pipes
 
 if TYPE_CHECKING:
     from tidegate.client import Event, Notice
@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 
 def subscribe(
-    service: Annotated[str, typer.Argument(help="The service.")],
+    service: Annotated[str | None, typer.Argument(help="The service; none with --subscription.")] = None,
     filter_: Annotated[
         str | None, typer.Argument(metavar="[FILTER]", help="Just events that match: \"speed > 60 AND vid LIKE 'B%'\".")
     ] = None,
@@ -36,13 +36,25 @@ def subscribe(
         list[str] | None, typer.Option(help="Values of the filter's %0, %1, ...; may be repeated.")
     ] = None,
     since: Annotated[
-        str, typer.Option("--from", help="now, beginning, a moment, or 10m for ten minutes ago.", metavar="WHEN")
-    ] = "now",
+        str | None,
+        typer.Option("--from", help="now (the default), beginning, a moment, or 10m ago.", metavar="WHEN"),
+    ] = None,
     cursor: Annotated[str | None, typer.Option(help="Go on behind it, wherever --from is.")] = None,
+    latest: Annotated[
+        str | None,
+        typer.Option(help="Of what is there already, just the newest event of each value of this."),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(help="At most the latest event of each --every-key in so long: 1s.")
+    ] = None,
+    every_key: Annotated[str | None, typer.Option(help="The attribute that --every tells events apart by.")] = None,
+    subscription: Annotated[
+        str | None, typer.Option(help="Consume a durable one by its id; what is printed is acknowledged.")
+    ] = None,
     select: Annotated[str | None, typer.Option(help="Attributes, separated by commas.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="What an event is in JSON.")] = Format.plain,
     most: Annotated[int | None, typer.Option("--max", min=1, help="End after so many events.")] = None,
-    url: Annotated[str, typer.Option(envvar="TIDEGATE_URL", help="The gateway.")] = "http://127.0.0.1:8080",
+    url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -54,23 +66,34 @@ def subscribe(
 
     show = _show_json if as_json or not _is_terminal() else _shower()
     with Client(url, key=key) as client:
-        subscription = client.subscribe(
-            service,
-            filter_,
-            params=param or (),
-            cursor=cursor,
-            since=since,
-            select=select,
-            format=format_.value,
-            on_notice=_tell,
-        )
+        if subscription is not None:
+            asked = (service, filter_, param, since, cursor, every, every_key, select)
+            if any(each is not None for each in asked):
+                raise typer.BadParameter("--subscription: expected just --latest beside it, as it has the rest")
+            found = client.consume(subscription, latest=latest, on_notice=_tell)
+        elif service is None:
+            raise typer.BadParameter("expected a service, or --subscription with the id of a durable one")
+        else:
+            found = client.subscribe(
+                service,
+                filter_,
+                params=param or (),
+                cursor=cursor,
+                since=since,
+                latest=latest,
+                select=select,
+                format=format_.value,
+                every=None if every is None else durations.seconds(every),
+                key=every_key,
+                on_notice=_tell,
+            )
         try:
-            with pipes.ends_with_its_reader(), subscription:
-                for event in islice(subscription, most):
+            with pipes.ends_with_its_reader(), found:
+                for event in islice(found, most):
                     show(event)
         except KeyboardInterrupt:
-            if subscription.cursor is not None:
-                typer.echo(f"go on with --cursor {subscription.cursor}", err=True)
+            if found.cursor is not None and subscription is None:
+                typer.echo(f"go on with --cursor {found.cursor}", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             pipes.discard_output()
@@ -94,6 +117,8 @@ def _said(notice: Notice) -> str:
             return f"{said['reason']}; trying again in {said['wait_s']:.1f} s"
         case "idle":
             return f"nothing has come for {said['seconds']:g} s"
+        case "latest":
+            return f"these {said.get('events')} are the newest that there were; what follows comes as it comes"
         case "changed":
             return f"from here on the filter is {said.get('filter')}"
 

@@ -93,7 +93,7 @@ def serving(
         host,
         free_port(host, port),
         lock.announce,
-        origins=checked_origins(host, origins),
+        origins=checked_origins(home, host, origins),
         private_webhooks=private_webhooks,
     )
     child.start()

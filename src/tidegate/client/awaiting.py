@@ -6,17 +6,19 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
-from tidegate.client import http
+from tidegate.client import durable, http
 from tidegate.client.course import Course, Reconnect, Wanted
 from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
 from tidegate.client.publishing import Mode, Publishing
 from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
+from tidegate.client.watching import Watching
 from tidegate.errors import ClientError
 
 if TYPE_CHECKING:
@@ -71,6 +73,30 @@ class AsyncClient:
     async def status(self, name: str) -> dict[str, Any]:
         """How a service does, and how many subscribe to it."""
         return await self._ask(Asked("GET", http.service_path(name, "status")))
+
+    async def discover(self, **request: Any) -> dict[str, Any]:
+        """Find services: `attributes`, `filter`, `themes`, `qos` and what else a request has; the best first.
+
+        The answer has `results`, and `hints` where nothing or little fits: see docs/spec/discovery.md.
+        """
+        return await self._ask(http.discover(request))
+
+    async def watch(self, *, used: str | None = None, **request: Any) -> AsyncIterator[dict[str, Any]]:
+        """Find services, and go on: first the whole answer, then what `appeared`, `changed`, `left` or is `better`.
+
+        Each has its `kind`: `answer` or `changes`. After a lost connection comes an answer again. `used` is the
+        service that one has, which others are to be better than.
+        """
+        watching = Watching(self._reconnect, random.random)
+        while True:
+            try:
+                async with aclosing(await self._open(http.discover(request, watch=True, used=used))) as answer:
+                    async for data in answer.aiter_raw():
+                        for each in watching.feed(data):
+                            yield each
+            except (ClientError, httpx.TransportError) as error:
+                watching.failed(error)
+            await asyncio.sleep(watching.pause_s())
 
     async def quarantine(
         self,
@@ -130,13 +156,14 @@ class AsyncClient:
         params: Sequence[Any] = (),
         cursor: str | None = None,
         since: Since | None = None,
+        latest: str | None = None,
         select: str | Sequence[str] | None = None,
         wait: float = 0.0,
         most: int = 1_000,
         format: Format = "cloudevents",  # noqa: A002 - the API's word
     ) -> Page:
         """A page of events from a place on; where there is none, wait so many seconds for one."""
-        asked = http.page_of(service, filter, params, cursor, since, select, wait, most, format)
+        asked = http.page_of(service, filter, params, cursor, since, latest, select, wait, most, format)
         return page(await self._ask(asked), format)
 
     def subscribe(
@@ -146,18 +173,108 @@ class AsyncClient:
         *,
         params: Sequence[Any] = (),
         cursor: str | None = None,
-        since: Since = "now",
+        since: Since | None = None,
+        latest: str | None = None,
         select: str | Sequence[str] | None = None,
         format: Format = "cloudevents",  # noqa: A002 - the API's word
+        every: float | None = None,
+        key: str | None = None,
         idle: float | None = None,
         on_notice: Callable[[Notice], None] | None = None,
     ) -> AsyncSubscription:
         """Events as they come, from a cursor, or since a moment, on; see `AsyncSubscription`.
 
+        `since` is now unless told. `latest`: of what is there already just the newest event of each value of this
+        attribute, then all. `every`: at most the latest event of each value of the attribute `key` in so many seconds.
         `idle`: a notice when nothing has come for so many seconds. `on_notice` is called with
         notices; without it a gap is raised as `Missed`, and all others pass.
         """
-        wanted = Wanted.of(service, filter, params, cursor, since, select, format, idle)
+        wanted = Wanted.of(service, filter, params, cursor, since, latest, select, format, every, key, idle)
+        course = Course(wanted, self._reconnect, on_notice, random.random, time.monotonic)
+        return AsyncSubscription(self, course)
+
+    # Durable subscriptions ---------------------------------------------------------------
+
+    async def subscriptions(self, service: str) -> list[dict[str, Any]]:
+        """The durable subscriptions of a service that one may see."""
+        found: list[dict[str, Any]] = (await self._ask(Asked("GET", http.service_path(service, "subscriptions"))))[
+            "subscriptions"
+        ]
+        return found
+
+    async def subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """A durable subscription as it is now."""
+        return await self._ask(Asked("GET", durable.path(id)))
+
+    async def create_subscription(
+        self,
+        service: str,
+        filter: str | Filter | None = None,  # noqa: A002 - the API's word
+        *,
+        params: Sequence[Any] = (),
+        webhook: str | Mapping[str, Any] | None = None,
+        cursor: str | None = None,
+        since: Since | None = None,
+        select: str | Sequence[str] | None = None,
+        format: Format = "cloudevents",  # noqa: A002 - the API's word
+        every: float | None = None,
+        key: str | None = None,
+        idle: float | None = None,
+        description: str = "",
+    ) -> dict[str, Any]:
+        """Make a durable subscription, which is consumed with `consume` or delivered by `webhook`; its `id` is in it.
+
+        `webhook` is a URL, or a mapping with `url`, `batch` and `handshake`; its secret is in the answer, this once.
+        """
+        asked = durable.make(
+            service, filter, params, webhook, cursor, since, select, format, every, key, idle, description
+        )
+        return await self._ask(asked)
+
+    async def change_subscription(self, id: str, *, version: int | None = None, **fields: Any) -> dict[str, Any]:  # noqa: A002
+        """Change fields of a durable subscription; all who consume it go on with them at once.
+
+        Fields are those of `create_subscription` but `cursor` and `since`; None is a field's default. With a `version`
+        it is refused where somebody else has changed it meanwhile.
+        """
+        return await self._ask(durable.change(id, version, fields))
+
+    async def delete_subscription(self, id: str) -> None:  # noqa: A002 - the API's word
+        """Remove a durable subscription; whoever consumes it is told."""
+        await self._ask(durable.remove(id))
+
+    async def enable_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Deliver a disabled subscription again, from its cursor on."""
+        return await self._ask(Asked("POST", durable.path(id, "enable")))
+
+    async def explain(self, id: str, event: Mapping[str, Any] | str | None = None) -> dict[str, Any]:  # noqa: A002
+        """What a durable subscription's filter means, and why an event (or its id) matches or not."""
+        return await self._ask(durable.explain(id, event))
+
+    async def dead_letters(self, id: str, *, after: int = 0, most: int = 100) -> list[dict[str, Any]]:  # noqa: A002
+        """What a webhook could not be given, the oldest first."""
+        found: list[dict[str, Any]] = (await self._ask(durable.dead_letters(id, after, most)))["dead_letters"]
+        return found
+
+    async def redeliver(self, id: str, ids: Sequence[int] | Literal["all"] = "all") -> dict[str, Any]:  # noqa: A002
+        """Send dead letters once more, now: which are `delivered`, `failed` and `untried`."""
+        return await self._ask(durable.redeliver(id, ids))
+
+    def consume(
+        self,
+        id: str,  # noqa: A002 - the API's word
+        *,
+        auto_ack: bool = True,
+        latest: str | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> AsyncSubscription:
+        """Events of a durable subscription from its cursor on; see `AsyncSubscription`.
+
+        With `auto_ack` an event counts as dealt with when the next is asked for, and is acknowledged soon; when a
+        `with` ends without an error, so is the last. Without, acknowledge with `ack`. What was not acknowledged
+        comes again. `latest`: of what waits, just the newest event of each value of this attribute.
+        """
+        wanted = Wanted.of_durable(id, latest, acks=auto_ack)
         course = Course(wanted, self._reconnect, on_notice, random.random, time.monotonic)
         return AsyncSubscription(self, course)
 
@@ -193,7 +310,8 @@ class AsyncSubscription:
 
     A connection that is lost is made again, with growing waits, and goes on behind the
     last event: nothing is missed, nothing comes twice. What won't become better by itself
-    is raised. Inside an `async with` it is connected from the start on; leaving closes it.
+    is raised. Inside an `async with` it is connected from the start on; leaving closes it. One of
+    `consume` is durable: what was not acknowledged comes again another time.
     """
 
     def __init__(self, client: AsyncClient, course: Course) -> None:
@@ -219,7 +337,24 @@ class AsyncSubscription:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._course.finish()
         await self.close()
+        with suppress(ClientError):  # else it comes again
+            await self._acknowledge(self._course.ack_rest())
+
+    async def ack(self, what: Event | str | None = None) -> None:
+        """Acknowledge all up to an event or a cursor, or all that was given; it is stored when this returns."""
+        await self._client._ask(self._course.ack(what))
+        self._course.acked()
+
+    async def _acknowledge(self, asked: Asked | None) -> None:
+        if asked is not None:
+            try:
+                await self._client._ask(asked)
+                self._course.acked()
+            except ClientError as error:
+                self._course.not_acked(error)
 
     async def close(self) -> None:
         """Let go of the connection; there are no more events."""
@@ -232,6 +367,7 @@ class AsyncSubscription:
     async def __anext__(self) -> Event:
         while not self._is_closed:
             try:
+                await self._acknowledge(self._course.ack_due())
                 found = self._course.next()
                 if found is not None:
                     return found

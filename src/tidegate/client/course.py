@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tidegate.client import durable
 from tidegate.client.errors import Missed, SubscriptionEnded, Unavailable, Unreachable
 from tidegate.client.http import SSE, Asked, Since, in_a_header, service_path, since_text, wanted
 from tidegate.client.sse import Block, Parser
@@ -40,12 +41,23 @@ class Reconnect:
 class Wanted:
     """What is subscribed to."""
 
-    service: str
+    name: str
+    """A service, or, where the path says so, a durable subscription."""
     params: Sequence[tuple[str, str]]
     """The query without the place to begin."""
     since: str
+    """Empty: where the gateway begins by itself."""
     cursor: str | None
-    format: Format
+    format: Format | None
+    """None: as the events themselves say."""
+    is_durable: bool = False
+    acks: bool = False
+    """Whether what was handed out is acknowledged when the next event is asked for."""
+
+    @property
+    def path(self) -> str:
+        """Where its events are."""
+        return durable.path(self.name, "events") if self.is_durable else service_path(self.name, "events")
 
     @classmethod
     def of(
@@ -54,18 +66,34 @@ class Wanted:
         filter_: str | Filter | None,
         params: Sequence[Any],
         cursor: str | None,
-        since: Since,
+        since: Since | None,
+        latest: str | None,
         select: str | Sequence[str] | None,
         format_: Format,
+        every: float | None,
+        key: str | None,
         idle: float | None,
     ) -> Wanted:
         """From what a client is called with; refused where it can't be sent."""
         query = wanted(filter_, params, select, format_)
-        if idle is not None:
-            query.append(("idle", f"{idle:g}s"))
+        lengths = [(name, f"{value:g}s") for name, value in (("every", every), ("idle", idle)) if value is not None]
+        texts = [(name, value) for name, value in (("latest", latest), ("key", key)) if value is not None]
         if cursor is not None:
             in_a_header("cursor", cursor)
-        return cls(service, query, since_text(since), cursor, format_)
+        begin = since_text("now" if since is None else since) if since is not None or latest is None else ""
+        return cls(service, [*query, *texts, *lengths], begin, cursor, format_)
+
+    @classmethod
+    def of_durable(cls, id_: str, latest: str | None, *, acks: bool) -> Wanted:
+        """A durable subscription: it says all else itself, and where it goes on."""
+        query = [] if latest is None else [("latest", latest)]
+        return cls(id_, query, "", None, None, is_durable=True, acks=acks)
+
+
+NOT_OF_PAGES = ("idle", "every", "key", "latest")
+"""What a page that just says where `now` is does not take."""
+ACK_S = 1.0
+"""Between two acknowledgements while events come without a pause."""
 
 
 class Course:
@@ -98,6 +126,8 @@ class Course:
         self._retry_s = settings.first_s
         self._failures = 0
         self._was_reached = False
+        self._done = self._acked = self.cursor
+        self._acked_s = clock()
 
     # What comes ----------------------------------------------------------------------
 
@@ -122,7 +152,7 @@ class Course:
         if self._on_notice is not None:
             self._on_notice(notice)
         elif notice.kind == "gap":
-            error = Missed(f"events of {self._wanted.service!r} were missed: {_reason(notice.said)}")
+            error = Missed(f"events of {self._wanted.name!r} were missed: {_reason(notice.said)}")
             error.notice = notice
             raise error
 
@@ -141,17 +171,17 @@ class Course:
         try:
             return self._read_block(block, block.data)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return SubscriptionEnded(f"expected an event of {self._wanted.service!r}, not {block.data!r:.200}")
+            return SubscriptionEnded(f"expected an event of {self._wanted.name!r}, not {block.data!r:.200}")
 
     def _read_block(self, block: Block, data: str) -> Event | Notice | str | ClientError:
         match block.name:
             case "message":
                 return event(data, block.id, self._wanted.format)
-            case "gap" | "changed" | "idle":
+            case "gap" | "changed" | "idle" | "latest":
                 return Notice(block.name, block.id or None, json.loads(data))
             case "error":
                 said = json.loads(data)
-                return SubscriptionEnded(f"{self._wanted.service!r} can't go on: {said.get('detail')}", None, said)
+                return SubscriptionEnded(f"{self._wanted.name!r} can't go on: {said.get('detail')}", None, said)
         return block.id  # of a newer gateway than this client: nothing that it must know
 
     # Connections -----------------------------------------------------------------------
@@ -160,14 +190,18 @@ class Course:
         """What to ask for next: a page where the place is to be known first, else the stream."""
         if self._begun_s is None:
             self._begun_s = self._clock()
-        path = service_path(self._wanted.service, "events")
+        path, params = self._wanted.path, list(self._wanted.params)
+        if self._read and self._wanted.is_durable:  # the header would acknowledge what nobody has dealt with yet
+            params = [each for each in params if each[0] != "latest"]
+            return Asked("GET", path, [*params, ("after", self._read)], {"accept": SSE})
         if self._read:
-            return Asked("GET", path, self._wanted.params, {"accept": SSE, "last-event-id": self._read})
+            return Asked("GET", path, params, {"accept": SSE, "last-event-id": self._read})
         if self.wants_place:
             # A page of one has the cursor of its event, if something comes just now.
-            params = [each for each in self._wanted.params if each[0] != "idle"]
+            params = [each for each in params if each[0] not in NOT_OF_PAGES]
             return Asked("GET", path, [*params, ("from", "now"), ("max", "1")])
-        return Asked("GET", path, [*self._wanted.params, ("from", self._since())], {"accept": SSE})
+        since = self._since()
+        return Asked("GET", path, [*params, ("from", since)] if since else params, {"accept": SSE})
 
     @property
     def wants_place(self) -> bool:
@@ -179,6 +213,48 @@ class Course:
         if ago_s is None or self._begun_s is None:
             return self._wanted.since
         return f"{ago_s + self._clock() - self._begun_s:.3f}s"
+
+    # Acknowledging --------------------------------------------------------------------
+
+    def ack_due(self) -> Asked | None:
+        """The next event is asked for: what was handed out is dealt with. What to say of it now, if anything.
+
+        Not of every event, each of which would wait for the registry: when there is nothing else to do, or
+        from time to time.
+        """
+        self.finish()
+        is_late = self._clock() - self._acked_s >= ACK_S
+        return self.ack_rest() if not self._items or is_late else None
+
+    def finish(self) -> None:
+        """All that was handed out is dealt with."""
+        self._done = self.cursor
+
+    def ack_rest(self) -> Asked | None:
+        """What is dealt with and not acknowledged yet."""
+        if not self._wanted.acks or self._done is None or self._done == self._acked:
+            return None
+        return durable.acknowledge(self._wanted.name, self._done)
+
+    def ack(self, what: Event | str | None) -> Asked:
+        """Acknowledge all up to an event or a cursor; without one: all that was handed out."""
+        if not self._wanted.is_durable:
+            raise ClientError(f"a subscription to {self._wanted.name!r} keeps no place: store its cursor yourself")
+        cursor = what.cursor if isinstance(what, Event) else what or self.cursor
+        if cursor is None:
+            raise ClientError("ack: expected an event with a cursor, as none was handed out yet")
+        self._done = cursor
+        return durable.acknowledge(self._wanted.name, cursor)
+
+    def acked(self) -> None:
+        """What was dealt with is stored."""
+        self._acked, self._acked_s = self._done, self._clock()
+
+    def not_acked(self, error: ClientError) -> None:
+        """It could not be stored now: it comes again, or is acknowledged the next time. What won't change is raised."""
+        self._acked_s = self._clock()
+        if error.status is not None and not isinstance(error, Unavailable):
+            raise error
 
     def placed(self, said: dict[str, Any]) -> None:
         """Take the page."""

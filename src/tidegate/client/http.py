@@ -113,6 +113,17 @@ def apply(files: str | Mapping[str, str], **flags: bool) -> Asked:
     return Asked("POST", "/v1/apply", query, {"content-type": "application/yaml"}, body.encode(), wait_s=APPLY_S)
 
 
+def discover(request: Mapping[str, Any], *, watch: bool = False, used: str | None = None) -> Asked:
+    """The request that finds services.
+
+    >>> discover({"attributes": ["speed"]}, watch=True).params
+    [('watch', 'true')]
+    """
+    query = [*([("watch", "true")] if watch else []), *([] if used is None else [("used", used)])]
+    said = {"content-type": "application/json", **({"accept": SSE} if watch else {})}
+    return Asked("POST", "/v1/discover", query, said, json.dumps(dict(request)).encode())
+
+
 def wanted(
     filter_: str | Filter | None,
     params: Sequence[Any],
@@ -139,6 +150,7 @@ def page_of(
     params: Sequence[Any],
     cursor: str | None,
     since: Since | None,
+    latest: str | None,
     select: str | Sequence[str] | None,
     wait_s: float,
     most: int,
@@ -150,6 +162,8 @@ def page_of(
         query.append(("cursor", cursor))
     if since is not None:
         query.append(("from", since_text(since)))
+    if latest is not None:
+        query.append(("latest", latest))
     if wait_s:
         query.append(("wait", f"{wait_s:.3f}s"))
     return Asked("GET", service_path(service, "events"), query, wait_s=wait_s)
@@ -237,6 +251,8 @@ def document(answer: httpx.Response) -> dict[str, Any]:
     """The object in an answer that was read."""
     if not answer.is_success:
         raise problem(answer)
+    if answer.status_code == 204:
+        return {}
     try:
         found = json.loads(answer.content)
     except ValueError:

@@ -27,21 +27,21 @@ class Event:
     """All of it as it came, one line of JSON."""
 
 
-def event(text: str, cursor: str | None, format_: Format) -> Event:
-    """Read an event.
+def event(text: str, cursor: str | None, format_: Format | None) -> Event:
+    """Read an event; where nobody has said its format, it says so itself.
 
     >>> event('{"_id": "a:0:7", "_time": null, "speed": 61.5}', "c", "plain")
     Event(id='a:0:7', cursor='c', data={'speed': 61.5}, time=None, envelope={})
     """
     said = json.loads(text)
-    if format_ == "plain":
+    if format_ == "plain" or (format_ is None and "_id" in said):
         id_, time = said.pop("_id"), said.pop("_time", None)
         return Event(id_, cursor, said, time, {}, text)
     data = said.pop("data")
     return Event(said["id"], cursor, data, said.get("time"), said, text)
 
 
-NoticeKind = Literal["gap", "changed", "idle", "lost"]
+NoticeKind = Literal["gap", "changed", "idle", "latest", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Notice:
     """Something between two events."""
 
     kind: NoticeKind
-    """Events were missed; the filter is another from here on; nothing has come for a while; the connection
-    was lost, and will be made again."""
+    """Events were missed; the filter is another from here on; nothing has come for a while; all before it was the
+    newest of each key; the connection was lost, and will be made again."""
     cursor: str | None
     said: Mapping[str, Any] = field(default_factory=dict)
     """The details."""
@@ -65,15 +65,17 @@ class Page:
     """None: the service has no output yet, and all of it will be new: go on with `since="beginning"`."""
     gap: Mapping[str, Any] | None = None
     """Set where events before these were missed, with the reason."""
+    latest: Mapping[str, Any] | None = None
+    """Set where these are the last of the newest of each key: go on without `latest`."""
 
 
-def page(said: Mapping[str, Any], format_: Format) -> Page:
+def page(said: Mapping[str, Any], format_: Format | None) -> Page:
     """Read a page."""
     cursor = said["cursor"] or None
     texts = [json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in said["events"]]
     last = len(texts) - 1
     events = tuple(event(text, cursor if n == last else None, format_) for n, text in enumerate(texts))
-    return Page(events, cursor, said.get("gap"))
+    return Page(events, cursor, said.get("gap"), said.get("latest"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.logs import Cursor, Read
 from tidegate.logs.cursor import encoded
+
+
+class Events(Protocol):
+    """Some events, as sinks render them."""
+
+    @property
+    def service(self) -> str:
+        """Whose they are."""
+
+    @property
+    def records(self) -> Sequence[bytes]:
+        """As they are in the log."""
+
+    @property
+    def events(self) -> Sequence[dict[str, Any]]:
+        """The records, parsed."""
+
+    def encoded(self, event: int, encoding: Encoding) -> bytes:
+        """An event as it is sent."""
+
+    def made(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
+        """What a transport has made of events so far, for all who get the same: it puts there what it makes."""
+
+    def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:
+        """Where to go on behind an event."""
 
 
 class Batch:
@@ -23,6 +48,7 @@ class Batch:
         self.start, self.end, self.gaps = start, read.cursor, read.gaps
         self._cursors: dict[int, str] = {}
         self._encoded: dict[Encoding, dict[int, bytes]] = {}
+        self._made: dict[tuple[str, Encoding], dict[int, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.records)
@@ -34,6 +60,10 @@ class Batch:
         if found is None:
             found = known[event] = encoding.encode(self.service, self.records[event], self.events[event])
         return found
+
+    def made(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
+        """What a transport has made of events so far, for all who get the same: it puts there what it makes."""
+        return self._made.setdefault((transport, encoding), {})
 
     def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:
         """Where to go on behind an event; `floor` is what a subscriber has seen beyond the batch's start."""
@@ -61,6 +91,10 @@ class Batch:
         """Whether a subscriber that has seen so much has seen an event."""
         partition, offset = self._places[event]
         return offset < floor.get(partition, 0)
+
+    def partition(self, event: int) -> str:
+        """Where an event is."""
+        return self._places[event][0]
 
     def before(self, event: int) -> Cursor:
         """Where to go on to read an event and what comes behind it."""
@@ -114,3 +148,12 @@ def ahead(cursor: Cursor, floor: Mapping[str, int]) -> Cursor:
 def reaches(cursor: Cursor, other: Cursor) -> bool:
     """Whether a cursor is nowhere before another."""
     return all(cursor.offsets.get(partition, -1) >= offset for partition, offset in other.offsets.items())
+
+
+def distance(begin: Cursor, end: Cursor) -> int:
+    """What is between two places, in the log's own measure.
+
+    >>> distance(Cursor("a", {"0": 5}), Cursor("a", {"0": 8, "1": 2}))
+    5
+    """
+    return sum(max(0, at - begin.offsets.get(partition, 0)) for partition, at in end.offsets.items())

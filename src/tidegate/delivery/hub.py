@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tidegate.delivery.batch import Batch, ahead
+from tidegate.delivery.latest import Latest, Snapshot, newest
 from tidegate.delivery.live import Live, changed
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
@@ -23,6 +25,13 @@ MOST = 1_000
 """Events that one `give` reads."""
 ABSENT_S = 0.2
 """Between two looks for a stream that is not there yet."""
+
+READING = 2
+"""Threads that look for the newest of each key: others wait, so that those who are live do not."""
+SNAPSHOTS = 8
+"""That are held at a time, for those who read them: others wait for their turn."""
+SNAPSHOT_S = 10.0
+"""How long a snapshot is held for one who has no room: then others have their turn."""
 
 Given = Literal["more", "all", "absent"]
 """There may be more; there is no more; the output is not there yet."""
@@ -58,6 +67,8 @@ class Hub:
         self._replay: dict[str, Replay] = {}
         self._subscribers: set[Subscriber] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._readers = ThreadPoolExecutor(READING, "latest")
+        self._snapshots = asyncio.Semaphore(SNAPSHOTS)
 
     # Services ------------------------------------------------------------------------
 
@@ -156,10 +167,17 @@ class Hub:
             place = await live.change(subscriber, filter_)
         if place is None:
             subscriber.filter = filter_
+            if subscriber.latest is not None:  # what is left of the snapshot was matched with the old one, too
+                subscriber.latest.forget()
+                self._sent_back(subscriber)
             self._overflow(subscriber.sink)  # what was on its way was matched with the old one
             place = subscriber.place
             subscriber.sink.tell(subscriber, changed(filter_, place))
         return place
+
+    def listening(self) -> list[Subscriber]:
+        """All who are served."""
+        return list(self._subscribers)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """For each service with subscribers how many are live and behind, and what was read and matched."""
@@ -175,6 +193,14 @@ class Hub:
     def kinds(self) -> Counter[tuple[str, str]]:
         """How many subscribers each service has of each kind of sink."""
         return Counter((each.service, each.sink.kind) for each in self._subscribers)
+
+    def places(self) -> dict[str, list[Cursor]]:
+        """For each service with subscribers where those are who are behind."""
+        found: dict[str, list[Cursor]] = {each.service: [] for each in self._subscribers}
+        for each in self._subscribers:
+            if each.state == "behind" and each.position is not None:
+                found[each.service].append(each.position)
+        return found
 
     def drain(self) -> None:
         """Let every sink end what it has begun."""
@@ -192,6 +218,7 @@ class Hub:
             worker.cancel()
         for worker in workers:
             await self._in_thread(worker.close)
+        await self._in_thread(partial(self._readers.shutdown, cancel_futures=True))
 
     # Pages -----------------------------------------------------------------------------
 
@@ -201,6 +228,8 @@ class Hub:
             position = subscriber.place
             if position is None:
                 position = await self._in_thread(partial(self._log.begin, subscriber.service))
+            if subscriber.latest is not None:
+                return await self._give_latest(subscriber, subscriber.latest, position)
             batch, rendered = await self._in_thread(partial(self._read, subscriber, position))
         except CursorError:
             await self._begin_anew(subscriber)
@@ -214,6 +243,18 @@ class Hub:
             subscriber.sink.write(rendered)
         return "more" if batch.records or batch.gaps else "all"
 
+    async def _give_latest(self, subscriber: Subscriber, latest: Latest, position: Cursor) -> Given:
+        """Give some of the newest of each key."""
+        if latest.snapshot is None:
+            latest.begin(await self._newest(subscriber, latest, position, lambda: True))
+        piece = latest.piece(subscriber.service, MOST)
+        if piece.events:
+            subscriber.sink.write(await self._in_thread(partial(Member(subscriber).render, piece)))
+            subscriber.place = latest.gave(len(piece.events))
+        if latest.is_given:
+            self._has_latest(subscriber, latest)
+        return "more"
+
     def _read(self, subscriber: Subscriber, position: Cursor) -> tuple[Batch, Any]:
         batch = Batch(subscriber.service, position, self._log.read(subscriber.service, position, MOST))
         return batch, Member(subscriber).render(batch)
@@ -226,6 +267,9 @@ class Hub:
         for each in subscribers:
             if each.begins_now:
                 self._come_live([each], None)
+            elif each.latest is not None:
+                each.state, each.member = "behind", Member(each)
+                self._spawn(self._begin_with_latest(each.member, each.latest))
             else:
                 each.state, each.member = "behind", Member(each)
                 places.setdefault((each.service, id(each.place)), []).append(each.member)
@@ -246,6 +290,69 @@ class Hub:
             each.subscriber.place = place
         if here and place is not None:
             self._replay_of(service).add(here, place)
+
+    # The newest of each key, first ---------------------------------------------------------
+
+    async def _begin_with_latest(self, member: Member, latest: Latest) -> None:
+        """Give a subscriber the newest of each key from its place on, then serve it from where that ends."""
+        subscriber = member.subscriber
+        await subscriber.sink.room()
+        try:
+            async with self._snapshots:
+                await self._pour(member, latest)
+        except TimeoutError:
+            pass  # it has no room, and begins again from its place on when it has
+        except LogError as problem:
+            if not isinstance(problem, CursorError) and member.is_current:  # there is no stream yet: all will be new
+                self._has_latest(subscriber, latest)
+            elif member.is_current:
+                self._failed(subscriber, problem)
+                return
+        if member.is_current:
+            latest.forget()
+            self._follow([subscriber])
+
+    async def _pour(self, member: Member, latest: Latest) -> None:
+        subscriber = member.subscriber
+
+        def is_wanted() -> bool:
+            return member.is_current
+
+        if not is_wanted():
+            return
+        place = subscriber.place
+        if place is None:
+            place = await self._in_thread(partial(self._log.begin, subscriber.service))
+        snapshot = await self._newest(subscriber, latest, place, is_wanted)
+        if not is_wanted():
+            return
+        latest.begin(snapshot)
+        if snapshot.missed is not None:
+            subscriber.sink.tell(subscriber, snapshot.missed)
+        while not latest.is_given:
+            await asyncio.wait_for(subscriber.sink.room(), SNAPSHOT_S)
+            piece = latest.piece(subscriber.service, MOST)
+            rendered = await self._in_thread(partial(member.render, piece))
+            if not is_wanted():
+                return
+            subscriber.sink.cut = None
+            subscriber.sink.write(rendered)
+            cut = subscriber.sink.cut
+            subscriber.place = latest.gave(len(piece.events) if cut is None else cut) or subscriber.place
+        self._has_latest(subscriber, latest)
+
+    async def _newest(
+        self, subscriber: Subscriber, latest: Latest, place: Cursor, is_wanted: Callable[[], bool]
+    ) -> Snapshot:
+        look = partial(newest, self._log, subscriber.service, place, subscriber.wants, latest.key, is_wanted)
+        return await self._loop.run_in_executor(self._readers, look)
+
+    def _has_latest(self, subscriber: Subscriber, latest: Latest) -> None:
+        """All of a snapshot was given: what comes is what was put out behind it."""
+        if latest.snapshot is not None:
+            subscriber.place = latest.snapshot.end
+        subscriber.latest = None
+        subscriber.sink.tell(subscriber, latest.told(subscriber.place))
 
     def _arrived(self, members: Sequence[Member], position: Cursor) -> None:
         for each in members:
@@ -277,7 +384,8 @@ class Hub:
     def _overflow(self, sink: Sink) -> None:
         """All subscribers of a sink that is full read from the log, when there is room again."""
         sink.epoch += 1
-        served = [each for each in sink.subscribers if each in self._subscribers]
+        # Whoever is being given the newest of each key looks for room by itself.
+        served = [each for each in sink.subscribers if each in self._subscribers and each.latest is None]
         self._stop(served)
         self._follow(served)
 

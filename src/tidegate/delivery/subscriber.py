@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.delivery.batch import Batch, ahead
+from tidegate.delivery.batch import Events, ahead
 from tidegate.delivery.encoding import Encoding
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
 if TYPE_CHECKING:
     from tidegate.delivery.lane import Lane
+    from tidegate.delivery.latest import Latest
 
 State = Literal["behind", "joining", "live", "gone"]
 """Reading, or waiting to read, at its own pace; at the end, on its way to those who are live; one of them; away."""
@@ -23,8 +24,9 @@ State = Literal["behind", "joining", "live", "gone"]
 class Notice:
     """Something that a subscriber is told between two events."""
 
-    kind: Literal["began", "gap", "changed", "error"]
-    """Whatever comes from here on is served; events were missed; the filter is another from here on; it can't go on."""
+    kind: Literal["began", "latest", "gap", "changed", "error"]
+    """Whatever comes from here on is served; what is before was the newest of each key; events were missed; the filter
+    is another from here on; it can't go on."""
     cursor: str
     said: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,9 +47,11 @@ class Sink(ABC):
         self.subscribers: set[Subscriber] = set()
         self.cut: int | None = None
         """The first event of the batch last written that was not taken: it is read again. None: all were."""
+        self.caller: Any = None
+        """Who reads it, as whoever lets them in knows them; nothing in here asks."""
 
     @abstractmethod
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> Any:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> Any:
         """Make what is written of some events, each with who gets it, in the order of the events."""
 
     @abstractmethod
@@ -61,6 +65,11 @@ class Sink(ABC):
     @abstractmethod
     def tell(self, subscriber: Subscriber, notice: Notice) -> None:
         """Take a notice, between two events."""
+
+    @property
+    def final(self) -> Sink:
+        """What writes in the end: this, unless it stands before another."""
+        return self
 
     @property
     def is_settled(self) -> bool:
@@ -80,7 +89,7 @@ class Subscriber:
     In a lane its position is that of all who are in it; else its own.
     """
 
-    __slots__ = ("begins_now", "encoding", "filter", "id", "member", "place", "service", "sink", "state")
+    __slots__ = ("begins_now", "encoding", "filter", "id", "latest", "member", "place", "service", "sink", "state")
 
     def __init__(
         self, id_: str, service: str, filter_: Filter | None, sink: Sink, encoding: Encoding, position: Cursor | None
@@ -91,6 +100,8 @@ class Subscriber:
         """Where it goes on, while it is in no lane."""
         self.begins_now = False
         """It has no place yet: it begins with what comes when it is live."""
+        self.latest: Latest | None = None
+        """What it is given of the newest event of each key, before it is served from its place on."""
         self.state: State = "behind"
         self.member: Member | None = None
         """Its place in a lane, or on its way to one: what was under way for another is void."""
@@ -126,7 +137,7 @@ class Member:
         """Whether the subscriber is still to be here."""
         return self.subscriber.member is self
 
-    def render(self, batch: Batch) -> Any:
+    def render(self, batch: Events) -> Any:
         """What its sink makes of all that it wants of a batch, matched for it alone; None: it wants nothing."""
         picks = [(n, self) for n, event in enumerate(batch.events) if self.subscriber.wants(event)]
         return self.subscriber.sink.render(batch, picks) if picks else None

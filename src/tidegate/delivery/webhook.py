@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import structlog
 
 from tidegate.delivery.acks import Acknowledgements
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
@@ -99,7 +99,7 @@ class QueueSink(Sink):
     def __len__(self) -> int:
         return len(self._parcels)
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> list[Parcel]:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> list[Parcel]:
         """Each event with the cursor behind it."""
         return [
             Parcel(batch.cursor(n, to.floor), batch.encoded(n, to.encoding), bytes(batch.records[n])) for n, to in picks
@@ -154,7 +154,7 @@ class Courier:
             self.subscription.service,
             filter_,
             self._sink,
-            encoding_of(self.subscription),
+            post.encoding(self.subscription),
             position,
         )
 
@@ -198,6 +198,7 @@ class Courier:
         while True:
             self._changed.clear()  # what changes from here on, also while it is sent, is tried at once
             outcome = await self._post.send(self.subscription, parcels)
+            self._post.sent(self.subscription, outcome, len(parcels))
             match outcome.kind:
                 case "taken":
                     await self._done(parcels)
@@ -281,6 +282,10 @@ class Post:
     settings: CourierSettings
     clock: Callable[[], datetime] = partial(datetime.now, UTC)
     chance: random.Random = field(default_factory=random.Random)
+    encoding: Callable[[Subscription], Encoding] = encoding_of
+    """How a subscription's events are written for whoever made it."""
+    sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None
+    """Told what became of a message of so many events."""
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
         """Ask the registry, which blocks, in a thread."""

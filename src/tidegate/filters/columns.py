@@ -77,11 +77,17 @@ def masks(batch: pa.RecordBatch) -> Callable[[Node], Mask]:
 
 def degrees(pushed: Node, batch: pa.RecordBatch) -> Floats:
     """Give the degree of each row for a tree without `Not`; 0 where the tree is unknown."""
+    return judged(pushed, batch)[1]
+
+
+def judged(pushed: Node, batch: pa.RecordBatch) -> tuple[Mask, Floats]:
+    """Give `mask` and `degrees` together: memberships are computed once."""
     rows = _Batch(batch)
+    found = rows.mask(pushed)
     if not any(isinstance(node, Group) for node in predicates(pushed)):
-        return rows.mask(pushed).astype(np.float64)
-    known = rows.mask(pushed) | rows.mask(push_not_inwards(pushed, negated=True))
-    return np.where(known, rows.degree(pushed), 0.0)
+        return found, found.astype(np.float64)
+    known = found | rows.mask(push_not_inwards(pushed, negated=True))
+    return found, np.where(known, rows.degree(pushed), 0.0)
 
 
 @dataclass(slots=True)
@@ -105,6 +111,7 @@ class _Batch:
         self.batch = batch
         self.rows = batch.num_rows
         self.columns: dict[Path, Column | None] = {}
+        self.graded: dict[tuple[Item, ...], tuple[list[Floats], Mask]] = {}
 
     # Trees ---------------------------------------------------------------------
 
@@ -259,13 +266,15 @@ class _Batch:
 
     def grades(self, group: Group) -> tuple[list[Floats], Mask]:
         """The membership of each item, and where all of them are known."""
-        known = np.ones(self.rows, dtype=bool)
-        found = []
-        for item in group.items:
-            grade, valid = self.item(item)
-            known &= valid
-            found.append(grade)
-        return found, known
+        if group.items not in self.graded:
+            known = np.ones(self.rows, dtype=bool)
+            found = []
+            for item in group.items:
+                grade, valid = self.item(item)
+                known &= valid
+                found.append(grade)
+            self.graded[group.items] = found, known
+        return self.graded[group.items]
 
     def item(self, item: Item) -> tuple[Floats, Mask]:
         match item.predicate:

@@ -150,19 +150,20 @@ def grader(pushed: Node) -> Callable[[Event], float]:
     if not any(isinstance(node, Group) for node in predicates(pushed)):
         matches = matcher(pushed)
         return lambda event: 1.0 if matches(event) else 0.0
-    tests = {node: test(node) for node in predicates(pushed)}
-    grades = {node: group_grade(node) for node in tests if isinstance(node, Group)}
+    # By identity: to hash a tree for each event takes longer than to grade it.
+    tests = {id(node): test(node) for node in predicates(pushed)}
+    grades = {id(node): group_grade(node) for node in predicates(pushed) if isinstance(node, Group)}
 
     def degree(event: Event) -> float:
-        if truth_by(pushed, lambda node: tests[node](event)) is None:
+        if truth_by(pushed, lambda node: tests[id(node)](event)) is None:
             return 0.0
         return _degree(pushed, lambda node: _leaf_degree(node, event))
 
     def _leaf_degree(node: Predicate, event: Event) -> float:
         if isinstance(node, Group):
-            found = grades[node](event)
+            found = grades[id(node)](event)
             return 0.0 if found is None else 1.0 - found if node.negated else found
-        return 1.0 if tests[node](event) else 0.0
+        return 1.0 if tests[id(node)](event) else 0.0
 
     return degree
 

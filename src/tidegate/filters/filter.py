@@ -138,6 +138,15 @@ class Filter:
         found: np.ndarray[Any, np.dtype[np.float64]] = _columns().degrees(self._pushed, batch)
         return found
 
+    def judged(
+        self, batch: pa.RecordBatch
+    ) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]:
+        """Give `mask` and `degrees` of an Arrow record batch together, in less time than one after the other."""
+        self.require_evaluable()
+        found: tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]
+        found = _columns().judged(self._pushed, batch)
+        return found
+
     def _compiled(self, name: str, make: Callable[[Node], Any]) -> Any:
         self.require_evaluable()
         made = make(self._pushed)

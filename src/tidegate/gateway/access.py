@@ -1,27 +1,27 @@
-"""Who may do what: API keys, checked before any route runs.
+"""Who may do what: API keys and tokens, checked before any route runs.
 
     consumer   sees services and their events, and subscribes
     provider   also puts events into raw streams, changes services, and sees what they refuse
     admin      everything
 
-A key that is for some services opens just those, and raw streams of those names.
+Whoever is for some services opens just those, and raw streams of those names. What
+each service says of its own access, `policy` knows.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from datetime import UTC, datetime
-from urllib.parse import parse_qs, unquote
+from contextlib import ExitStack
+from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tidegate.errors import TidegateError
+from tidegate.gateway import problems
+from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
+from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem
-from tidegate.registry import Key, Registry, Role
-
-REMEMBERED_S = 2.0
-"""How long a key is believed without asking the registry again: a revoked one opens nothing after so long."""
-_MOST_REMEMBERED = 10_000
+from tidegate.gateway.quotas import Meter
+from tidegate.registry import Role
 
 _GUARDED = ("/v1", "/asyncapi.json")
 """What begins so is for those with a key: the calls, and the document that names services."""
@@ -32,56 +32,68 @@ _RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 class Access:
     """ASGI middleware: lets a request through, with its caller in the scope, or says why not.
 
-    Where keys are not required, whoever shows none may do everything.
+    Where nobody needs to be known, whoever shows nothing may do everything.
+    Elsewhere they may read what is public.
     """
 
-    def __init__(
-        self, app: ASGIApp, registry: Registry, *, required: bool, now: Callable[[], datetime] | None = None
-    ) -> None:
-        self._app, self._registry, self._required = app, registry, required
-        self._now = now or (lambda: datetime.now(UTC))
-        self._known: dict[str, tuple[float, Key | None]] = {}
+    def __init__(self, app: ASGIApp, callers: Callers, policies: Policies, meter: Meter, *, required: bool) -> None:
+        self._app, self._callers, self._policies, self._meter, self._required = app, callers, policies, meter, required
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
         if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED):
             await self._app(scope, receive, send)
             return
-        try:
-            scope.setdefault("state", {})["caller"] = await self._caller(scope)
-        except Problem as problem:
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 4401 if problem.status == 401 else 4403})
-            else:
-                await problem.response()(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        with ExitStack() as under_way:
+            try:
+                caller = await self._caller(scope)
+                under_way.enter_context(self._meter.request(caller))
+            except (Problem, TidegateError) as problem:
+                said = problem if isinstance(problem, Problem) else problems.of(problem)
+                await said.response()(scope, receive, send)
+                return
+            scope.setdefault("state", {})["caller"] = caller
+            await self._app(scope, receive, send)
 
-    async def _caller(self, scope: Scope) -> Key | None:
+    async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
+        if secret is None and self._required and not self._is_open(scope):
+            raise unknown("expected an API key: Authorization: Bearer tg_...")
         if secret is None:
-            if self._required:
-                raise _unknown("expected an API key: Authorization: Bearer tg_...")
-            return None
-        key = await self._find(secret)
-        if key is None:
-            raise _unknown("the API key is not known here")
-        problem = key.problem(self._now())
-        if problem is not None:
-            raise _unknown(problem)
-        _need_role(key, _role(scope))
-        _need_name(key, scope["path"])
-        return key
+            caller = GUEST if self._required else ANYBODY
+        else:
+            caller = await self._callers.find(secret)
+        _need_role(caller, _role(scope))
+        if scope["type"] == "http":  # a socket opens first, and is then told in full
+            self._need_name(caller, scope)
+        return caller
 
-    async def _find(self, secret: str) -> Key | None:
-        loop = asyncio.get_running_loop()
-        known = self._known.get(secret)
-        if known is None or known[0] < loop.time():
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            found = await loop.run_in_executor(None, self._registry.find_key, secret)
-            known = self._known[secret] = loop.time() + REMEMBERED_S, found
-        return known[1]
+    def _is_open(self, scope: Scope) -> bool:
+        """Whether a request may be a guest's: one that reads a public service, or looks for one."""
+        if scope["path"] == "/v1/discover":
+            return self._policies.has_public
+        if scope.get("method", "GET") not in ("GET", "HEAD"):
+            return False
+        match scope["path"].split("/")[2:]:
+            case ["services"] | ["events"]:
+                return self._policies.has_public
+            case ["services", name] | ["services", name, "events" | "status" | "asyncapi.json"]:
+                return self._policies.is_public(name)
+        return False
+
+    def _need_name(self, caller: Caller, scope: Scope) -> None:
+        """Refuse what a caller does not see; what is not there yet may be put."""
+        match scope["path"].split("/")[2:]:
+            case ["streams", name, *_]:
+                need_scope(caller, name)
+            case ["services", name, "quarantine", *_] if self._policies.hidden(caller, name):
+                detail = f"what {name!r} has refused shows all attributes, and {caller.told} may not see all"
+                raise Problem(403, "forbidden", "That is not open to you", detail)
+            case ["services", name, *_] if name:
+                if scope["method"] == "PUT" and not self._policies.is_there(name):
+                    need_scope(caller, name)
+                else:
+                    self._policies.need(caller, name)
 
 
 def _secret(scope: Scope) -> str | None:
@@ -90,7 +102,7 @@ def _secret(scope: Scope) -> str | None:
         if name == b"authorization":
             kind, _, rest = str(value, "latin-1").partition(" ")
             if kind.lower() != "bearer":
-                raise _unknown(f"expected Authorization: Bearer tg_..., not {kind!r}")
+                raise unknown(f"expected Authorization: Bearer tg_..., not {kind!r}")
             return rest.strip()
         if name == b"x-api-key":
             return str(value, "latin-1")
@@ -114,21 +126,7 @@ def _role(scope: Scope) -> Role:
     return "consumer"
 
 
-def _need_role(key: Key, role: Role) -> None:
-    if _RANK[key.role] < _RANK[role]:
-        detail = f"the key {key.name!r} is a {key.role}'s, and this needs a {role}'s"
-        raise Problem(403, "forbidden", "The key does not open this", detail)
-
-
-def _need_name(key: Key, path: str) -> None:
-    parts = path.split("/")
-    if key.services is None or len(parts) < 4 or parts[2] not in ("services", "streams"):
-        return
-    name = unquote(parts[3])
-    if name not in key.services:
-        detail = f"the key {key.name!r} is for {', '.join(key.services)}, not for {name!r}"
-        raise Problem(403, "forbidden", "The key does not open this", detail)
-
-
-def _unknown(detail: str) -> Problem:
-    return Problem(401, "unauthorized", "Who asks?", detail, headers={"www-authenticate": "Bearer"})
+def _need_role(caller: Caller, role: Role) -> None:
+    if _RANK[caller.role] < _RANK[role]:
+        detail = f"{caller.told} is a {caller.role}'s, and this needs a {role}'s"
+        raise Problem(403, "forbidden", "That is not open to you", detail)

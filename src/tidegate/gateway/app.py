@@ -12,9 +12,11 @@ from tidegate.gateway import problems
 from tidegate.gateway.access import Access
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.limits import Limits
 from tidegate.gateway.origins import Origins
 from tidegate.gateway.routes import (
     definitions,
+    discover,
     documents,
     events,
     health,
@@ -44,11 +46,14 @@ def make_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    app.add_middleware(Access, registry=gateway.registry, required=gateway.needs_keys)
+    app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
+    app.add_middleware(
+        Access, callers=gateway.callers, policies=gateway.policies, meter=gateway.meter, required=gateway.needs_keys
+    )
     app.add_middleware(Origins, allowed=gateway.origins)  # before keys: a browser asks without one
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
-    for each in (definitions, streams, services, quarantine, events, sockets, subscriptions, webhooks):
+    for each in (definitions, discover, streams, services, quarantine, events, sockets, subscriptions, webhooks):
         app.include_router(each.router(gateway), prefix="/v1")
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]

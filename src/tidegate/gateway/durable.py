@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import orjson
 import structlog
 
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
-from tidegate.delivery.batch import reaches
+from tidegate.delivery.batch import distance, reaches
+from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.webhook import Couriers, CourierSettings, Parcel, Post, encoding_of
-from tidegate.errors import TidegateError
+from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
+from tidegate.errors import LogError, TidegateError
 from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
@@ -28,6 +30,12 @@ from tidegate.subscriptions import Subscription, Webhook, compiled
 _log = structlog.get_logger("tidegate.gateway")
 
 T = TypeVar("T")
+
+
+class Write(Protocol):
+    """How a subscription's events are written for a caller; for None, whoever made it."""
+
+    def __call__(self, record: Subscription, caller: Any) -> Encoding: ...  # noqa: D102 - said above
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,16 @@ class Redelivered:
     """The receiver did not answer: those behind were left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How far behind the end of its stream, in the log's own measure: bytes in files, records in Kafka."""
+
+    connected: Mapping[str, int]
+    """Of each service, whoever is connected and farthest behind."""
+    stored: Mapping[tuple[str, str], int]
+    """Of each service's durable subscriptions."""
+
+
 class Durable:
     """Follows the registry's subscriptions, and brings changes to whoever is connected.
 
@@ -60,12 +78,24 @@ class Durable:
     """
 
     def __init__(
-        self, registry: Registry, log: EventLog, hub: Hub, settings: DurableSettings, tracing: Tracing | None = None
+        self,
+        registry: Registry,
+        log: EventLog,
+        hub: Hub,
+        settings: DurableSettings,
+        encoding: Write = lambda record, caller: encoding_of(record),  # noqa: ARG005 - to all alike
+        sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
+        tracing: Tracing | None = None,
     ) -> None:
+        """`sent` is told what became of each message to a webhook, and of how many events it was."""
+        self.encoding = encoding
+        self.before: Callable[[], Awaitable[None]] | None = None
+        """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
-        post = Post(registry, self.acks, self.sender.send, settings.couriers)
+        for_maker = partial(encoding, caller=None)
+        post = Post(registry, self.acks, self.sender.send, settings.couriers, encoding=for_maker, sent=sent)
         self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
@@ -73,6 +103,7 @@ class Durable:
         self._changing = asyncio.Lock()
         self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._follower: asyncio.Task[None] | None = None
+        self.lags = Lags({}, {})
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -110,6 +141,8 @@ class Durable:
             revision = await self.ask(lambda registry: registry.subscriptions_revision())
             if revision != self._revision:
                 found = await self.ask(lambda registry: registry.subscriptions())
+                if self.before is not None:
+                    await self.before()
                 for id_ in self._known.keys() - found.keys():
                     await self._let_go(id_)
                 for each in found.values():
@@ -151,7 +184,7 @@ class Durable:
 
     async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
         """Let a subscriber go on with a new record, between two events."""
-        encoding = encoding_of(record)
+        encoding = self.encoding(record, subscriber.sink.caller)
         if subscriber.encoding != encoding:
             # What is on its way is written as before: it is dropped, and read again from its place on.
             self._hub.unsubscribe(subscriber)
@@ -173,10 +206,27 @@ class Durable:
         self._connected.pop(id_, None)
         await self._couriers.drop(id_)
 
+    async def hold(self, obstacle: Callable[[Subscription], str | None]) -> None:
+        """Disable webhooks that are sent from here and may be no more; others go on as their makers now see them."""
+        for id_ in list(self._known):
+            courier, record = self._couriers.subscriber(id_), self._known[id_].subscription
+            if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state == "disabled":
+                continue
+            problem = obstacle(record)
+            if problem is not None:
+                await self.change(partial(_disabled, id_, problem))
+            elif courier.encoding != self.encoding(record, None):
+                async with self._changing:
+                    await self._bring(courier, record)
+
     def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
         place = subscriber.position
         self._hub.unsubscribe(subscriber)
         subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
+
+    def count(self, owner: str | None) -> int:
+        """How many subscriptions are an owner's."""
+        return sum(each.subscription.owner == owner for each in self._known.values())
 
     # Whoever is connected ----------------------------------------------------------------
 
@@ -190,7 +240,7 @@ class Durable:
         if newest is not None and newest.version > found.version:
             record = newest.subscription
             subscriber.filter = compiled(record, self._hub.schema(record.service))
-            subscriber.encoding = encoding_of(record)
+            subscriber.encoding = self.encoding(record, subscriber.sink.caller)
         here = self._connected.setdefault(id_, set())
         here -= {each for each in here if each.state == "gone"}
         here.add(subscriber)
@@ -228,11 +278,23 @@ class Durable:
         await self.acks.stored()
         return moved.text, True
 
+    async def measure(self) -> None:
+        """See how far everybody is behind the end of its stream, and keep it in `lags`."""
+        places = self._hub.places()
+        try:
+            found = await self.ask(lambda registry: registry.subscriptions())
+            stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
+            services = {service for service, _ in stored.values()} | places.keys()
+            measure = partial(_lags, self._event_log, services, stored, places)
+            self.lags = await asyncio.get_running_loop().run_in_executor(None, measure)
+        except Exception as problem:  # the registry or the log is away: all else is told
+            _log.warning("can't see how far subscriptions are behind", problem=str(problem))
+
     # Dead letters --------------------------------------------------------------------------
 
     async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
         """Send dead letters once more, in order; what is taken is a dead letter no more."""
-        encoding, done = encoding_of(record), Redelivered([], [], [])
+        encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
             outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record)])
@@ -245,6 +307,34 @@ class Durable:
                 done.untried.extend(each.id for each in letters[n + 1 :])
                 break
         return done
+
+
+def _disabled(id_: str, reason: str, registry: Registry) -> RegisteredSubscription:
+    return registry.disable(id_, reason)
+
+
+def _lags(
+    log: EventLog,
+    services: Iterable[str],
+    stored: Mapping[str, tuple[str, str | None]],
+    places: Mapping[str, Sequence[Cursor]],
+) -> Lags:
+    ends: dict[str, Cursor] = {}
+    for service in services:
+        with suppress(LogError):  # it has put out nothing yet
+            ends[service] = log.end(service)
+    connected = {
+        service: max((distance(each, ends[service]) for each in some), default=0)
+        for service, some in places.items()
+        if service in ends
+    }
+    begin = Cursor("", {})
+    durable = {
+        (service, id_): distance(begin if cursor is None else Cursor.from_text(cursor), ends[service])
+        for id_, (service, cursor) in stored.items()
+        if service in ends
+    }
+    return Lags(connected, durable)
 
 
 def _unbury(id_: str, letter: int, registry: Registry) -> None:

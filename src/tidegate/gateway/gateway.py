@@ -8,19 +8,28 @@ from typing import Any
 
 import orjson
 import structlog
+from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
+from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
+from tidegate.gateway.finder import Finder
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.metrics import Metrics
+from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
+from tidegate.gateway.policy import Policies, View
+from tidegate.gateway.quotas import Meter
+from tidegate.gateway.settings import AccessSettings
+from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
 from tidegate.registry import Registry
-from tidegate.services import Definitions, Service, stream_schemas
+from tidegate.services import Definitions, Service, catalog, stream_schemas
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -41,22 +50,39 @@ class Gateway:
         *,
         needs_keys: bool = False,
         durable: DurableSettings | None = None,
+        access: AccessSettings | None = None,
         origins: Collection[str] = (),
         tracing: Tracing | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
-        `needs_keys`: nobody gets anything without an API key. `origins`: whose web pages may use it, beside its own.
-        `tracing`: None: nothing is traced.
+        `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
+        whose web pages may use it, beside its own. `tracing`: None: nothing is traced.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
+        access = access or AccessSettings()
+        self._issuer = None if access.oidc is None else Issuer(access.oidc)
+        self.meter = Meter(access.quotas)
+        self.callers = Callers(registry, self._issuer)
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.tracing = tracing
         self.hub = Hub(log, self.metrics.dispatched if tracing is None else self._dispatched)
-        self.durable = Durable(registry, log, self.hub, durable or DurableSettings(), tracing)
+        self.policies = Policies()
+        self.durable = Durable(
+            registry,
+            log,
+            self.hub,
+            durable or DurableSettings(),
+            self.policies.encoding,
+            self.metrics.sent,
+            tracing,
+        )
+        self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
+        self.durable.before = self.sweep.read_keys
+        self.finder = Finder()
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -77,10 +103,12 @@ class Gateway:
         """Look once, then go on looking."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
+        await loop.run_in_executor(None, searching.warm_up)
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
+        await self.sweep.start()
         await self.durable.start()
 
     def drain(self) -> None:
@@ -92,8 +120,11 @@ class Gateway:
         """Let go of everybody."""
         if self._follower is not None:
             self._follower.cancel()
+        await self.sweep.close()
         await self.durable.close()
         await self.hub.close()
+        if self._issuer is not None:
+            await self._issuer.close()
         await self.ingest.close()
         if self.tracing is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.tracing.close)
@@ -107,6 +138,10 @@ class Gateway:
             if said["state"] == "running" and said["version"] == self.versions.get(name)
         }
         return not self.is_draining and self.definitions.services.keys() <= running
+
+    def view(self, request: HTTPConnection) -> View:
+        """What whoever makes a request sees."""
+        return View(self.policies, self.meter, caller_of(request))
 
     def service(self, name: str) -> Service:
         """A service; an error with a hint where it is not there."""
@@ -136,7 +171,10 @@ class Gateway:
             self.definitions, self.versions, self._revision = definitions, versions, revision
             self.schemas = stream_schemas(definitions)
             served = {name: self.schemas[name] for name in definitions.services}
-            self.hub.serve({**served, STATUS: self._statuses})
+            told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
+            self.policies.define(definitions.services, {**served, **told})
+            self.hub.serve({**served, **told})
+            await loop.run_in_executor(None, self.finder.define, definitions.services, served)
             self.ingest.define(definitions.streams)
         await loop.run_in_executor(None, self._read_status)
 
@@ -152,6 +190,7 @@ class Gateway:
                 for record in read.records:
                     said = orjson.loads(record)
                     self.status[said["service"]] = said
+                    self.finder.hear(said)
                     if said["state"] == "running":
                         self._has_run.add(said["service"])
                 self._seen = read.cursor

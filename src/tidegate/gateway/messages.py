@@ -11,6 +11,8 @@ import orjson
 from tidegate.errors import did_you_mean
 from tidegate.gateway.problems import Problem
 
+BESIDE_SUBSCRIPTION = ("cursor", "latest")
+"""What may be said of a durable subscription that is opened."""
 LONGEST_ID = 128
 """Characters."""
 MOST_CREDIT = 2**53
@@ -18,16 +20,21 @@ MOST_CREDIT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Send me a service's events, under this id."""
+    """Send me a service's events, or those of a durable subscription, under this id."""
 
     id: str
-    service: str
+    service: str | None = None
+    subscription: str | None = None
     filter: str | None = None
     params: tuple[str, ...] | None = None
     cursor: str | None = None
     begin: str | None = None
     select: tuple[str, ...] | None = None
     format: str | None = None
+    latest: str | None = None
+    every: str | None = None
+    key: str | None = None
+    idle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,24 @@ def understand(said: Mapping[str, Any]) -> Message:
         if name not in found:
             raise bad_message(f"{op}: expected the member {name}", member=name)
     message: Message = make(**found)
+    if isinstance(message, Subscribe):
+        _need_one(found)
     return message
+
+
+def _need_one(found: Mapping[str, Any]) -> None:
+    """A subscription is made here, of a service, or is there already and says all else itself."""
+    if "subscription" not in found:
+        if "service" not in found:
+            raise bad_message("subscribe: expected the member service, or subscription", member="service")
+        return
+    for name in found:
+        if name not in ("id", "subscription", *BESIDE_SUBSCRIPTION):
+            said = "from" if name == "begin" else name
+            detail = (
+                f"{said}: expected just {' and '.join(BESIDE_SUBSCRIPTION)} beside subscription, which has the rest"
+            )
+            raise bad_message(detail, member=said)
 
 
 def _text(name: str, value: Any) -> str:
@@ -141,6 +165,13 @@ def _values(name: str, value: Any) -> tuple[str, ...]:
     return tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in value)
 
 
+def _length(name: str, value: Any) -> str:
+    """A length of time: `500ms`, or seconds."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise _unfit(name, value, "a length of time such as 30s")
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
 def _count(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_CREDIT:
         raise _unfit(name, value, f"a whole number from 0 to {MOST_CREDIT}")
@@ -161,8 +192,19 @@ _PLACE: dict[str, Reader] = {"cursor": _text, "from": _text}
 OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader]]] = {
     "subscribe": (
         Subscribe,
-        {"id": _id, "service": _text},
-        {**_FILTER, **_PLACE, "select": _texts, "format": _text},
+        {"id": _id},
+        {
+            "service": _text,
+            "subscription": _text,
+            **_FILTER,
+            **_PLACE,
+            "select": _texts,
+            "format": _text,
+            "latest": _text,
+            "every": _length,
+            "key": _text,
+            "idle": _length,
+        },
     ),
     "unsubscribe": (Unsubscribe, {"id": _id}, {}),
     "change": (Change, {"id": _id}, _FILTER),

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
+    from tidegate.delivery.webhook import Outcome
     from tidegate.gateway.gateway import Gateway
+    from tidegate.subscriptions import Subscription
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+Way = Literal["sse", "websocket", "poll", "webhook"]
+
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Tally:
+    """Counts in the event loop, without a lock: a batch costs one addition."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Metrics:
@@ -21,6 +34,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self.deliveries: dict[tuple[str, Way], Tally] = {}
+        self.attempts: dict[tuple[str, str], Tally] = {}
+        """Messages to webhooks, by service and what became of them."""
         self._dispatch = Histogram(
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
@@ -37,6 +53,16 @@ class Metrics:
         """Note how long a pass took."""
         self._dispatch.labels(service).observe(seconds)
 
+    def delivered(self, service: str, way: Way) -> Tally:
+        """Where events of a service that go out one way are counted."""
+        return self.deliveries.setdefault((service, way), Tally())
+
+    def sent(self, record: Subscription, outcome: Outcome, events: int) -> None:
+        """Note what became of a message to a webhook."""
+        self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
+        if outcome.kind == "taken":
+            self.delivered(record.service, "webhook").count += events
+
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         return generate_latest(self._registry)
@@ -50,6 +76,8 @@ class _Of:
 
     def collect(self) -> Iterable[Metric]:
         yield from self._delivery()
+        yield from self._counted()
+        yield from self._lags()
         yield from self._services()
 
     def _delivery(self) -> Iterable[Metric]:
@@ -67,6 +95,37 @@ class _Of:
         for (name, kind), count in self._gateway.hub.kinds().items():
             kinds.add_metric([name, kind], count)
         return subscribers, kinds, events, matched
+
+    def _counted(self) -> Iterable[Metric]:
+        metrics = self._gateway.metrics
+        deliveries = CounterMetricFamily("tidegate_deliveries", "Events that went out.", labels=["service", "way"])
+        for (service, way), tally in list(metrics.deliveries.items()):
+            deliveries.add_metric([service, way], tally.count)
+        attempts = CounterMetricFamily(
+            "tidegate_webhook_messages",
+            "Messages sent to webhooks, by what became of them.",
+            labels=["service", "outcome"],
+        )
+        for (service, kind), tally in list(metrics.attempts.items()):
+            attempts.add_metric([service, kind], tally.count)
+        return deliveries, attempts
+
+    def _lags(self) -> Iterable[Metric]:
+        behind = GaugeMetricFamily(
+            "tidegate_delivery_lag",
+            "What whoever is connected and farthest behind has yet to read.",
+            labels=["service"],
+        )
+        durable = GaugeMetricFamily(
+            "tidegate_subscription_lag",
+            "What a durable subscription has yet to acknowledge.",
+            labels=["service", "subscription"],
+        )
+        for service, lag in self._gateway.durable.lags.connected.items():
+            behind.add_metric([service], lag)
+        for (service, id_), lag in self._gateway.durable.lags.stored.items():
+            durable.add_metric([service, id_], lag)
+        return behind, durable
 
     def _services(self) -> Iterable[Metric]:
         running = GaugeMetricFamily("tidegate_service_running", "1 while a service runs.", labels=["service"])

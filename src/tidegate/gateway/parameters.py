@@ -14,11 +14,15 @@ from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.logs import Cursor
 from tidegate.model import Schema, timestamps, units
 
+MOST_S = 86_400.0
+"""A day: of what is done every so often, or when nothing has come for so long."""
 FORMATS = ("cloudevents", "plain")
 
 
-def start(cursor: str | None, begin: str | None) -> Start:
+def start(cursor: str | None, begin: str | None, latest: str | None = None) -> Start:
     """Where to begin: behind a cursor, or `now`, `beginning`, a moment, or `10m` for ten minutes ago.
+
+    Where `latest` is wanted and nothing else is said, its events are looked for in all that there is.
 
     >>> start(None, "beginning")
     Start(cursor=None, since_micros=None, beginning=True)
@@ -27,9 +31,10 @@ def start(cursor: str | None, begin: str | None) -> Start:
         raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
     if cursor:
         return Start(cursor=Cursor.from_text(cursor))
-    if begin in (None, "", "now"):
+    if not begin and latest:
+        return Start(beginning=True)
+    if not begin or begin == "now":
         return Start()
-    assert begin is not None
     if begin == "beginning":
         return Start(beginning=True)
     moment = timestamps.from_text(begin)
@@ -37,6 +42,8 @@ def start(cursor: str | None, begin: str | None) -> Start:
         moment = time.time_ns() // 1_000 - round(ago * 1e6)
     if moment is None:
         raise bad_parameter("from", begin, "now, beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
+    if moment > time.time_ns() // 1_000:
+        raise bad_parameter("from", begin, "a moment that has been")
     return Start(since_micros=moment)
 
 
@@ -63,7 +70,9 @@ def encoding(format_: str | None, select: str | None, schema: Schema) -> Encodin
     return Encoding("plain" if format_ == "plain" else "cloudevents", names)
 
 
-def conflated(every_s: float | None, key: str | None, schema: Schema, *, is_stream: bool) -> Callable[[Sink], Sink]:
+def conflated(
+    every_s: float | None, key: str | None, schema: Schema, *, is_stream: bool = True
+) -> Callable[[Sink], Sink]:
     """What stands before a sink where just the latest event of each key is wanted, every so often."""
     if every_s is None:
         if key is not None:
@@ -71,10 +80,16 @@ def conflated(every_s: float | None, key: str | None, schema: Schema, *, is_stre
         return lambda sink: sink
     if not is_stream:
         raise bad_parameter("every", f"{every_s:g}s", "Accept: text/event-stream beside it: a page is not conflated")
-    if key is not None and schema.root.get(key) is None:
-        known = ", ".join(field.name for field in schema.root)
-        raise bad_parameter("key", key, f"an attribute of the service: {known}")
+    if key is not None:
+        need_attribute("key", key, schema)
     return lambda sink: Conflating(sink, every_s, key)
+
+
+def need_attribute(name: str, value: str, schema: Schema) -> None:
+    """Refuse what is not an attribute of a service's events."""
+    if schema.root.get(value) is None:
+        known = ", ".join(field.name for field in schema.root)
+        raise bad_parameter(name, value, f"an attribute of the service: {known}")
 
 
 def seconds(name: str, text: str | None, most: float) -> float | None:

@@ -9,10 +9,13 @@ from typing import Any
 
 import orjson
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
-from tidegate.errors import TidegateError
+from tidegate.errors import SubscriptionEnded
+
+TOLD = ("gap", "latest")
+"""Notices that a page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Page:
     def to_json(self) -> bytes:
         """The answer's body."""
         told = b"".join(
-            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.said)) for each in self.notices if each.kind == "gap"
+            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.said)) for each in self.notices if each.kind in TOLD
         )
         return b'{%s"cursor":"%s","events":[%s]}' % (told, self.cursor.encode(), b",".join(self.events))
 
@@ -42,7 +45,7 @@ class PageSink(Sink):
         self.filled = asyncio.Event()
         """Set as soon as there is anything."""
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> list[tuple[str, bytes]]:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> list[tuple[str, bytes]]:
         """Cursors and events."""
         return [(batch.cursor(n, to.floor), batch.encoded(n, to.encoding)) for n, to in picks]
 
@@ -87,7 +90,9 @@ async def page(hub: Hub, make: Callable[[Sink], Subscriber], most: int, wait_s: 
             hub.unsubscribe(subscriber)
     errors = [each.said["detail"] for each in sink.notices if each.kind == "error"]
     if errors:
-        raise TidegateError(errors[0])
+        raise SubscriptionEnded(errors[0])
     found = sink.events[:most]
     reached = subscriber.position.text if subscriber.position is not None else ""
-    return Page([data for _, data in found], found[-1][0] if sink.is_full else reached, sink.notices)
+    is_cut = len(found) < len(sink.events)
+    notices = [each for each in sink.notices if each.kind != "latest"] if is_cut else sink.notices  # not all is here
+    return Page([data for _, data in found], found[-1][0] if is_cut else reached, notices)

@@ -17,6 +17,7 @@ from tidegate.errors import (
     CursorError,
     DefinitionError,
     DefinitionProblem,
+    DiscoveryError,
     EventError,
     FilterError,
     IngestError,
@@ -30,6 +31,7 @@ from tidegate.errors import (
     RegistryError,
     SchemaError,
     StreamConflict,
+    SubscriptionEnded,
     SubscriptionError,
     TidegateError,
     UnknownStream,
@@ -113,6 +115,11 @@ def of(error: TidegateError) -> Problem:
         case SubscriptionError():
             errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
             return Problem(422, "bad-subscription", "The subscription can't be used", str(error), errors)
+        case DiscoveryError():
+            errors = [{"pointer": each.path, "detail": each.message} for each in error.problems]
+            return Problem(422, "bad-request-for-services", "The request can't be used", str(error), errors)
+        case SubscriptionEnded():
+            return Problem(410, "subscription-ended", "The subscription can't go on", str(error))
         case WebhookError():
             errors = [{"pointer": "deliver.webhook.url", "detail": str(error)}]
             return Problem(422, "bad-webhook", "The webhook can't be used", str(error), errors)

@@ -18,6 +18,9 @@ EXTENSION = "tidegate.socket"
 
 HIGH_WATER = 64 * 1024
 """Bytes that wait for a slow reader before it has to catch up from the log."""
+MOST_HEAD_BYTES = 256 * 1024
+"""Of a request's line and headers."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 GOING_AWAY = 1001
 FAREWELL_S = 1.0
 """How long a peer may take to answer a close of ours before the connection is cut."""
@@ -53,9 +56,26 @@ class SocketProtocol(HttpToolsProtocol):
         """Take a connection."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._is_in_head, self._head_bytes = False, 0
+
+    def data_received(self, data: bytes) -> None:
+        """Read, but no head that never ends: the parser would keep all of it."""
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Go on with the body."""
+        self._is_in_head = False
+        super().on_headers_complete()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
+        self._is_in_head, self._head_bytes = True, 0
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: Socket(self.transport, self.flow)}  # type: ignore[dict-item]
 

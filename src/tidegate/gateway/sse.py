@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +10,11 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.batch import Events
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
+from tidegate.gateway.clocks import Clock, Idle
+from tidegate.gateway.metrics import Tally
 from tidegate.gateway.protocol import Socket, socket_of
 
 HEARTBEAT_S = 15.0
@@ -33,24 +33,31 @@ class SseSink(Sink):
 
     kind = "sse"
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: Socket, tally: Tally) -> None:
         super().__init__()
-        self._socket = socket
+        self._socket, self._tally = socket, tally
         self.written = 0
         """Events."""
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> tuple[int, bytes]:
-        """One chunk of all events."""
-        parts = [
-            b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.floor).encode(), batch.encoded(n, to.encoding))
-            for n, to in picks
-        ]
+    def render(self, batch: Events, picks: Sequence[Pick]) -> tuple[int, bytes]:
+        """One chunk of all events; whoever gets the same of an event, from the same place on, shares its block."""
+        encoding = picks[0][1].encoding  # a response has one subscriber
+        blocks = batch.made("sse", encoding)
+        parts = []
+        for n, to in picks:
+            block = None if to.floor else blocks.get(n)
+            if block is None:
+                block = b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.floor).encode(), batch.encoded(n, encoding))
+                if not to.floor:
+                    blocks[n] = block
+            parts.append(block)
         return len(parts), chunk(b"".join(parts))
 
     def write(self, rendered: Any) -> bool:
         """Write a chunk."""
         count, data = rendered
         self.written += count
+        self._tally.count += count
         return self._socket.write(data)
 
     async def room(self) -> None:
@@ -99,25 +106,31 @@ class EventStream(Response):
     """Serves one subscriber until it hangs up."""
 
     def __init__(
-        self, hub: Hub, make: Callable[[Sink], Subscriber], *, now: bool = False, idle_s: float | None = None
+        self,
+        hub: Hub,
+        make: Callable[[Sink], Subscriber],
+        tally: Tally,
+        *,
+        now: bool = False,
+        idle_s: float | None = None,
     ) -> None:
         """`make` gives the subscriber of a sink; `now`: it begins with what comes next.
 
         `idle_s`: tell when nothing has come for so long.
         """
-        self._hub, self._make, self._now, self._idle_s = hub, make, now, idle_s
+        self._hub, self._make, self._tally, self._now, self._idle_s = hub, make, tally, now, idle_s
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head by ASGI, then events to the socket itself."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
-        sink = SseSink(socket_of(scope))
+        sink = SseSink(socket_of(scope), self._tally)
         subscriber = self._make(sink)
         self._hub.subscribe(subscriber, now=self._now)
-        clocks: list[_Clock] = [_Heart(sink, subscriber)]
+        clocks: list[Clock] = [_Heart(sink, subscriber)]
         if self._idle_s is not None:
-            clocks.append(_Idle(sink, self._idle_s))
+            clocks.append(Idle(self._idle_s, lambda: sink.written, sink.tell_idle))
         try:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -128,41 +141,14 @@ class EventStream(Response):
                 each.stop()
 
 
-class _Clock(ABC):
-    """Does something every so often; a timer, as a task for each connection would cost its memory."""
-
-    __slots__ = ("_loop", "_next", "_sink")
-
-    def __init__(self, sink: SseSink) -> None:
-        self._sink, self._loop = sink, asyncio.get_running_loop()
-        self._set()
-
-    def stop(self) -> None:
-        """Do nothing more."""
-        self._next.cancel()
-
-    @abstractmethod
-    def _pause_s(self) -> float: ...
-
-    @abstractmethod
-    def _strike(self) -> None: ...
-
-    def _set(self) -> None:
-        self._next = self._loop.call_later(self._pause_s(), self._run)
-
-    def _run(self) -> None:
-        self._strike()
-        self._set()
-
-
-class _Heart(_Clock):
+class _Heart(Clock):
     """Shows that the connection is alive, and how far the reader has come where nothing matched."""
 
-    __slots__ = ("_last", "_subscriber")
+    __slots__ = ("_last", "_sink", "_subscriber")
 
     def __init__(self, sink: SseSink, subscriber: Subscriber) -> None:
-        self._subscriber, self._last = subscriber, subscriber.position
-        super().__init__(sink)
+        self._sink, self._subscriber, self._last = sink, subscriber, subscriber.position
+        super().__init__()
 
     def _pause_s(self) -> float:
         return HEARTBEAT_S * random.uniform(0.8, 1.0)  # not all at once
@@ -171,21 +157,3 @@ class _Heart(_Clock):
         place = self._subscriber.position if self._subscriber.sink.is_settled else self._last
         self._sink.beat(None if place is None or place == self._last else place.text)
         self._last = place
-
-
-class _Idle(_Clock):
-    """Tells when nothing has come for a while."""
-
-    __slots__ = ("_before", "_idle_s")
-
-    def __init__(self, sink: SseSink, idle_s: float) -> None:
-        self._idle_s, self._before = idle_s, 0
-        super().__init__(sink)
-
-    def _pause_s(self) -> float:
-        return self._idle_s
-
-    def _strike(self) -> None:
-        if self._sink.written == self._before:
-            self._sink.tell_idle(self._idle_s)
-        self._before = self._sink.written

@@ -6,22 +6,31 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 import orjson
 from starlette.types import Receive
 
-from tidegate.delivery.batch import Batch
+from tidegate.delivery.acks import onward
+from tidegate.delivery.batch import Events
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
+from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
-from tidegate.gateway import messages, parameters, problems
+from tidegate.gateway import consuming, messages, parameters, problems
+from tidegate.gateway.clocks import Idle
+from tidegate.gateway.durable import Durable
 from tidegate.gateway.messages import Ack, Change, Credit, Message, Ping, Subscribe, Unsubscribe
+from tidegate.gateway.metrics import Tally
+from tidegate.gateway.policy import View
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import FrameSocket
 from tidegate.logs import Cursor
+from tidegate.registry import RegisteredSubscription
+from tidegate.subscriptions import compiled
 
 SUBPROTOCOL = "tidegate.v1"
 MOST_SUBSCRIPTIONS = 10_000
@@ -50,7 +59,7 @@ def _head(size: int) -> bytes:
 class SocketSubscriber(Subscriber):
     """One of a socket's subscriptions."""
 
-    __slots__ = ("label", "name")
+    __slots__ = ("durable", "heard", "idle", "label", "name")
 
     def __init__(
         self,
@@ -65,13 +74,18 @@ class SocketSubscriber(Subscriber):
         self.name = name
         """What the client calls it."""
         self.label = orjson.dumps(name)
+        self.durable: str | None = None
+        """The durable subscription that it consumes."""
+        self.idle: Idle | None = None
+        self.heard = 0
+        """Events that were written for it, counted where it is told of idleness."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """Frames, and what they were made of: who is gone, and credit that is used up, show when they are written."""
 
-    batch: Batch
+    batch: Events
     picks: Sequence[Pick]
     frames: bytes
     events: int
@@ -79,22 +93,39 @@ class Rendered:
     """The first event that is not among the frames."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The frame of one event that waits, conflated, for its time: its batch is not kept for it."""
+
+    member: Member
+    frame: bytes
+
+
 class SocketSink(Sink):
     """Writes events as frames, one for all subscriptions that get the same."""
 
     kind = "websocket"
 
-    def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None]) -> None:
-        """`ended` is told of a subscriber that can't go on."""
+    def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None], tally: Callable[[str], Tally]) -> None:
+        """`ended` is told of a subscriber that can't go on; `tally` is where events of a service are counted."""
         super().__init__()
-        self._socket, self._ended = socket, ended
+        self._socket, self._ended, self._tally = socket, ended, tally
         self._credit: int | None = None
         """Events that may still be written; None: any number."""
         self._has_credit = asyncio.Event()
         self._has_credit.set()
+        self.tells_idle = False
+        """Whether any subscription is told when nothing comes."""
 
-    def render(self, batch: Batch, picks: Sequence[Pick]) -> Rendered:
+    def render(self, batch: Events, picks: Sequence[Pick]) -> Rendered | Held:
         """All frames at once, as far as there is credit."""
+        event, member = picks[0]
+        if member.subscriber.sink is not self:
+            cursor = batch.cursor(event, member.floor)
+            return Held(member, frame(_event(batch, event, _label(member), cursor, member.encoding)))
+        return self._rendered(batch, picks)
+
+    def _rendered(self, batch: Events, picks: Sequence[Pick]) -> Rendered:
         parts: list[bytes] = []
         credit, events, cut = self._credit, 0, None
         first, count = 0, len(picks)
@@ -107,11 +138,7 @@ class SocketSink(Sink):
             while behind < count and picks[behind][0] == event:
                 behind += 1
             for labels, cursor, encoding in _groups(batch, picks, first, behind):
-                body = b'{"op":"event","subscriptions":[%s],"cursor":"%s","event":%s}' % (
-                    labels,
-                    cursor.encode(),
-                    batch.encoded(event, encoding),
-                )
+                body = _event(batch, event, labels, cursor, encoding)
                 parts += (_head(len(body)), body)
             events += 1
             first = behind
@@ -119,17 +146,40 @@ class SocketSink(Sink):
 
     def write(self, rendered: Any) -> bool:
         """Write frames, but for those who are gone meanwhile, nor beyond the credit."""
+        if isinstance(rendered, Held):
+            return self._write_held(rendered)
         credit = self._credit
         lost = any(not member.is_current for _, member in rendered.picks)
         if lost or (credit is not None and rendered.events > credit):
-            rendered = self.render(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
+            rendered = self._rendered(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
         self.cut = rendered.cut
-        if credit is not None:
-            self._credit = credit - rendered.events
-            if self._credit <= 0:
-                self._has_credit.clear()
+        self._spend(rendered.events)
+        self._tally(rendered.batch.service).count += rendered.events
+        if self.tells_idle:
+            for event, member in rendered.picks:
+                if self.cut is None or event < self.cut:
+                    _hear(member)
         room = self._socket.write(rendered.frames) if rendered.frames else True
         return room and self.cut is None and self._has_credit.is_set()
+
+    def _write_held(self, held: Held) -> bool:
+        """Write one event that waited; with no credit it waits on."""
+        self.cut = None
+        if held.member.subscriber.state == "gone":
+            return True
+        if self._credit is not None and self._credit <= 0:
+            self.cut = 0
+            return False
+        self._spend(1)
+        self._tally(held.member.subscriber.service).count += 1
+        _hear(held.member)
+        return self._socket.write(held.frame) and self._has_credit.is_set()
+
+    def _spend(self, events: int) -> None:
+        if self._credit is not None:
+            self._credit -= events
+            if self._credit <= 0:
+                self._has_credit.clear()
 
     async def room(self) -> None:
         """Return when the socket's buffer is nearly empty, and there is credit."""
@@ -169,7 +219,7 @@ class SocketSink(Sink):
         self._has_credit.set()
 
 
-def _groups(batch: Batch, picks: Sequence[Pick], first: int, behind: int) -> list[tuple[bytes, str, Encoding]]:
+def _groups(batch: Events, picks: Sequence[Pick], first: int, behind: int) -> list[tuple[bytes, str, Encoding]]:
     """Labels, cursor and encoding of each frame of one event."""
     event, member = picks[first]
     if behind == first + 1:
@@ -178,6 +228,15 @@ def _groups(batch: Batch, picks: Sequence[Pick], first: int, behind: int) -> lis
     for _, each in picks[first:behind]:
         found.setdefault((batch.cursor(event, each.floor), each.encoding), []).append(_label(each))
     return [(b",".join(labels), cursor, encoding) for (cursor, encoding), labels in found.items()]
+
+
+def _event(batch: Events, event: int, labels: bytes, cursor: str, encoding: Encoding) -> bytes:
+    data = batch.encoded(event, encoding)
+    return b'{"op":"event","subscriptions":[%s],"cursor":"%s","event":%s}' % (labels, cursor.encode(), data)
+
+
+def _hear(member: Member) -> None:
+    member.subscriber.heard += 1  # type: ignore[attr-defined]  # all of a socket's are SocketSubscribers
 
 
 def _label(member: Member) -> bytes:
@@ -189,21 +248,24 @@ def _ended(notice: Notice) -> Problem:
     return Problem(410, "subscription-ended", "The subscription can't go on", str(notice.said["detail"]))
 
 
-Acknowledge = Callable[[SocketSubscriber, Cursor], Awaitable[None]]
-
-
-async def _acknowledge_nothing(subscriber: SocketSubscriber, cursor: Cursor) -> None:
-    """An ad-hoc subscription ends with its socket: there is nothing to remember."""
+Find = Callable[[str], Awaitable[RegisteredSubscription]]
+"""Gives the durable subscription with an id, if whoever asks may have it."""
 
 
 class Session:
     """Obeys one client."""
 
-    def __init__(self, hub: Hub, socket: FrameSocket, acknowledge: Acknowledge = _acknowledge_nothing) -> None:
-        """`acknowledge` is told how far a client has done with a subscription."""
-        self._hub, self._socket, self._acknowledge = hub, socket, acknowledge
-        self._sink = SocketSink(socket, self._forget)
+    def __init__(
+        self, hub: Hub, socket: FrameSocket, view: View, durable: Durable, find: Find, tally: Callable[[str], Tally]
+    ) -> None:
+        """`view` is what the client sees; `find` gives a durable subscription that it may consume."""
+        self._hub, self._socket, self._view, self._durable, self._find = hub, socket, view, durable, find
+        self._sink = SocketSink(socket, self._forget, tally)
+        self._sink.caller = view.caller
         self._subscriptions: dict[str, SocketSubscriber] = {}
+        self._acks: dict[SocketSubscriber, Cursor] = {}
+        """What is to be acknowledged when what is under way is stored."""
+        self._storing: dict[SocketSubscriber, asyncio.Task[None]] = {}
 
     async def serve(self, receive: Receive) -> None:
         """Obey until the client is gone."""
@@ -215,9 +277,17 @@ class Session:
     def close(self) -> None:
         """End all subscriptions."""
         for each in list(self._subscriptions.values()):
-            self._hub.unsubscribe(each)
-        self._subscriptions.clear()
+            self._end(each)
         self._sink.close()
+
+    def has(self, sink: Sink) -> bool:
+        """Whether a sink is this client's."""
+        return sink.final is self._sink
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no subscription."""
+        return not self._subscriptions
 
     async def _take(self, data: str | bytes) -> None:
         about = None
@@ -240,16 +310,13 @@ class Session:
             case Subscribe():
                 await self.subscribe(message)
             case Unsubscribe():
-                found = self._subscriptions.pop(self._known(message.id).name)
-                self._hub.unsubscribe(found)
+                self._end(self._known(message.id))
                 self._sink.say("unsubscribed", id=message.id)
             case Change():
                 found = self._known(message.id)
                 await self._hub.change(found, self._changed(found, message))
             case Ack():
-                found = self._known(message.id)
-                await self._acknowledge(found, Cursor.from_text(message.cursor))
-                self._sink.say("acked", id=message.id, cursor=message.cursor)
+                self._acknowledge(self._known(message.id), Cursor.from_text(message.cursor))
             case Credit():
                 self._sink.grant(message.events)
             case Ping():
@@ -264,16 +331,95 @@ class Session:
         if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
             detail = f"expected at most {MOST_SUBSCRIPTIONS} subscriptions on one socket"
             raise Problem(429, "too-many", "There are too many subscriptions", detail)
-        schema = self._hub.schema(message.service)
-        filter_ = parameters.filter_(message.filter, message.params, schema)
+        made = await (self._ad_hoc(message) if message.subscription is None else self._of_durable(message))
+        self._hub.subscribe(made, now=made.begins_now)
+
+    async def _ad_hoc(self, message: Subscribe) -> SocketSubscriber:
+        assert message.service is not None
+        schema = self._view.schema(message.service)
+        filter_ = self._view.filter_(message.filter, message.params, message.service)
         encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
-        start = parameters.start(message.cursor, message.begin)
+        encoding = self._view.encoding(encoding, message.service)
+        start = parameters.start(message.cursor, message.begin, message.latest)
+        every_s = parameters.seconds("every", message.every, parameters.MOST_S)
+        idle_s = parameters.seconds("idle", message.idle, parameters.MOST_S)
+        before = parameters.conflated(every_s, message.key, schema)
+        if message.latest:
+            parameters.need_attribute("latest", message.latest, schema)
         place = None if start.is_now else await self._hub.begin(message.service, start)
-        made = SocketSubscriber(message.id, message.service, filter_, self._sink, encoding, place)
-        self._subscriptions[message.id] = made
-        if not start.is_now:
-            self._sink.say("subscribed", id=message.id, cursor=place.text if place is not None else None)
-        self._hub.subscribe(made, now=start.is_now)
+        self._view.meter.take("subscriptions", self._view.caller)
+        made = SocketSubscriber(message.id, message.service, filter_, before(self._sink), encoding, place)
+        made.begins_now = start.is_now
+        self._begin(made, message.latest, idle_s)
+        return made
+
+    async def _of_durable(self, message: Subscribe) -> SocketSubscriber:
+        assert message.subscription is not None
+        found = await self._find(message.subscription)
+        record = found.subscription
+        consuming.need_pull(found)
+        schema = self._view.schema(record.service)
+        if message.latest:
+            parameters.need_attribute("latest", message.latest, schema)
+        filter_ = compiled(record, schema)
+        before = parameters.conflated(record.every_s, record.key, schema)
+        place = await consuming.begin(self._durable, found, None, message.cursor)
+        encoding = self._durable.encoding(record, self._view.caller)
+        self._view.meter.take("subscriptions", self._view.caller)
+        made = SocketSubscriber(message.id, record.service, filter_, before(self._sink), encoding, place)
+        made.durable = record.id
+        self._durable.connect(found, made)
+        self._begin(made, message.latest, record.idle_s)
+        return made
+
+    def _begin(self, made: SocketSubscriber, latest: str | None, idle_s: float | None) -> None:
+        """Confirm a subscription, but for one that begins now: the hub says where."""
+        self._subscriptions[made.name] = made
+        if idle_s:
+            self._sink.tells_idle = True
+            made.idle = Idle(idle_s, lambda: made.heard, partial(self._tell_idle, made.name))
+        if made.begins_now:
+            return
+        made.latest = Latest(latest) if latest else None
+        about = {} if made.durable is None else {"subscription": made.durable, "filter": str(made.filter or "")}
+        cursor = made.place.text if made.place is not None else None
+        self._sink.say("subscribed", id=made.name, **about, cursor=cursor)
+
+    def _tell_idle(self, name: str, seconds: float) -> None:
+        self._sink.say("idle", id=name, seconds=seconds)
+
+    def _end(self, subscriber: SocketSubscriber) -> None:
+        self._hub.unsubscribe(subscriber)
+        self._forget(subscriber)
+
+    def _let_go(self, subscriber: SocketSubscriber) -> None:
+        if subscriber.idle is not None:
+            subscriber.idle.stop()
+        if subscriber.sink is not self._sink:
+            subscriber.sink.close()
+
+    # Acknowledging ---------------------------------------------------------------------
+
+    def _acknowledge(self, subscriber: SocketSubscriber, cursor: Cursor) -> None:
+        """Store a cursor; those that come meanwhile are stored together behind it, so that nothing else waits."""
+        if subscriber.durable is None:  # it ends with its socket: there is nothing to remember
+            self._sink.say("acked", id=subscriber.name, cursor=cursor.text)
+            return
+        waiting = self._acks.get(subscriber)
+        self._acks[subscriber] = onward(cursor, waiting)
+        if subscriber not in self._storing:
+            self._storing[subscriber] = asyncio.get_running_loop().create_task(self._store(subscriber))
+
+    async def _store(self, subscriber: SocketSubscriber) -> None:
+        try:
+            while (cursor := self._acks.pop(subscriber, None)) is not None:
+                try:
+                    at, _ = await self._durable.acknowledge(subscriber.durable or "", cursor)
+                    self._sink.say("acked", id=subscriber.name, cursor=at)
+                except TidegateError as error:
+                    self.complain(problems.of(error), subscriber.name)
+        finally:
+            del self._storing[subscriber]
 
     def _known(self, id_: str) -> SocketSubscriber:
         found = self._subscriptions.get(id_)
@@ -283,8 +429,12 @@ class Session:
         return found
 
     def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
+        if subscriber.durable is not None:
+            raise consuming.conflict(
+                f"change it by PATCH /v1/subscriptions/{subscriber.durable}: all who consume it see it"
+            )
         if message.filter is not None:
-            return parameters.filter_(message.filter, message.params, self._hub.schema(subscriber.service))
+            return self._view.filter_(message.filter, message.params, subscriber.service)
         if message.params is None:
             raise messages.bad_message("change: expected filter, params or both", member="filter")
         if subscriber.filter is None:
@@ -292,7 +442,9 @@ class Session:
         return subscriber.filter.with_params(message.params)
 
     def _forget(self, subscriber: Subscriber) -> None:
-        """A subscription was ended by the hub."""
+        """A subscription has ended."""
         assert isinstance(subscriber, SocketSubscriber)
         if self._subscriptions.get(subscriber.name) is subscriber:
             del self._subscriptions[subscriber.name]
+            self._view.meter.give_back("subscriptions", self._view.caller)
+        self._let_go(subscriber)

@@ -14,10 +14,11 @@ from tidegate.errors import TidegateError
 from tidegate.logs import EventLog, Retention
 from tidegate.model import Schema
 from tidegate.pipelines import status as statuses
+from tidegate.pipelines.catalog import Catalog
 from tidegate.pipelines.engine import Engine, Job
 from tidegate.pipelines.status import Status
 from tidegate.registry import RegisteredService, Registry
-from tidegate.services import stream_schemas
+from tidegate.services import catalog, stream_schemas
 from tidegate.services.definitions import Definitions
 
 LOOK_S = 0.25
@@ -47,7 +48,7 @@ class _Kept:
 
 
 class Runner:
-    """Reconciles what runs with the registry, and tells of it in `_status`. Nobody calls it to change anything."""
+    """Reconciles what runs with the registry, tells of both in `_status` and `_services`. Nobody calls it."""
 
     def __init__(self, registry: Registry, log: EventLog, engine: Engine) -> None:
         self._registry, self._log, self._engine = registry, log, engine
@@ -57,6 +58,7 @@ class Runner:
         self._definitions = Definitions()
         self._schemas: dict[str, Schema] = {}
         log.create(statuses.STREAM)
+        self._catalog = Catalog(log)
 
     def step(self) -> None:
         """Look once: at the registry, at every query, and at what is due."""
@@ -110,6 +112,7 @@ class Runner:
                 kept.registered, kept.failures, kept.retry_at = registered, 0, 0.0
                 kept.status.version, kept.status.state, kept.status.error = registered.version, "starting", None
         self._kept = {name: self._kept[name] for name in self._order()}
+        self._catalog.tell(wanted, self._schemas)
         self._revision = revision
 
     def _order(self) -> list[str]:
@@ -213,6 +216,8 @@ class Runner:
         for service in self._definitions.services.values():
             kept[service.name] = kept[service.quarantine] = kept[service.replays] = service.retention
         for name in self._log.streams():
+            if name == catalog.STREAM:
+                continue  # what was told of a service stays: it says what there is
             retention = kept.get(name)
             limits = Retention(retention.age_s, retention.size_bytes) if retention else Retention(age_s=24 * 3600.0)
             self._log.expire(name, limits)

@@ -7,7 +7,7 @@ import hmac
 import json
 import secrets
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, get_args
 
@@ -28,7 +28,12 @@ class SqlKeys(Store):
     """The API keys of a registry."""
 
     def create_key(
-        self, name: str, role: Role, services: Iterable[str] | None = None, expires_at: datetime | None = None
+        self,
+        name: str,
+        role: Role,
+        services: Iterable[str] | None = None,
+        expires_at: datetime | None = None,
+        quotas: Mapping[str, float] | None = None,
     ) -> tuple[Key, str]:
         """Make a key, and give its secret, which is shown this once."""
         if role not in get_args(Role):
@@ -46,6 +51,7 @@ class SqlKeys(Store):
             "digest": _digest(secret),
             "created_at": self._clock(),
             "expires_at": None if expires_at is None else timestamps.from_datetime(expires_at),
+            "quotas": json.dumps(dict(quotas)) if quotas else None,
         }
         with self._changing("subscriptions") as connection:
             connection.execute(KEYS.insert().values(row))
@@ -102,4 +108,5 @@ def _key(row: sa.Row[Any]) -> Key:
         timestamps.to_datetime(row.created_at),
         None if row.expires_at is None else timestamps.to_datetime(row.expires_at),
         None if row.revoked_at is None else timestamps.to_datetime(row.revoked_at),
+        () if row.quotas is None else tuple(sorted(json.loads(row.quotas).items())),
     )

@@ -117,6 +117,8 @@ class Key:
     created_at: datetime
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    quotas: tuple[tuple[str, float], ...] = ()
+    """Limits of its own, by what they limit."""
 
     def problem(self, now: datetime) -> str | None:
         """Why the key opens nothing at a moment; None: it does."""
@@ -240,9 +242,17 @@ class Registry(Protocol):
     # Keys ----------------------------------------------------------------------
 
     def create_key(
-        self, name: str, role: Role, services: Iterable[str] | None = None, expires_at: datetime | None = None
+        self,
+        name: str,
+        role: Role,
+        services: Iterable[str] | None = None,
+        expires_at: datetime | None = None,
+        quotas: Mapping[str, float] | None = None,
     ) -> tuple[Key, str]:
-        """Make a key, and give its secret, which is kept only as a hash: it can't be shown again."""
+        """Make a key, and give its secret, which is kept only as a hash: it can't be shown again.
+
+        `quotas`: limits of its own, over those of all.
+        """
 
     def find_key(self, secret: str) -> Key | None:
         """Whose secret this is; None: nobody's. Ask the key for its `problem`: it may be expired or revoked."""

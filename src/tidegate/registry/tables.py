@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 2
+FORMAT = 3
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -105,6 +105,7 @@ KEYS = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.BigInteger),
     sa.Column("revoked_at", sa.BigInteger),
+    sa.Column("quotas", sa.Text),
     sa.Index("keys_by_prefix", "prefix"),
 )
 LEASES = sa.Table(

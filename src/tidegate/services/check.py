@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Collection, Mapping
 
 from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean
 from tidegate.model import Schema
 from tidegate.services.definitions import Definitions, Service, Stream
 from tidegate.services.findings import Findings, Spot
-from tidegate.services.operators import Custom
+from tidegate.services.operators import Aggregate, Custom, Incremental, Project
 from tidegate.services.shapes import Shape, note_constraints, note_terms, shape_into
 
 
@@ -71,7 +72,39 @@ def _shape(service: Service, schemas: Mapping[str, Schema], known: Collection[st
     if not all(name in schemas for name in service.inputs):
         return None
     found = shape_into(service, schemas, findings)
+    if found is not None:
+        _note_fields(service, found.output, findings)
     return found if len(findings.problems) == before else None
+
+
+def _note_fields(service: Service, output: Schema, findings: Findings) -> None:
+    """Note attributes that can't be kept from anybody: they are not there, or every event shows them elsewhere."""
+    known = [field.name for field in output.root]
+    spot = Spot(None, ("services", service.name, "access", "fields"), findings)
+    for name in service.access.fields:
+        at = spot.at(name, None)
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; expected one of {', '.join(known)}"
+            at.blame(f"unknown attribute {name!r}{hint}")
+        elif name == output.event_time:
+            at.blame(f"{name!r} is the event time, which every event shows")
+        elif name in _keys(service) and not service.mask:
+            at.blame(f"ids of events are made of {name!r}, and everybody sees them: mask it, such as {{{name}: hmac}}")
+
+
+def _keys(service: Service) -> set[str]:
+    """Attributes of the output that hold what ids are made of."""
+    found: set[str] = set()
+    for each in service.pipeline:
+        if isinstance(each, Aggregate | Incremental):
+            found = set(each.by)
+        elif isinstance(each, Project):
+            made = {name for name, one in each.attributes.items() if found & set(_WORD.findall(one.expression))}
+            found = made | (found - each.attributes.keys() if each.keep else set())
+    return found
+
+
+_WORD = re.compile(r"\w+")
 
 
 def _ordered(services: Mapping[str, Service], findings: Findings) -> list[Service]:

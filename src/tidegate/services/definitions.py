@@ -116,6 +116,14 @@ class Qos:
     """A share, 0 to 1."""
     rate: float | None = None
     """Events a second, at least."""
+    freshness_s: float | None = None
+    """How old the newest event is at the most."""
+    completeness: float | None = None
+    """The share of events, 0 to 1, that come out and were not refused."""
+
+
+Property = bool | int | float | str
+"""What a service says of itself under a name."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,19 @@ class Mask:
     how: Literal["drop", "hmac", "truncate", "round"]
     digits: int = 0
     """`truncate`: letters that are left; `round`: decimal places."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who sees a service, and what of it. Admins see everything."""
+
+    to: Literal["public", "keys"] | tuple[str, ...] = "keys"
+    """Everybody; all who are known, and whose key or token is for it; or just these of them.
+
+    A name is a key's, or the subject of a token; `role:police` is whoever has that role.
+    """
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=_none)
+    """By attribute: just these see it."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +165,10 @@ class Service:
     """Fuzzy words for attributes of the output."""
     themes: tuple[str, ...] = ()
     description: str = ""
+    access: Access = field(default_factory=Access)
+    properties: Mapping[str, Property] = field(default_factory=_none)
+    """What it says of itself: price, region, precision. Discovery filters by them."""
+    categories: tuple[str, ...] = ()
 
     @property
     def quarantine(self) -> str:

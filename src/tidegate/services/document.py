@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tidegate.model.types import Array, Struct
 from tidegate.services import text as texts
 from tidegate.services.definitions import (
     NONE,
+    Access,
     Definitions,
     Demo,
     Files,
@@ -24,6 +26,7 @@ from tidegate.services.definitions import (
     OnViolation,
     Path,
     Place,
+    Property,
     Qos,
     Retention,
     Service,
@@ -33,6 +36,7 @@ from tidegate.services.definitions import (
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import Enrich
 from tidegate.services.pipeline import read_pipeline
+from tidegate.services.quality import METRICS, read_figure
 from tidegate.services.schemas import read_schema, read_texts
 
 DEMOS = ("anpr", "gps")
@@ -49,8 +53,10 @@ _STREAM_KEYS = (
 )
 _SERVICE_KEYS = (
     *("from", "pipeline", "constraints", "on_violation", "mask"),
-    *("qos", "terms", "themes", "description"),
+    *("qos", "terms", "themes", "description", "access", "properties", "categories"),
 )
+_CALLERS = "a list of callers: names of keys, subjects of tokens, or role:NAME"
+_PROMISES = {"latency_p99" if name == "latency" else name: metric for name, metric in METRICS.items()}
 _EXAMPLE = "{streams: {NAME: {schema: ...}}, services: {NAME: {from: ..., pipeline: [...]}}}"
 
 Defined = TypeVar("Defined", Stream, Service)
@@ -369,16 +375,52 @@ def read_service_at(name: str, spot: Spot) -> Service:
         _frozen({attribute: _frozen(read_texts(each, shape)) for attribute, each in terms.items()}),
         _themes(found),
         _description(found),
+        _access(found["access"]) if "access" in found else Access(),
+        _frozen(_properties(found["properties"]) if "properties" in found else {}),
+        found["categories"].texts("a category, or a list of categories") if "categories" in found else (),
     )
 
 
+def _access(spot: Spot) -> Access:
+    if not isinstance(spot.value, Mapping):
+        return Access(_to(spot))
+    found = spot.entries(("to", "fields"), "who sees it, such as {to: [police], fields: {vid: [police]}}")
+    fields = found["fields"].pairs("callers by attribute, such as {vid: [police]}") if "fields" in found else {}
+    return Access(
+        _to(found["to"]) if "to" in found else "keys",
+        _frozen({attribute: each.texts(_CALLERS) for attribute, each in fields.items()}),
+    )
+
+
+def _to(spot: Spot) -> Any:
+    if not isinstance(spot.value, str):
+        names = spot.texts(f"public, keys, or {_CALLERS}")
+        if not names and spot.value == []:
+            spot.refuse("at least one caller")
+        return names
+    return spot.choice(("public", "keys"))
+
+
+def _properties(spot: Spot) -> dict[str, Property]:
+    pairs = spot.pairs("properties by name, such as {price: 3.5, region: north}")
+    for name, each in pairs.items():
+        if name.startswith("_") or not name:
+            each.blame(f"expected a name that does not begin with _, not {name!r}")
+        exact = isinstance(each.value, int) and -(2**63) <= each.value < 2**63
+        if not exact and not isinstance(each.value, str) and not _is_finite(each.value):
+            each.refuse("a number, a text, true or false")
+    return {name: each.value for name, each in pairs.items()}
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
 def _qos(spot: Spot) -> tuple[Qos, Retention]:
-    known = ("latency_p99", "availability", "rate", "retention", "retention_size")
+    known = (*_PROMISES, "retention", "retention_size")
     found = spot.entries(known, "promises, such as {latency_p99: 50ms, retention: 24h}")
     qos = Qos(
-        found["latency_p99"].seconds() if "latency_p99" in found else None,
-        found["availability"].number("a share from 0 to 1, such as 0.999", 0, 1) if "availability" in found else None,
-        found["rate"].number("events a second, above 0", 0, 1e12, above=True) if "rate" in found else None,
+        **{metric.field: read_figure(found[key], metric) for key, metric in _PROMISES.items() if key in found},
     )
     return qos, Retention(
         _age(found["retention"]) if "retention" in found else Retention().age_s,

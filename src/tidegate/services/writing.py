@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.model import Schema
 from tidegate.model.units import duration_text, size_text
 from tidegate.services.definitions import (
+    Access,
     Definitions,
     Demo,
     Files,
@@ -135,14 +136,27 @@ def _service(service: Service) -> Document:
                 latency_p99=_duration(qos.latency_p99_s),
                 availability=qos.availability,
                 rate=qos.rate,
+                freshness=_duration(qos.freshness_s),
+                completeness=qos.completeness,
                 retention=_age(retention.age_s) if retention.age_s != Retention().age_s else None,
                 retention_size=None if retention.size_bytes is None else size_text(retention.size_bytes),
             ),
             terms=_terms(service.terms),
             themes=list(service.themes),
             description=service.description,
+            access=_access(service.access),
+            properties=dict(service.properties),
+            categories=list(service.categories),
         ),
     }
+
+
+def _access(access: Access) -> Any:
+    to = access.to if isinstance(access.to, str) else list(access.to)
+    if not access.fields:
+        return None if to == "keys" else to
+    said = {"to": to} if to != "keys" else {}
+    return {**said, "fields": {name: list(each) for name, each in access.fields.items()}}
 
 
 def _duration(length_s: float | None) -> str | None:

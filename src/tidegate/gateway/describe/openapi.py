@@ -80,6 +80,10 @@ _FILES = {
     **_json("ServiceFile", one=_FILE),
     **_content("application/yaml", ref("ServiceFile"), one=_FILE),
 }
+_WANTED_SERVICE = {
+    "attributes": {"speed": {"type": "float64", "range": [0, 120]}, "vid": "string"},
+    "qos": {"limits": {"availability": "good"}, "weights": {"latency": 2}},
+}
 _WEBHOOK = {"deliver": {"webhook": {"url": "https://example.com/in", "batch": 10}}, "filter": "speed > 60"}
 _WANTED = _json(
     "SubscriptionRequest", pull={"filter": "speed > %0", "params": [60], "select": ["vid"]}, webhook=_WEBHOOK
@@ -120,6 +124,12 @@ CALLS: dict[str, Call] = {
     "GET /asyncapi.json": Call("describeEvents", _content(JSON, {"type": "object"})),
     "GET /v1/services/{name}/asyncapi.json": Call("describeEventsOf", _content(JSON, {"type": "object"}), (404,)),
     "POST /v1/apply": Call("applyFiles", _json("Changes"), (400, 404, 409, 413, 422), body=_FILES),
+    "POST /v1/discover": Call(
+        "discover",
+        {**_json("Answer"), **_content(SSE, _BLOCKS)},
+        (400, 413, 422),
+        body=_json("DiscoverRequest", attributes=_WANTED_SERVICE),
+    ),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
     "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
     "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
 from tidegate.subscriptions.rules import MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
 
@@ -252,6 +253,32 @@ SCHEMAS: dict[str, Schema] = {
             description="Streams and services, as a service file has them; or several texts by name, in `files`.",
         )
     ),
+    "DiscoverRequest": _optional(
+        {
+            "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
+            "names": {"enum": ["exact", "edits"], "default": "exact"},
+            "coverage": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
+            "filter": {**TEXT, "description": "Over the properties of services."},
+            "params": array({"type": ["string", "number", "boolean"]}),
+            "categories": {"anyOf": [TEXT, array(TEXT)]},
+            "themes": {"anyOf": [TEXT, array(TEXT)]},
+            "qos": ANY_OBJECT,
+            "weights": ANY_OBJECT,
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RESULTS, "default": 20},
+            "explain": {"type": "boolean", "default": False},
+        },
+        description="What is looked for, see docs/spec/discovery.md.",
+    ),
+    "Answer": record(
+        {
+            "results": array(ANY_OBJECT),
+            "total": WHOLE,
+            "hints": array(ANY_OBJECT),
+            "near": array(ANY_OBJECT),
+            "left": ANY_OBJECT,
+            "version": WHOLE,
+        }
+    ),
     "Changes": record(
         {
             name: {"type": "object", "additionalProperties": WHOLE}
@@ -266,12 +293,27 @@ SCHEMAS: dict[str, Schema] = {
             "constraints": or_null(ANY_OBJECT),
             "on_violation": {"enum": ["quarantine", "drop", "flag", "fail", None], "default": "quarantine"},
             "mask": or_null(ANY_OBJECT),
+            "properties": or_null({**ANY_OBJECT, "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+            "categories": {"anyOf": [TEXT, array(TEXT), {"type": "null"}]},
+            "access": {"description": "`public`, `keys`, names, or `{to, fields}`."},
             "qos": or_null(ANY_OBJECT),
             "terms": or_null(ANY_OBJECT),
             "themes": {"anyOf": [TEXT, array(TEXT), {"type": "null"}]},
             "description": or_null(TEXT),
         },
-        optional=("pipeline", "constraints", "on_violation", "mask", "qos", "terms", "themes", "description"),
+        optional=(
+            "pipeline",
+            "constraints",
+            "on_violation",
+            "mask",
+            "access",
+            "properties",
+            "categories",
+            "qos",
+            "terms",
+            "themes",
+            "description",
+        ),
         closed=True,
         description="As a service file has it, see docs/spec/services.md.",
     ),

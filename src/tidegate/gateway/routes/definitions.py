@@ -8,11 +8,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Request
 
-from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, body_of
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.gateway.routes.subscriptions import caller_of
-from tidegate.registry import Changes, Key
+from tidegate.registry import Changes
 from tidegate.services import Definitions, load_texts
 
 
@@ -36,7 +35,7 @@ def router(gateway: Gateway) -> APIRouter:
         backfill: Annotated[bool, Query(description="Run what is new or changed over the history first.")] = False,
         name: Annotated[str, Query(description="What problems call the file.")] = "<body>",
     ) -> dict[str, dict[str, int]]:
-        texts = _texts(await body_of(request, MOST_DEFINITION_BYTES), name)
+        texts = _texts(await request.body(), name)
         caller = caller_of(request)
 
         def change() -> Changes:
@@ -74,13 +73,13 @@ def _unreadable(detail: str) -> Problem:
     return Problem(400, "bad-body", "The body can't be read", detail)
 
 
-def _need_names(caller: Key | None, definitions: Definitions, prune: bool) -> None:
+def _need_names(caller: Caller, definitions: Definitions, prune: bool) -> None:
     """A key that is for some names opens no others, and no sweep over all."""
-    if caller is None or caller.services is None:
+    if caller.services is None:
         return
     names = [*definitions.streams, *definitions.services]
     other = next((each for each in names if each not in caller.services), None)
     if other is not None or prune:
         wanted = "removing all others" if other is None else repr(other)
-        detail = f"the key {caller.name!r} is for {', '.join(caller.services)}, not for {wanted}"
-        raise Problem(403, "forbidden", "The key does not open this", detail)
+        detail = f"{caller.told} is for {', '.join(caller.services)}, not for {wanted}"
+        raise Problem(403, "forbidden", "That is not open to you", detail)

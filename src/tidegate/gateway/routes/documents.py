@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.describe import asyncapi
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.routes.subscriptions import caller_of
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -20,14 +20,15 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/asyncapi.json", summary="The events of all services, as AsyncAPI 3.0 has it")
     async def of_all(request: Request) -> dict[str, Any]:
-        caller, known = caller_of(request), gateway.definitions
-        opens = None if caller is None else caller.services
-        services = [each for each in known.services.values() if opens is None or each.name in opens]
-        streams = [each for each in known.streams.values() if opens is None or each.name in opens]
-        return asyncapi.describe(services, streams, gateway.schemas, origin(request))
+        known, view, scope = gateway.definitions, gateway.view(request), caller_of(request).services
+        seen = view.services(known.services)
+        streams = [each for each in known.streams.values() if scope is None or each.name in scope]
+        schemas = {**gateway.schemas, **{name: view.schema(name) for name in seen}}
+        return asyncapi.describe([known.services[name] for name in seen], streams, schemas, origin(request))
 
     @routes.get("/v1/services/{name}/asyncapi.json", summary="The events of a service, as AsyncAPI 3.0 has it")
     async def of_one(request: Request, name: str) -> dict[str, Any]:
-        return asyncapi.describe([gateway.service(name)], [], gateway.schemas, origin(request))
+        schema = gateway.view(request).schema(name)
+        return asyncapi.describe([gateway.service(name)], [], {name: schema}, origin(request))
 
     return routes

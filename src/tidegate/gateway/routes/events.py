@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.gateway import parameters
 from tidegate.gateway.gateway import Gateway
@@ -43,27 +44,38 @@ def router(gateway: Gateway) -> APIRouter:
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
         idle: Annotated[str | None, Query(description="SSE: tell when nothing has come for so long.")] = None,
         every: Annotated[str | None, Query(description="SSE: at most the latest event of each key in so long.")] = None,
+        latest: Annotated[
+            str | None, Query(description="Of what is there already, just the newest event of each value of this.")
+        ] = None,
         key: Annotated[str | None, Query(description="The attribute that every tells events apart by.")] = None,
     ) -> Any:
-        schema = gateway.hub.schema(name)
-        wanted = parameters.filter_(filter_, param, schema)
-        encoding = parameters.encoding(format_, select, schema)
+        view = gateway.view(request)
+        schema = view.schema(name)
+        wanted = view.filter_(filter_, param, name)
+        encoding = view.encoding(parameters.encoding(format_, select, schema), name)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        idle_s = parameters.seconds("idle", idle, 86_400.0)
+        idle_s = parameters.seconds("idle", idle, parameters.MOST_S)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
-        every_s = parameters.seconds("every", every, 86_400.0)
+        every_s = parameters.seconds("every", every, parameters.MOST_S)
         before = parameters.conflated(every_s, key, schema, is_stream=is_stream)
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        start = parameters.start(behind or cursor, None if behind else begin)
+        if latest:
+            parameters.need_attribute("latest", latest, schema)
+        start = parameters.start(behind or cursor, None if behind else begin, latest)
         now = is_stream and start.is_now
         position = None if now else await gateway.hub.begin(name, start)
 
         def make(sink: Sink) -> Subscriber:
-            return Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            made.sink.caller = view.caller
+            if latest and not behind and not start.is_now:
+                made.latest = Latest(latest)
+            return made
 
         if is_stream:
-            return EventStream(gateway.hub, make, now=now, idle_s=idle_s)
+            return EventStream(gateway.hub, make, gateway.metrics.delivered(name, "sse"), now=now, idle_s=idle_s)
         found = await page(gateway.hub, make, most, wait_s)
+        gateway.metrics.delivered(name, "poll").count += len(found.events)
         return Response(found.to_json(), media_type="application/json")
 
     return routes

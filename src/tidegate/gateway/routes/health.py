@@ -27,6 +27,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/metrics", summary="What Prometheus is told", response_class=Response)
     async def metrics() -> Response:
+        await gateway.durable.measure()
         return Response(gateway.metrics.text(), media_type=CONTENT_TYPE)
 
     return routes

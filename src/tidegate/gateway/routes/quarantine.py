@@ -13,9 +13,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import NotRegistered, Violation, did_you_mean
 from tidegate.gateway import parameters
-from tidegate.gateway.bodies import body_of
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode, Receipt
+from tidegate.gateway.policy import need_scope
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.quarantine import (
     MOST,
@@ -31,10 +32,8 @@ from tidegate.gateway.quarantine import (
     Wanted,
     select,
 )
-from tidegate.gateway.routes.streams import MOST_BYTES, need_stream
-from tidegate.gateway.routes.subscriptions import caller_of
+from tidegate.gateway.routes.streams import need_stream
 from tidegate.model import timestamps
-from tidegate.registry import Key
 from tidegate.services import Service
 
 _NDJSON = "application/x-ndjson"
@@ -76,7 +75,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     async def replayed(request: Request, kind: str, name: str, mode: Mode) -> Response:
         subject = subject_of(kind, name)
-        said = document(await body_of(request, MOST_BYTES))
+        said = document(await request.body())
         page: Found | None = None
         if "all" in said:
             wanted = selection(said)
@@ -91,9 +90,9 @@ def router(gateway: Gateway) -> APIRouter:
             raise _nothing_sent(plan)
         caller = caller_of(request)
         for stream in plan.bodies:
-            _need_key_for(caller, stream)
+            need_scope(caller, stream)  # it is written there: a key for a service alone does not open that
             need_stream(gateway, stream)
-        outcomes = await send(subject, plan, None if caller is None else caller.name)
+        outcomes = await send(subject, plan, None if caller.id is None else caller.name)
         counts = {each: sum(one.result == each for one in outcomes) for each in ("replayed", "already", "refused")}
         answer: dict[str, Any] = {**counts, "results": [each.to_json() for each in outcomes]}
         if page is not None:
@@ -255,10 +254,3 @@ def _refused(stream: str, ids: list[str], receipt: Receipt) -> dict[str, Outcome
     """Ingest judged otherwise: the stream was changed meanwhile."""
     errors = tuple(Violation(each.path, each.message) for each in receipt.errors)
     return {id_: Outcome(id_, "refused", stream, errors) for id_ in ids}
-
-
-def _need_key_for(caller: Key | None, stream: str) -> None:
-    """What is sent again is written to a raw stream: a key for a service alone does not open that."""
-    if caller is not None and caller.services is not None and stream not in caller.services:
-        detail = f"the key {caller.name!r} is for {', '.join(caller.services)}, not for the stream {stream!r}"
-        raise Problem(403, "forbidden", "The key does not open this", detail)

@@ -8,33 +8,40 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, document_of
+from tidegate.gateway.bodies import document_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.services import from_dict, to_dict
+
+SHOWN = ("from", "qos", "properties", "categories", "themes", "description")
+"""Of a definition, what those are shown who may not see all attributes."""
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["services"])
 
-    def described(name: str) -> dict[str, Any]:
-        service = gateway.definitions.services[name]
+    def described(request: Request, name: str) -> dict[str, Any]:
+        service, view = gateway.definitions.services[name], gateway.view(request)
+        definition = to_dict(service)
+        if view.hidden(name):  # what it is made of tells of all that it holds
+            definition = {key: value for key, value in definition.items() if key in SHOWN}
         return {
             "name": name,
             "version": gateway.versions.get(name),
-            "definition": to_dict(service),
-            "schema": gateway.schemas[name].to_dict(),
+            "definition": definition,
+            "schema": view.schema(name).to_dict(),
             "status": gateway.status.get(name),
         }
 
     @routes.get("/services", summary="All services")
-    async def services() -> dict[str, Any]:
-        return {"services": [described(name) for name in gateway.definitions.services]}
+    async def services(request: Request) -> dict[str, Any]:
+        seen = gateway.view(request).services(gateway.definitions.services)
+        return {"services": [described(request, name) for name in seen]}
 
     @routes.get("/services/{name}", summary="One service")
-    async def service(name: str) -> dict[str, Any]:
+    async def service(request: Request, name: str) -> dict[str, Any]:
         gateway.service(name)
-        return described(name)
+        return described(request, name)
 
     @routes.get("/services/{name}/status", summary="How a service does")
     async def status(name: str) -> dict[str, Any]:
@@ -49,11 +56,11 @@ def router(gateway: Gateway) -> APIRouter:
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
         backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"services": {name: await document_of(request, MOST_DEFINITION_BYTES)}}, remote=True)
+        definitions = from_dict({"services": {name: await document_of(request)}}, remote=True)
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
-        return described(name)
+        return described(request, name)
 
     @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
     async def delete(

@@ -1,16 +1,22 @@
-"""WebSockets: `/v1/events`, and `/v1/services/{name}/events`, which opens with one subscription."""
+"""WebSockets: `/v1/events`, and those of a service or a durable subscription, which open with one subscription."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, WebSocket
+from contextlib import suppress
+from functools import partial
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from starlette.datastructures import QueryParams
 
+from tidegate.delivery.subscriber import Sink
 from tidegate.errors import TidegateError
 from tidegate.gateway import problems
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.messages import Subscribe
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import frame_socket_of
+from tidegate.gateway.routes.subscriptions import found_for
 from tidegate.gateway.websocket import SUBPROTOCOL, Session
 
 MOST_SOCKETS = 10_000
@@ -19,11 +25,29 @@ FIRST = "0"
 """The id of the subscription that a socket opens with."""
 
 BAD_REQUEST = 4400
-NOT_FOUND = 4404
+CLOSES = {403: 4403, 404: 4404}
+"""By the status of what is wrong with the first subscription."""
 TRY_AGAIN_LATER = 1013
 
 LONGEST_REASON = 123
 """Bytes, as RFC 6455 has it."""
+
+
+class Open:
+    """A socket that is open."""
+
+    def __init__(self, websocket: WebSocket, session: Session) -> None:
+        self._websocket, self._session = websocket, session
+        self.caller = caller_of(websocket)
+
+    def is_left_idle(self, sink: Sink) -> bool:
+        """Whether a sink is its own, and nothing is subscribed to any more."""
+        return self._session.has(sink) and self._session.is_idle
+
+    async def dismiss(self, code: int, reason: str) -> None:
+        """Close it; whoever is gone by themselves needs no telling."""
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await _close(self._websocket, code, reason)
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -42,17 +66,23 @@ def router(gateway: Gateway) -> APIRouter:
             await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
             return
         count += 1
-        session = Session(gateway.hub, frame_socket_of(websocket.scope))
+        find = partial(found_for, gateway, websocket)
+        tally = partial(gateway.metrics.delivered, way="websocket")
+        view = gateway.view(websocket)
+        session = Session(gateway.hub, frame_socket_of(websocket.scope), view, gateway.durable, find, tally)
+        open_ = Open(websocket, session)
+        gateway.sweep.connections.add(open_)
         try:
             problem = await _open(session, first) if first is not None else None
             if problem is not None:
                 session.complain(problem, FIRST)
-                code = NOT_FOUND if problem.status == 404 else BAD_REQUEST
+                code = CLOSES.get(problem.status, BAD_REQUEST)
                 await _close(websocket, code, problem.document["detail"])
                 return
             await session.serve(websocket.receive)
         finally:
             count -= 1
+            gateway.sweep.connections.discard(open_)
             session.close()
 
     @routes.websocket("/events")
@@ -62,6 +92,12 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.websocket("/services/{name}/events")
     async def events_of(websocket: WebSocket, name: str) -> None:
         await serve(websocket, _first(name, websocket.query_params))
+
+    @routes.websocket("/subscriptions/{id_}/events")
+    async def events_of_subscription(websocket: WebSocket, id_: str) -> None:
+        query = websocket.query_params
+        cursor = query.get("Last-Event-ID") or query.get("cursor")
+        await serve(websocket, Subscribe(FIRST, subscription=id_, cursor=cursor, latest=query.get("latest")))
 
     return routes
 
@@ -78,6 +114,10 @@ def _first(service: str, query: QueryParams) -> Subscribe:
         begin=query.get("from"),
         select=None if select is None else (select,),
         format=query.get("format"),
+        latest=query.get("latest"),
+        every=query.get("every"),
+        key=query.get("key"),
+        idle=query.get("idle"),
     )
 
 

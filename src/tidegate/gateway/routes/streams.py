@@ -10,13 +10,11 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import NotRegistered, did_you_mean
-from tidegate.gateway.bodies import MOST_DEFINITION_BYTES, body_of, document_of
+from tidegate.gateway.bodies import document_of
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 from tidegate.services import Stream, from_dict, to_dict
-
-MOST_BYTES = 16 * 1024 * 1024
-"""Of one request's body."""
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -27,8 +25,9 @@ def router(gateway: Gateway) -> APIRouter:
         return {"name": name, "definition": to_dict(_stream(gateway, name))}
 
     @routes.get("/streams", summary="All raw streams")
-    async def streams() -> dict[str, Any]:
-        return {"streams": [described(name) for name in gateway.definitions.streams]}
+    async def streams(request: Request) -> dict[str, Any]:
+        scope = caller_of(request).services
+        return {"streams": [described(name) for name in gateway.definitions.streams if scope is None or name in scope]}
 
     @routes.get("/streams/{stream}", summary="One raw stream")
     async def one(stream: str) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def router(gateway: Gateway) -> APIRouter:
         stream: str,
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"streams": {stream: await document_of(request, MOST_DEFINITION_BYTES)}}, remote=True)
+        definitions = from_dict({"streams": {stream: await document_of(request)}}, remote=True)
         apply = partial(gateway.registry.apply, definitions, force=force)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
@@ -62,7 +61,9 @@ def router(gateway: Gateway) -> APIRouter:
         mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
     ) -> Response:
         need_stream(gateway, stream)
-        body = await body_of(request, MOST_BYTES)
+        caller = caller_of(request)
+        gateway.meter.need_events(caller)
+        body = await request.body()
         headers = dict(request.headers)
         take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
         if gateway.tracing is None:
@@ -72,6 +73,7 @@ def router(gateway: Gateway) -> APIRouter:
                 receipt = await take()
                 counts = {"accepted": receipt.accepted, "duplicates": receipt.duplicates, "refused": receipt.refused}
                 span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
+        gateway.meter.took_events(caller, receipt.accepted + receipt.duplicates + receipt.refused)
         said = receipt.to_json()
         if mode == "all" and receipt.refused:
             first = "; ".join(_told(each) for each in said["errors"][:3])

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.requests import HTTPConnection
 
+from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
-from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import (
-    CursorError,
     DefinitionProblem,
     NotRegistered,
+    SubscriptionEnded,
     SubscriptionError,
-    TidegateError,
     VersionConflict,
 )
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
-from tidegate.gateway import parameters
+from tidegate.gateway import consuming, parameters
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
@@ -32,7 +33,7 @@ from tidegate.gateway.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
-from tidegate.registry import Key, RegisteredSubscription
+from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
@@ -68,22 +69,32 @@ def router(gateway: Gateway) -> APIRouter:
             if wants_handshake(said):
                 await durable.sender.shake_hands(record.deliver.url)
 
+    async def need_owner(record: Subscription) -> None:
+        """A webhook is sent while its owner is away: what they see then has to do."""
+        if isinstance(record.deliver, Webhook):
+            await gateway.sweep.read_keys()
+            owner = gateway.policies.owner(record.owner)
+            compiled(record, gateway.policies.schema(owner, record.service))
+
     # Making and changing -----------------------------------------------------------------
 
     @routes.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
     async def create(request: Request, name: str) -> Response:
         gateway.service(name)
-        schema = gateway.hub.schema(name)
+        schema = gateway.view(request).schema(name)
         said = await document(request)
         caller = caller_of(request)
-        begun = Subscription(new_id(), name, owner=None if caller is None else caller.id)
+        begun = Subscription(new_id(), name, owner=caller.id)
+        gateway.meter.need("durable", caller, durable.count(caller.id))
         record = changed(begun, said, schema, beside=("from", "cursor"))
+        gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
                 raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
         start = parameters.start(said.get("cursor"), said.get("from"))
         if start.cursor is not None:
             await durable.check(name, start.cursor)
+        await need_owner(record)
         await need_receiver(record, said)
         position = await gateway.hub.begin(name, start)
         cursor = None if position is None else position.text
@@ -95,7 +106,7 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        is_providers = caller is not None and caller.role == "provider"
+        is_providers = caller.role == "provider"
         shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
         return {"subscriptions": [described(each) for each in shown]}
 
@@ -112,8 +123,10 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
         record = changed(
-            before.subscription, said, gateway.hub.schema(before.subscription.service), beside=("version",)
+            before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
         )
+        await need_owner(record)
+        gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
         if _address(record) != _address(before.subscription):
             await need_receiver(record, said)
@@ -143,51 +156,48 @@ def router(gateway: Gateway) -> APIRouter:
         request: Request,
         id_: Id,
         cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
+        after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
         last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
+        latest: Annotated[
+            str | None, Query(description="Of what waits, just the newest event of each value of this.")
+        ] = None,
     ) -> Any:
         found = await found_for(gateway, request, id_)
         record = found.subscription
-        _need_pull(found)
+        consuming.need_pull(found)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        position = await begin(found, behind, cursor)
-        schema = gateway.hub.schema(record.service)
+        position = await consuming.begin(durable, found, behind, cursor, after)
+        view = gateway.view(request)
+        schema = view.schema(record.service)
+        if latest:
+            parameters.need_attribute("latest", latest, schema)
         filter_ = compiled(record, schema)
+        encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            made = Subscriber(name, record.service, filter_, before(sink), encoding_of(record), position)
+            made = Subscriber(name, record.service, filter_, before(sink), encoding, position)
+            made.sink.caller = view.caller
+            if latest and not behind:
+                made.latest = Latest(latest)
             return durable.connect(found, made)
 
         if is_stream:
-            return EventStream(gateway.hub, make, idle_s=record.idle_s)
+            return EventStream(
+                gateway.hub, make, gateway.metrics.delivered(record.service, "sse"), idle_s=record.idle_s
+            )
         try:
             got = await page(gateway.hub, make, most, wait_s)
-        except TidegateError as error:
-            if type(error) is not TidegateError:
-                raise
+        except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+        gateway.metrics.delivered(record.service, "poll").count += len(got.events)
         return Response(got.to_json(), media_type="application/json")
-
-    async def begin(found: RegisteredSubscription, behind: str | None, cursor: str | None) -> Cursor | None:
-        """Where a consumer goes on; what it has received it acknowledges by saying so."""
-        said = behind or cursor
-        if not said:
-            stored = durable.cursor(found)
-            return None if stored is None else Cursor.from_text(stored)
-        given = Cursor.from_text(said)
-        try:
-            await durable.acknowledge(found.subscription.id, given)
-        except CursorError:
-            # A browser says what it saw last, for ever: of a stream that was made anew it is told a gap.
-            if behind is None:
-                raise
-        return given
 
     @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
     async def ack(request: Request, id_: Id) -> dict[str, Any]:
@@ -197,7 +207,7 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("cursor", detail)])
         found = await found_for(gateway, request, id_)
         if isinstance(found.subscription.deliver, Webhook):
-            raise _conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+            raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
         at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
         detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
         return {"cursor": at, "moved": has_moved, "detail": detail}
@@ -211,8 +221,9 @@ def router(gateway: Gateway) -> APIRouter:
         event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
     ) -> Response:
         record = (await found_for(gateway, request, id_)).subscription
-        schema = gateway.hub.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event)
+        view = gateway.view(request)
+        schema = view.schema(record.service)
+        work = partial(explained, record, schema, gateway.log, event, view.hidden(record.service))
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -255,10 +266,13 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
     }
 
 
-def explained(record: Subscription, schema: Schema, log: EventLog, event: str | None) -> dict[str, Any]:
+def explained(
+    record: Subscription, schema: Schema, log: EventLog, event: str | None, hidden: Collection[str] = ()
+) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
     filter_ = compiled(record, schema) or Filter("", schema)
     given = None if event is None else _event(event, record.service, log)
+    given = given and {name: value for name, value in given.items() if name not in hidden}
     matcher = Matcher(schema)
     try:
         matcher.add(record.id, filter_)
@@ -297,24 +311,19 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 # Whose it is --------------------------------------------------------------------------------
 
 
-def caller_of(request: Request) -> Key | None:
-    """Who asks; None: no key is asked for, and none was shown."""
-    found: Key | None = getattr(request.state, "caller", None)
-    return found
-
-
-def may_touch(caller: Key | None, record: Subscription) -> bool:
+def may_touch(caller: Caller, record: Subscription) -> bool:
     """Whether a subscription is a caller's own, or nobody's, or everything is."""
-    if caller is None or caller.role == "admin":
+    if caller.role == "admin":
         return True
     is_for = caller.services is None or record.service in caller.services
     return is_for and record.owner in (None, caller.id)
 
 
-async def found_for(gateway: Gateway, request: Request, id_: str) -> RegisteredSubscription:
+async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
     """A subscription that a caller may touch; of others' it is not told that they are there."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
-    if not may_touch(caller_of(request), found.subscription):
+    caller = caller_of(request)
+    if not may_touch(caller, found.subscription) or not gateway.policies.may_keep(caller, found.subscription.service):
         raise NotRegistered(f"there is no subscription {id_!r}")
     return found
 
@@ -346,15 +355,3 @@ def _if_match(request: Request) -> int | None:
     if not (number.isascii() and number.isdigit()):
         raise bad_parameter("If-Match", said, 'a version in quotes, such as "3", as ETag has it')
     return int(number)
-
-
-def _need_pull(found: RegisteredSubscription) -> None:
-    id_ = found.subscription.id
-    if isinstance(found.subscription.deliver, Webhook):
-        raise _conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
-    if found.state == "disabled":
-        raise _conflict(f"{id_!r} is disabled: {found.reason}; POST /v1/subscriptions/{id_}/enable")
-
-
-def _conflict(detail: str) -> Problem:
-    return Problem(409, "conflict", "The subscription won't do that", detail)

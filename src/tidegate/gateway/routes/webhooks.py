@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request
 
-from tidegate.delivery.webhook import encoding_of
+from tidegate.delivery.encoding import Encoding
 from tidegate.errors import DefinitionProblem, SubscriptionError
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
@@ -69,7 +70,8 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> dict[str, Any]:
         found = await found_for(gateway, request, id_)
         some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
-        return {"dead_letters": [_shown(each, found.subscription) for each in some]}
+        encoding = durable.encoding(found.subscription, caller_of(request))
+        return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
 
     @routes.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
     async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
@@ -112,8 +114,8 @@ def _sought(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLett
     return found
 
 
-def _shown(letter: DeadLetter, record: Subscription) -> dict[str, Any]:
-    data = encoding_of(record).encode(record.service, letter.record, orjson.loads(letter.record))
+def _shown(letter: DeadLetter, service: str, encoding: Encoding) -> dict[str, Any]:
+    data = encoding.encode(service, letter.record, orjson.loads(letter.record))
     return {
         "id": letter.id,
         "cursor": letter.cursor,

@@ -1,4 +1,4 @@
-"""Line charts as SVG, written by hand: no plotting library for four figures."""
+"""Line charts as SVG, written by hand: no plotting library for a few figures."""
 
 from __future__ import annotations
 

@@ -1,0 +1,65 @@
+"""The most subscriptions that get 10,000 events a second within 30 ms: SDaaS, section 5.3, in three of its models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from benchmarks.delivery.demands import CELLS, CONTENT, STREAMS, TIDEGATE, TRADITIONAL, Model, demands
+from benchmarks.delivery.harness import Serving, appending, listening, of
+from benchmarks.delivery.models import JVM_S, warm_up
+from benchmarks.reporting import Row, Setting, measured
+from benchmarks.search import largest
+
+RATE = 10_000
+MOST_MS = 30.0
+PAPER = {"services": 2_697, "traditional": 950}
+"""On five nodes; it says neither which percentile nor how much of the data a subscription wants."""
+CONNECTIONS = 16_000
+"""As many as a process may open: where a subscription is three, it is the fewer."""
+
+
+def most(setting: Setting) -> Iterator[Row]:
+    """Doubling, then bisecting, for as long as there is time."""
+    for model in (TIDEGATE, CONTENT, TRADITIONAL):
+        with model.serve() as up:
+            if model.on_spark:
+                warm_up(up, RATE, JVM_S[setting.quick])
+            yield from _search(model, up, setting)
+
+
+def _search(model: Model, up: Serving, setting: Setting) -> Iterator[Row]:
+    budget_s, warm_s, measured_s = (8.0, 1.0, 2.0) if setting.quick else (240.0, 3.0, 10.0)
+    longest_s = budget_s + 2 * (warm_s + measured_s) + 60
+    tried: dict[int, dict[str, float]] = {}
+    wanted = [model.wanted(each) for each in demands(CONNECTIONS)]
+    limit, used = 0, 0
+    while limit < len(wanted) and used + len(wanted[limit]) <= CONNECTIONS:
+        used += len(wanted[limit])
+        limit += 1
+
+    def goes(count: int) -> bool:
+        with listening(up.port, [each for some in wanted[:count] for each in some]) as subscribers:
+            time.sleep(warm_s)
+            subscribers.ask()
+            time.sleep(measured_s)
+            found = subscribers.ask()
+        tried[count] = {"p50": of(found, "p50"), "p99": of(found, "p99"), "deliveries": found["count"] / measured_s}
+        return tried[count]["p99"] <= MOST_MS
+
+    begun = time.monotonic()
+    with appending(up.log, STREAMS, RATE, longest_s, CELLS):
+        found = largest(goes, 50, limit, lambda: time.monotonic() - begun < budget_s)
+    what = f"{RATE:,} events/s, {model.name}"
+    paper = f" (paper: {PAPER[model.name]:,})" if model.name in PAPER else ""
+    row = measured(f"{what}: most subscriptions with p99 within {MOST_MS:g} ms", found.most, f"subscriptions{paper}")
+    said = {"fails_at": found.least_bad, "tried": {str(count): each for count, each in sorted(tried.items())}}
+    yield row | said | {"is_sharp": found.is_sharp}
+    best = tried.get(found.most)
+    if best is not None:
+        yield measured(f"{what}, {found.most} subscriptions: p50", best["p50"], "ms")
+        yield measured(f"{what}, {found.most} subscriptions: p99", best["p99"], "ms", MOST_MS)
+        yield measured(f"{what}, {found.most} subscriptions: deliveries", best["deliveries"], "1/s")
+    in_time = [count for count, each in tried.items() if each["p50"] <= MOST_MS]
+    what = f"{what}: most subscriptions tried with p50 within {MOST_MS:g} ms"
+    yield measured(what, max(in_time, default=0), "subscriptions")

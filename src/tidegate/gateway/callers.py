@@ -1,0 +1,110 @@
+"""Who asks: whoever an API key or a token says, the same value for both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from starlette.requests import HTTPConnection
+
+from tidegate.gateway.problems import Problem
+from tidegate.registry import Key, Registry, Role
+
+if TYPE_CHECKING:
+    from tidegate.gateway.oidc import Issuer
+
+REMEMBERED_S = 2.0
+"""How long a key or token is believed without asking again: a revoked one opens nothing after so long."""
+_MOST_REMEMBERED = 10_000
+
+KEY = "tg_"
+"""What every API key begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who asks, and what they may do."""
+
+    id: str | None
+    """A key's id, or issuer and subject of a token; None: nobody said who they are."""
+    name: str
+    role: Role
+    services: tuple[str, ...] | None = None
+    """The services and streams that they may touch; None: all."""
+    groups: frozenset[str] = frozenset()
+    """All roles that a token names, also those that mean nothing here by themselves."""
+    expires_at: datetime | None = None
+    quotas: tuple[tuple[str, float], ...] = ()
+    """Limits of their own, by the names of `Quotas`."""
+
+    @property
+    def told(self) -> str:
+        """Who it is, for messages."""
+        return f"the key {self.name!r}" if (self.id or "").startswith("key_") else f"the token of {self.name!r}"
+
+
+ANYBODY = Caller(None, "anybody", "admin")
+"""Whoever asks where nobody needs to say who they are."""
+
+
+GUEST = Caller(None, "guest", "consumer", ())
+"""Whoever asks and is not known, where others must be: they see what is public."""
+
+
+def caller_of(request: HTTPConnection) -> Caller:
+    """Who makes a request that was let through."""
+    found: Caller = request.state.caller
+    return found
+
+
+def of_key(key: Key) -> Caller:
+    """Whom a key stands for."""
+    return Caller(key.id, key.name, key.role, key.services, expires_at=key.expires_at, quotas=key.quotas)
+
+
+class Callers:
+    """Finds who somebody is by what they show."""
+
+    def __init__(
+        self, registry: Registry, issuer: Issuer | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._registry, self._issuer, self._now = registry, issuer, now
+        self._known: dict[str, tuple[float, Caller]] = {}
+
+    async def find(self, secret: str) -> Caller:
+        """Whose key or token this is; a problem where it opens nothing."""
+        loop = asyncio.get_running_loop()
+        known = self._known.get(secret)
+        if known is not None and known[0] >= loop.time():
+            _need_time(known[1], self._now())
+            return known[1]
+        if self._issuer is not None and not secret.startswith(KEY):
+            found = await self._issuer.caller(secret)
+        else:
+            found = await self._of_key(secret)
+        if len(self._known) >= _MOST_REMEMBERED:
+            self._known.clear()
+        self._known[secret] = loop.time() + REMEMBERED_S, found
+        return found
+
+    async def _of_key(self, secret: str) -> Caller:
+        key = await asyncio.get_running_loop().run_in_executor(None, self._registry.find_key, secret)
+        if key is None:
+            raise unknown("the API key is not known here")
+        problem = key.problem(self._now())
+        if problem is not None:
+            raise unknown(problem)
+        return of_key(key)
+
+
+def _need_time(caller: Caller, now: datetime) -> None:
+    if caller.expires_at is not None and caller.expires_at <= now:
+        raise unknown(f"{caller.told} expired at {caller.expires_at.isoformat()}")
+
+
+def unknown(detail: str, challenge: str = "Bearer") -> Problem:
+    """Nobody knows who asks."""
+    return Problem(401, "unauthorized", "Who asks?", detail, headers={"www-authenticate": challenge})

@@ -1,0 +1,52 @@
+"""How large a request's body may be: read no further than that, whatever it says of itself."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidegate.gateway.problems import Problem
+
+MOST_BYTES = 1024 * 1024
+"""Of a body that is a document: the largest service file that anybody has written is a hundredth of it."""
+MOST_EVENTS_BYTES = 16 * 1024 * 1024
+"""Of a body that is events."""
+
+
+class Limits:
+    """ASGI middleware: no route gets more of a body than it may have."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse what says that it is too large, and stop to read what does not say so."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = _most(scope["path"])
+        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if said.isdigit() and int(said) > most:
+            await _too_large(most).response()(scope, receive, send)
+            return
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > most:
+                raise _too_large(most)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def _most(path: str) -> int:
+    has_events = path.startswith("/v1/streams/") or path.endswith("/quarantine/replay")
+    return MOST_EVENTS_BYTES if has_events else MOST_BYTES
+
+
+def _too_large(most: int) -> Problem:
+    hint = ": send several" if most == MOST_EVENTS_BYTES else ""
+    detail = f"expected at most {most:,} bytes in one request{hint}"
+    return Problem(413, "too-large", "The request is too large", detail, limit=most, headers={"connection": "close"})

@@ -1,0 +1,192 @@
+"""What each caller sees: which services, and which of their attributes.
+
+A service that a caller may not see is, to them, not there: not in lists, nor in
+hints, and the answer is that of a name that nobody has. An attribute that they
+may not see is not in the schema that they get, so that no filter of theirs, nor
+what they select, can name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.webhook import encoding_of
+from tidegate.errors import NotRegistered, TidegateError, did_you_mean
+from tidegate.filters import Filter
+from tidegate.gateway import parameters
+from tidegate.gateway.callers import ANYBODY, Caller, of_key
+from tidegate.gateway.problems import Problem
+from tidegate.gateway.quotas import Meter
+from tidegate.model import Schema
+from tidegate.model.types import Struct
+from tidegate.registry import Key
+from tidegate.services import Service
+from tidegate.subscriptions import Subscription
+
+ROLE = "role:"
+"""What a name begins with that means a role."""
+
+
+class Policies:
+    """The access of all services, as they are now."""
+
+    def __init__(self) -> None:
+        self._services: Mapping[str, Service] = {}
+        self._schemas: Mapping[str, Schema] = {}
+        self._visible: dict[tuple[str, frozenset[str]], Schema] = {}
+        self.keys: Mapping[str, Key] = {}
+        """All API keys by id, as they were a moment ago."""
+
+    def define(self, services: Mapping[str, Service], schemas: Mapping[str, Schema]) -> None:
+        """Take in what services there are; `schemas` are those of all outputs that are served."""
+        self._services, self._schemas, self._visible = services, schemas, {}
+
+    # Services ----------------------------------------------------------------------------
+
+    @property
+    def has_public(self) -> bool:
+        """Whether there is anything for whoever is not known."""
+        return any(each.access.to == "public" for each in self._services.values())
+
+    def is_public(self, name: str) -> bool:
+        """Whether everybody sees a service."""
+        return name in self._services and self._services[name].access.to == "public"
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is such a service, whoever sees it."""
+        return name in self._services
+
+    def sees(self, caller: Caller, name: str) -> bool:
+        """Whether a caller sees a service; of how all of them do only who sees all."""
+        service = self._services.get(name)
+        if service is not None and service.access.to == "public":
+            return True
+        if name not in self._schemas or not _is_for(caller, name):
+            return False
+        if caller.role == "admin":
+            return True
+        if service is None:
+            return caller.services is not None or all(self.sees(caller, each) for each in self._services)
+        return caller.id is not None and (service.access.to == "keys" or is_among(caller, service.access.to))
+
+    def may_keep(self, caller: Caller, name: str) -> bool:
+        """Whether a caller may have a subscription to a service, which may be gone."""
+        return name not in self._services or self.sees(caller, name)
+
+    def need(self, caller: Caller, name: str) -> None:
+        """Refuse what a caller does not see."""
+        if self.sees(caller, name):
+            return
+        if not _is_for(caller, name):
+            need_scope(caller, name)
+        seen = [each for each in self._services if self.sees(caller, each)]
+        raise NotRegistered(f"no service {name!r}{did_you_mean(name, seen)}")
+
+    # Attributes --------------------------------------------------------------------------
+
+    def hidden(self, caller: Caller, name: str) -> frozenset[str]:
+        """The attributes of a service that a caller does not see."""
+        service = self._services.get(name)
+        if service is None or not service.access.fields or caller.role == "admin":
+            return frozenset()
+        return frozenset(each for each, who in service.access.fields.items() if not is_among(caller, who))
+
+    def schema(self, caller: Caller, name: str) -> Schema:
+        """The output of a service as a caller sees it; an error where they do not."""
+        self.need(caller, name)
+        hidden = self.hidden(caller, name)
+        if not hidden:
+            return self._schemas[name]
+        found = self._visible.get((name, hidden))
+        if found is None:
+            found = self._visible[name, hidden] = _without(self._schemas[name], hidden)
+        return found
+
+    # Durable subscriptions -----------------------------------------------------------------
+
+    def owner(self, id_: str | None) -> Caller:
+        """Who made a subscription, as far as is known while they are away: of a token's groups and role nothing is."""
+        if id_ is None:
+            return ANYBODY
+        key = self.keys.get(id_)
+        return of_key(key) if key is not None else Caller(id_, id_.rpartition("#")[2], "consumer")
+
+    def encoding(self, record: Subscription, caller: Caller | None = None) -> Encoding:
+        """How a subscription's events are written for a caller; None: for whoever made it."""
+        who = caller if caller is not None else self.owner(record.owner)
+        return replace(encoding_of(record), hidden=self.hidden(who, record.service))
+
+    def obstacle(self, caller: Caller, service: str, filter_: tuple[str, tuple[Any, ...]] | None) -> str | None:
+        """Why a caller may not listen, with a filter and its parameters; None: they may."""
+        try:
+            schema = self.schema(caller, service)
+            if filter_ is not None and self.hidden(caller, service):
+                Filter(filter_[0], schema, list(filter_[1]))
+        except (TidegateError, Problem) as problem:
+            return str(problem)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one caller sees."""
+
+    policies: Policies
+    meter: Meter
+    caller: Caller
+
+    def schema(self, service: str) -> Schema:
+        """The output of a service; an error where they do not see it."""
+        return self.policies.schema(self.caller, service)
+
+    def filter_(self, text: str | None, params: Sequence[str] | None, service: str) -> Filter | None:
+        """A filter over what they see; None: everything."""
+        self.meter.need_filter(self.caller, text)
+        return parameters.filter_(text, params, self.schema(service))
+
+    def encoding(self, encoding: Encoding, service: str) -> Encoding:
+        """The same, without what they do not see."""
+        return replace(encoding, hidden=self.hidden(service))
+
+    def hidden(self, service: str) -> frozenset[str]:
+        """The attributes of a service that they do not see."""
+        return self.policies.hidden(self.caller, service)
+
+    def services(self, names: Iterable[str]) -> list[str]:
+        """Those of some services that they see."""
+        return [each for each in names if self.policies.sees(self.caller, each)]
+
+
+def is_among(caller: Caller, names: Collection[str]) -> bool:
+    """Whether a caller is one of those that a policy names.
+
+    >>> is_among(Caller("key_1", "fleet", "provider"), ["police", "role:provider"])
+    True
+    >>> is_among(Caller("key_1", "role:police", "consumer"), ["role:police"])
+    False
+    """
+    if caller.id is None:
+        return False
+    roles = {caller.role, *caller.groups}
+    return any(each[len(ROLE) :] in roles if each.startswith(ROLE) else each == caller.name for each in names)
+
+
+def need_scope(caller: Caller, name: str) -> None:
+    """Refuse a name that a key or token is not for."""
+    if not _is_for(caller, name):
+        detail = f"{caller.told} is for {', '.join(caller.services or ()) or 'no service'}, not for {name!r}"
+        raise Problem(403, "forbidden", "That is not open to you", detail)
+
+
+def _is_for(caller: Caller, name: str) -> bool:
+    return caller.services is None or name in caller.services
+
+
+def _without(schema: Schema, hidden: frozenset[str]) -> Schema:
+    # Constraints only refuse filters that can't match, and may tell of what is hidden.
+    root = Struct(tuple(each for each in schema.root if each.name not in hidden))
+    terms = {name: each for name, each in schema.terms.items() if name.partition(".")[0] not in hidden}
+    return Schema(root, terms=terms, event_time=schema.event_time)

@@ -1,0 +1,91 @@
+"""`POST /v1/discover`: services by attributes, properties and quality; once, or watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from tidegate import discovery
+from tidegate.discovery import Answer, Changes, changes
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.problems import Problem
+from tidegate.gateway.sse import event
+
+LOOK_S = 0.5
+"""Between two looks at what is different, for whoever watches."""
+BEAT_S = 15.0
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["services"])
+
+    async def answered(request: Request, wanted: discovery.Request) -> Answer:
+        work = partial(gateway.finder.discover, gateway.view(request), wanted)
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    @routes.post("/discover", summary="Find services: ranked, with the reasons")
+    async def discover(
+        request: Request,
+        watch: Annotated[
+            bool, Query(description="Go on, by server-sent events: what appears, changes, leaves, is better.")
+        ] = False,
+        used: Annotated[str | None, Query(description="Watched: the service that you have; is one better?")] = None,
+    ) -> Response:
+        wanted = discovery.Request.from_dict(await _document(request))
+        gateway.meter.need_filter(gateway.view(request).caller, None if wanted.filter is None else wanted.filter.text)
+        first = await answered(request, wanted)
+        if not watch:
+            return Response(orjson.dumps(first.to_dict()), media_type="application/json")
+        return StreamingResponse(watched(request, wanted, first, used), media_type="text/event-stream")
+
+    async def watched(
+        request: Request, wanted: discovery.Request, before: Answer, used: str | None
+    ) -> AsyncIterator[bytes]:
+        """The answer, then what is different, for as long as somebody listens and may."""
+        yield b"retry: 1000\n\n" + event("answer", before.to_dict())
+        caller, quiet_s = gateway.view(request).caller, 0.0
+        while not gateway.is_draining:
+            await asyncio.sleep(LOOK_S)
+            void = gateway.sweep.void(caller)
+            if void is not None:
+                yield event("error", {"detail": void})
+                return
+            after = await answered(request, wanted)
+            found = changes(before, after, used=used)
+            quiet_s += LOOK_S
+            if found:
+                yield event("changes", _told(found, after))
+                before, quiet_s = after, 0.0
+            elif quiet_s >= BEAT_S:
+                yield b":\n\n"
+                quiet_s = 0.0
+
+    return routes
+
+
+def _told(found: Changes, after: Answer) -> dict[str, Any]:
+    said = after.to_dict()
+    by_name = {each["name"]: each for each in said["results"]}
+    return {
+        "appeared": [by_name[each.name] for each in found.appeared],
+        "changed": [by_name[each.after.name] for each in found.changed],
+        "left": [each.name for each in found.left],
+        "better": None if found.better is None else found.better.name,
+        "total": after.total,
+        "version": after.version,
+    }
+
+
+async def _document(request: Request) -> Any:
+    body = await request.body()
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error

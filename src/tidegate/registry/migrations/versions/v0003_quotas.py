@@ -1,0 +1,12 @@
+"""API keys have quotas of their own."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Make the tables of format 3."""
+    op.add_column("keys", sa.Column("quotas", sa.Text))

@@ -1,0 +1,36 @@
+"""Places for names: a hash table of our own, against a dict."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.discovery.places import Places
+
+
+class Colliding(str):
+    """Names that want the same few places of the table, some of them around its end."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return (2**17 - 2 + len(self)) % 2**17
+
+
+names = st.builds(lambda letter, size: Colliding(letter * size), st.sampled_from("abcd"), st.integers(1, 4))
+
+
+@given(st.lists(st.tuples(names, st.booleans()), max_size=60))
+def test_names_are_found_whatever_was_taken_and_given_back(steps: list[tuple[str, bool]]) -> None:
+    places, expected = Places(), dict[str, int]()
+    for name, take in steps:
+        if take and name not in expected:
+            expected[name] = places.take(name)
+        elif not take and name in expected:
+            assert places.release(name) == expected.pop(name)
+        assert {each: places.get(each) for each in expected} == expected
+        assert (places.get(name) is not None) is (name in expected)
+    assert len(places) == len(expected)
+    assert set(places) == set(expected)
+    assert len(set(expected.values())) == len(expected)
+    assert max(expected.values(), default=-1) < max(1, len(places.names))

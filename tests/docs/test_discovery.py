@@ -1,0 +1,64 @@
+"""docs/spec/discovery.md is true: its request is one, its example runs, its words are the vocabulary."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from tidegate import Schema
+from tidegate.discovery import Directory, Offer, Request, exchange
+from tidegate.discovery.answer import Answer, Found
+from tidegate.discovery.request import _KEYS
+from tidegate.model.units import seconds
+from tidegate.services.definitions import Service
+from tidegate.services.quality import METRICS
+
+TEXT = (Path(__file__).parents[2] / "docs/spec/discovery.md").read_text()
+
+
+def section(title: str) -> str:
+    return TEXT.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_example_finds_the_service() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    names: dict[str, Any] = {"Directory": Directory, "Offer": Offer, "Request": Request, "time": time}
+    names |= {"service": Service("gps", ("raw",)), "output_schema": Schema({"speed": "float64", "vid": "string"})}
+    exec(code, names)
+    assert [each.name for each in names["answer"].results] == ["gps"]
+
+
+def test_the_request_can_be_read_and_has_no_other_fields() -> None:
+    (document,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    request = Request.from_dict(json.loads(document))
+    assert request.limits == {"availability": 0.99}
+    rows = re.findall(r"^\| (`.*?) \|", section("A request"), re.MULTILINE)
+    named = {name.partition(".")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert named == set(_KEYS)
+
+
+def test_all_fields_of_an_answer_are_named() -> None:
+    named = set(re.findall(r"`(\w+)`", section("An answer")))
+    assert set(Answer.__dataclass_fields__) | set(Found.__dataclass_fields__) <= named | {"version"}
+
+
+def test_the_words_are_the_vocabulary() -> None:
+    found = {}
+    for metric, words in re.findall(r"^\| `(\w+)`.*?\| (?:less|more) \| (.*?) \|$", TEXT, re.MULTILINE):
+        pairs = re.findall(r"`(\w+)` ([\d.,]+)(ms|s|h|d| a minute)?", words)
+        found[metric] = {word: _figure(number.replace(",", ""), unit) for word, number, unit in pairs}
+    assert found == {name: dict(metric.words) for name, metric in METRICS.items()}
+
+
+def _figure(number: str, unit: str) -> float:
+    if unit == " a minute":
+        return float(number) / 60
+    return float(number.rstrip(".")) if not unit else seconds(number + unit) or 0.0
+
+
+def test_the_format_has_its_mark_and_version() -> None:
+    assert f"`{exchange.MAGIC.decode()}`" in TEXT
+    assert f"version: {exchange.VERSION};" in TEXT
