@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RegistryError,
         SchemaError,
         SemanticsUnavailable,
+        SpaceError,
         TidegateError,
         UnsatisfiableFilter,
         VersionConflict,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tidegate.filters import Filter
     from tidegate.matching import Matcher
     from tidegate.model import Array, Enum, Optional, Schema
+    from tidegate.semantics import Space
 
 __version__ = "0.1.0"
 
@@ -65,12 +67,14 @@ _HOMES = {
     "Schema": "tidegate.model",
     "SchemaError": "tidegate.errors",
     "SemanticsUnavailable": "tidegate.errors",
+    "Space": "tidegate.semantics",
+    "SpaceError": "tidegate.errors",
     "TidegateError": "tidegate.errors",
     "UnsatisfiableFilter": "tidegate.errors",
     "VersionConflict": "tidegate.errors",
 }
 
-_EXTRAS = {"AsyncClient": "client", "Client": "client", "Matcher": "matching"}
+_EXTRAS = {"AsyncClient": "client", "Client": "client", "Matcher": "matching", "Space": "arrow"}
 """Names that the light install has no room for, and the extra that brings them."""
 
 __all__ = [
@@ -100,6 +104,8 @@ __all__ = [
     "Schema",
     "SchemaError",
     "SemanticsUnavailable",
+    "Space",
+    "SpaceError",
     "TidegateError",
     "UnsatisfiableFilter",
     "VersionConflict",

@@ -291,6 +291,10 @@ class ClientError(TidegateError):
         return type(self), (self.message, self.status, self.document), self.__dict__
 
 
+class SpaceError(TidegateError):
+    """A semantic space, or a corpus to make one of, that can't be read; whoever made it can mend it."""
+
+
 class SourceError(TidegateError):
     """A source of a raw stream that can't be understood, reached or read; its provider can mend it."""
 

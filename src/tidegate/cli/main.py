@@ -21,6 +21,7 @@ from tidegate.cli import (
     plan,
     publish,
     quarantine,
+    semantics,
     services,
     subscribe,
     subscriptions,
@@ -55,6 +56,7 @@ app.add_typer(quarantine.app, name="quarantine")
 app.command("subscribe")(subscribe.subscribe)
 app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
+app.add_typer(semantics.app, name="semantics")
 
 
 def _print_version(wanted: bool) -> None:

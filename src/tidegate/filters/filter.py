@@ -157,7 +157,7 @@ class Filter:
         """Raise `SemanticsUnavailable` where a predicate by meaning (~) has no space to be evaluated in."""
         if self._query.is_semantic:
             found = _semantics(self._query.root)
-            message = "likeness of meaning (~) needs a semantic space, and this version can't open one yet"
+            message = "likeness of meaning (~) needs a semantic space, and filters of this version can't use one yet"
             raise SemanticsUnavailable(
                 self.text, [Problem(n.span[0], message, max(1, n.span[1] - n.span[0])) for n in found]
             )

@@ -1,0 +1,203 @@
+"""How related two terms are, from 0 to 1, each in its theme.
+
+What a measure can't know is settled before it is asked, for every measure alike:
+
+1. The same text, whatever its capitals and blanks, is 1, known to the space or not.
+2. Two numbers are 1 or 0: equal or not. `5` and `5.0` are equal.
+3. Texts that both name numbers, and not the same ones, are 0: `room 112` is not `room 113`.
+4. A term without a vector is 0 with everything else: no word of it is known or occurs in its theme, or every weight
+   is 0. (By the paper's equation 6 two such terms would be 1, the distance between nothing and nothing.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+import numpy as np
+
+from tidegate.semantics import weights
+from tidegate.semantics.projection import Basis, basis_of
+from tidegate.semantics.space import Occurrences, Space
+from tidegate.semantics.storage import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vector:
+    """A term's weights: the documents where they are not 0, in rising order."""
+
+    documents: Array
+    weights: Array
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+
+NOTHING = Vector(np.empty(0, np.uint32), np.empty(0))
+
+
+class Measure(Protocol):
+    """How a word becomes a vector, and two vectors a figure."""
+
+    name: str
+
+    def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
+        """The vector of a word by its occurrences, one or more, in a basis of so many documents."""
+
+    def compare(self, a: Vector, b: Vector) -> float:
+        """How related two vectors are, from 0 to 1; neither is empty."""
+
+
+class PaperEsa:
+    """Equations 2 to 6 of the paper as they stand: tf-idf and Euclidean distance.
+
+    A word in every document of its basis has weight 0 in each, so it has no vector there. Rare words have short
+    vectors, so they look related to each other whatever they mean: see `CosineEsa`.
+    """
+
+    name = "paper"
+
+    def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
+        """Equation 4, in the basis of a theme as Algorithm 1 has it."""
+        idf = weights.paper_idf(basis, len(found.documents))
+        if idf == 0:
+            return NOTHING
+        return Vector(found.documents, weights.paper_tf(found.counts, space.peaks[found.documents]) * idf)
+
+    def compare(self, a: Vector, b: Vector) -> float:
+        """Equations 5 and 6."""
+        in_a, in_b = _common(a, b)
+        alone_a, alone_b = np.delete(a.weights, in_a), np.delete(b.weights, in_b)
+        apart = a.weights[in_a] - b.weights[in_b]
+        return float(1 / (1 + np.sqrt(alone_a @ alone_a + alone_b @ alone_b + apart @ apart)))
+
+
+class CosineEsa:
+    """The angle between vectors of damped frequencies, each document's share in them by its length.
+
+    Only the documents that say most of a word are kept: what says little is noise, and costs time. How many is the
+    best of eight sizes on MEN, over 13,000 articles (`docs/spec/semantics.md`).
+    """
+
+    name = "best"
+
+    def __init__(self, documents: int = 300) -> None:
+        self._most = documents
+
+    def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
+        """The documents that say most of a word. Their lengths are those of the whole space, in any theme."""
+        idf = weights.smooth_idf(basis, len(found.documents))
+        weighed = weights.log_tf(found.counts) * idf / space.lengths[found.documents]
+        if len(weighed) <= self._most:
+            return Vector(found.documents, weighed)
+        # Of equals the first documents: the same vector on every machine.
+        kept = np.sort(np.argsort(-weighed, kind="stable")[: self._most])
+        return Vector(found.documents[kept], weighed[kept])
+
+    def compare(self, a: Vector, b: Vector) -> float:
+        """The cosine."""
+        in_a, in_b = _common(a, b)
+        product = float(a.weights[in_a] @ b.weights[in_b])
+        return min(1.0, product / float(np.sqrt((a.weights @ a.weights) * (b.weights @ b.weights))))
+
+
+class Relatedness:
+    """How related terms are by a space and a measure. What it works out it remembers.
+
+    Events repeat their words: a figure that is known takes a microsecond, a new one a hundred. `remembered` figures are
+    kept, then all are forgotten at once. Not for several threads at once.
+    """
+
+    def __init__(self, space: Space, measure: Measure | None = None, remembered: int = 1_000_000) -> None:
+        self.space = space
+        self.measure: Measure = measure or CosineEsa()
+        self._remembered = remembered
+        self._figures: dict[tuple[str, str, frozenset[str], frozenset[str]], float] = {}
+        self._bases: dict[frozenset[str], Basis] = {}
+        self._vectors: dict[tuple[str, frozenset[str]], Vector] = {}
+
+    def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
+        """How related `a` in its theme is to `b` in its own; the other way round is the same."""
+        key = a, b, frozenset(themes_a), frozenset(themes_b)
+        found = self._figures.get(key)
+        if found is None:
+            if len(self._figures) >= self._remembered:
+                self._figures.clear()
+            found = self._figures[key] = self._figure(*key)
+        return found
+
+    def _figure(self, a: str, b: str, themes_a: frozenset[str], themes_b: frozenset[str]) -> float:
+        settled = _settled(a, b)
+        if settled is not None:
+            return settled
+        left, right = self.vector(a, themes_a), self.vector(b, themes_b)
+        return self.measure.compare(left, right) if len(left) and len(right) else 0.0
+
+    def vector(self, text: str, themes: Iterable[str] = ()) -> Vector:
+        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there."""
+        key = text, frozenset(themes)
+        found = self._vectors.get(key)
+        if found is None:
+            words = (self.term_vector(word, key[1]) for word in self.space.words(text))
+            found = _mean([word for word in words if len(word)])
+            if len(self._vectors) >= min(_VECTORS, self._remembered):
+                self._vectors.clear()
+            self._vectors[key] = found
+        return found
+
+    def basis(self, themes: Iterable[str]) -> Basis:
+        """The documents of a theme."""
+        key = frozenset(themes)
+        found = self._bases.get(key)
+        if found is None:
+            if len(self._bases) >= _BASES:
+                self._bases.clear()
+            found = self._bases[key] = basis_of(self.space, key)
+        return found
+
+    def term_vector(self, term: str, themes: Iterable[str] = ()) -> Vector:
+        """One term as the space has it, in a theme."""
+        known = self.space.occurrences(term)
+        if known is None:
+            return NOTHING
+        basis = self.basis(themes)
+        left = basis.of(known)
+        return self.measure.word(self.space, left, basis.size) if len(left.documents) else NOTHING
+
+
+_VECTORS = 20_000
+"""Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
+_BASES = 500
+"""Themes whose documents are remembered, a byte for each document of the space."""
+
+
+def _common(a: Vector, b: Vector) -> tuple[Array, Array]:
+    """Where in each vector the documents are that both have."""
+    _, in_a, in_b = np.intersect1d(a.documents, b.documents, assume_unique=True, return_indices=True)
+    return in_a, in_b
+
+
+def _mean(vectors: list[Vector]) -> Vector:
+    if len(vectors) < 2:
+        return vectors[0] if vectors else NOTHING
+    documents, places = np.unique(np.concatenate([each.documents for each in vectors]), return_inverse=True)
+    total = np.bincount(places, np.concatenate([each.weights for each in vectors]), len(documents))
+    return Vector(documents, total / len(vectors))
+
+
+_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
+_WITH_DIGIT = re.compile(r"[^\W_]*\d[^\W_]*")
+
+
+def _settled(a: str, b: str) -> float | None:
+    """What needs no space; None: ask the measure."""
+    a, b = " ".join(a.split()).casefold(), " ".join(b.split()).casefold()
+    if a == b:
+        return 1.0
+    if _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b):
+        return float(Decimal(a) == Decimal(b))
+    numbers_a, numbers_b = sorted(_WITH_DIGIT.findall(a)), sorted(_WITH_DIGIT.findall(b))
+    return 0.0 if numbers_a and numbers_b and numbers_a != numbers_b else None

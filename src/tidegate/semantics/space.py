@@ -1,0 +1,73 @@
+"""A semantic space: every term as a vector over the documents of a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_arrays, read_header
+from tidegate.semantics.words import Analyser
+
+
+class Occurrences(NamedTuple):
+    """Where a term occurs: the numbers of documents, rising, and how often it does there."""
+
+    documents: Array
+    counts: Array
+
+
+class Space:
+    """An index of terms by the documents they occur in, mapped from a folder; open it with `Space.open`.
+
+    It keeps raw frequencies, as the weight of a term depends on the theme it is looked at in.
+    """
+
+    def __init__(self, folder: Path, verify: bool) -> None:
+        self.folder = folder
+        header = read_header(folder)
+        arrays = open_arrays(folder, header, verify)
+        self.corpus: Corpus = header.corpus
+        self.parameters: Parameters = header.parameters
+        self.terms = Texts(arrays["terms.utf8"], arrays["terms.u64"])
+        self.titles = Texts(arrays["titles.utf8"], arrays["titles.u64"])
+        self.starts = arrays["postings.u64"]
+        """Where the postings of each term begin in `documents` and `counts`."""
+        self.documents = arrays["documents.u32"]
+        self.counts = arrays["counts.u32"]
+        self.peaks = arrays["peaks.u32"]
+        """How often the commonest term of each document occurs in it."""
+        self.lengths = arrays["lengths.f64"]
+        """Of each document, as the vector of its weights."""
+        self._analyser = Analyser()
+
+    @classmethod
+    def open(cls, path: Path | str, *, verify: bool = False) -> Space:
+        """Open the folder of a space, in milliseconds; raise `SpaceError` where it is none, or not whole.
+
+        `verify` reads every byte and compares checksums; else sizes and shapes are.
+        """
+        return cls(Path(path), verify)
+
+    @property
+    def size(self) -> int:
+        """How many documents there are: the dimensions."""
+        return self.corpus.documents
+
+    def words(self, text: str) -> list[str]:
+        """The terms of a text as this space has them, known or not."""
+        return self._analyser.terms(text)
+
+    def occurrences(self, term: str) -> Occurrences | None:
+        """Where a term occurs; None: it is unknown."""
+        number = self.terms.find(term)
+        if number is None:
+            return None
+        begin, end = int(self.starts[number]), int(self.starts[number + 1])
+        return Occurrences(self.documents[begin:end], self.counts[begin:end])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A process that is handed a space maps the same files."""
+        return Space.open, (str(self.folder.resolve()),)
+
+    def __repr__(self) -> str:
+        return f"<Space {str(self.folder)!r}: {len(self.terms):,} terms over {self.size:,} documents>"

@@ -1,0 +1,73 @@
+"""Text as the terms that a space knows: words, without those that mean nothing, by their stems.
+
+A space must read a filter as it read its corpus. So this has a name and a version,
+which a space carries; whoever changes what `terms` gives must change `ANALYSIS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tidegate.semantics.stemmer import stem
+
+ANALYSIS = "english-1"
+"""How text becomes terms. A space made by another is not opened: it would answer, and wrongly."""
+
+_COMMON = """
+a about above across after afterwards again against all almost alone along already also although always am among
+amongst an and another any anyhow anyone anything anyway anywhere are aren around as at back be became because become
+becomes becoming been before beforehand behind being below beside besides between beyond both but by can cannot could
+couldn did didn do does doesn doing don done down due during each eg either else elsewhere enough etc even ever every
+everyone everything everywhere except few for former formerly from further get give go had hadn has hasn have haven
+having he hence her here hereafter hereby herein hereupon hers herself him himself his how however ie if in indeed
+instead into is isn it its itself just keep last latter latterly least less ll many may me meanwhile might mine more
+moreover most mostly much must my myself namely neither never nevertheless next no nobody none nor not nothing now
+nowhere of off often on once one only onto or other others otherwise our ours ourselves out over own per perhaps
+please put rather re same see seem seemed seeming seems several she should shouldn since so some somehow someone
+something sometime sometimes somewhere still such than that the their theirs them themselves then thence there
+thereafter thereby therefore therein thereupon these they this those though through throughout thru thus to together
+too toward towards under until up upon us ve very via was wasn we well were weren what whatever when whence whenever
+where whereafter whereas whereby wherein whereupon wherever whether which while whither who whoever whole whom whose
+why will with within without won would wouldn yet you your yours yourself yourselves
+"""
+STOP_WORDS = frozenset(_COMMON.split())
+"""Words that say how others hang together, and nothing of what a text is about."""
+
+_WORD = re.compile(r"[^\W_]+")
+_REMEMBERED = 1_000_000
+"""Words whose terms are kept: more than a language has, and a bound for corpora full of numbers."""
+
+
+class Analyser:
+    """Turns text into terms, and remembers each word that it met."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str | None] = {}
+
+    def term(self, word: str) -> str | None:
+        """The term of a word in small letters; None: it is too short or too common to mean anything."""
+        if word in self._known:
+            return self._known[word]
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        found = None if len(word) < 2 or word in STOP_WORDS else stem(word)
+        self._known[word] = found
+        return found
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of a text, in its order, repeated as there.
+
+        >>> Analyser().terms("The energy consumption of Room 112")
+        ['energi', 'consumpt', 'room', '112']
+        """
+        return [term for word in _WORD.findall(text.lower()) if (term := self.term(word)) is not None]
+
+    def counts(self, text: str) -> dict[str, int]:
+        """How often each term occurs in a text."""
+        found: dict[str, int] = {}
+        for word, count in Counter(_WORD.findall(text.lower())).items():
+            term = self.term(word)
+            if term is not None:
+                found[term] = found.get(term, 0) + count
+        return found

@@ -1,0 +1,82 @@
+"""`tidegate semantics`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.semantics.spaces import CITY
+from tidegate import MissingDependency, SpaceError
+from tidegate.cli.main import app
+
+
+def run(*args: str) -> str:
+    ran = CliRunner().invoke(app, ["semantics", *args], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "articles"
+    folder.mkdir()
+    for document in CITY:
+        (folder / f"{document.title}.txt").write_text(document.text)
+    return folder
+
+
+@pytest.fixture
+def space(corpus: Path) -> str:
+    run("build", str(corpus), "-o", str(corpus.parent / "space"), "--least-words", "1", "--least-documents", "1")
+    return str(corpus.parent / "space")
+
+
+def test_a_space_is_made_and_told(corpus: Path) -> None:
+    out = str(corpus.parent / "space")
+    told = run("build", str(corpus), "-o", out, "--least-words", "7", "--least-documents", "2")
+    assert told == f"{out}: 7 terms over 5 documents of articles (39 words; too short and left out: 1)\n"
+
+
+def test_a_space_is_described_for_programs(corpus: Path) -> None:
+    out = str(corpus.parent / "space")
+    found = json.loads(run("build", str(corpus), "-o", out, "--least-words", "1", "--json"))
+    assert found["parameters"] == {"least_words": 1, "least_documents": 3}
+    assert found["corpus"]["name"] == "articles"
+    assert (found["space"], found["terms"], found["postings"]) == (out, 2, 7)
+
+
+def test_a_term_is_looked_into(space: str) -> None:
+    lines = run("inspect", "the parking xyzzy", "--space", space, "--to", "garage", "--count", "2").splitlines()
+    assert lines[:4] == ["the parking xyzzy = park xyzzi", "unknown here: xyzzi", "", "related"]
+    shown = [line.split()[1] for line in lines if line.startswith("  ")]
+    assert shown == ["garage", "Parking", "Garage", "car", "garag"]
+
+
+def test_a_term_is_looked_into_in_a_theme(space: str) -> None:
+    everywhere = json.loads(run("inspect", "power", "--space", space, "--json"))
+    themed = json.loads(run("inspect", "power", "--space", space, "--theme", "politics", "--json"))
+    assert (everywhere["basis"], themed["basis"], themed["documents"]) == (6, 1, 6)
+    assert len(everywhere["concepts"]) == 4
+    assert [title for title, _ in themed["concepts"]] == ["Politics"]
+    assert {"presid", "influenc"} <= {term for term, _ in themed["nearest"]}
+    assert "in politics: 1 of 6 documents" in run("inspect", "power", "--space", space, "--theme", "politics")
+
+
+def test_a_term_that_means_nothing_says_so(space: str) -> None:
+    assert run("inspect", "the of", "--space", space) == "the of = nothing that counts\n"
+
+
+def test_spark_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pyspark", "tidegate.pipelines.semantics"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependency, match=r"is not installed: pip install 'tidegate\[spark\]'"):
+        run("build", str(tmp_path), "-o", str(tmp_path / "space"), "--spark")
+
+
+def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="'tidegate semantics build' makes one"):
+        run("inspect", "power", "--space", str(tmp_path / "none"))

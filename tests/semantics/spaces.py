@@ -1,0 +1,102 @@
+"""Small corpora, and the slow, obvious space that judges the fast one: dicts, and every formula as it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from tidegate.semantics import Space
+from tidegate.semantics.builder import Document, build
+from tidegate.semantics.storage import Parameters
+from tidegate.semantics.words import Analyser
+
+EVERYTHING = Parameters(least_words=1, least_documents=1)
+
+CITY = [
+    Document("Laptop", "A laptop is a portable computer. A laptop needs energy: its battery gives power."),
+    Document("Computer", "A computer computes. The computer and the laptop use energy and power."),
+    Document("Power station", "Power is energy over time. A power station makes energy from coal."),
+    Document("Politics", "Power in politics is influence. A president has power over a parliament."),
+    Document("Garage", "A garage is a parking space for a car. Parking a car in a garage is safe."),
+    Document("Parking", "Parking is leaving a car in a parking lot, on a street or in a garage."),
+]
+
+WORDS = ["energy", "power", "laptop", "garage", "parking", "car", "street", "noise", "bus", "room"]
+documents = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join), min_size=1, max_size=8
+).map(lambda texts: [Document(f"d{number}", text) for number, text in enumerate(texts)])
+
+
+def make(
+    folder: Path, corpus: Iterable[Document], parameters: Parameters = EVERYTHING, in_memory: int = 1_000_000
+) -> Space:
+    build(corpus, folder, name="test", parameters=parameters, postings_in_memory=in_memory)
+    return Space.open(folder, verify=True)
+
+
+@dataclass
+class Oracle:
+    """The documents as lists of terms."""
+
+    texts: list[list[str]]
+
+    @classmethod
+    def of(cls, corpus: Sequence[Document]) -> Oracle:
+        analyser = Analyser()
+        return cls([analyser.terms(document.text) for document in corpus])
+
+    def basis(self, themes: Iterable[str]) -> set[int]:
+        every = set(range(len(self.texts)))
+        found = set()
+        for tag in themes:
+            words = Analyser().terms(tag)
+            found |= {d for d in every if words and all(word in self.texts[d] for word in words)}
+        return found or every
+
+    def paper_word(self, word: str, basis: set[int]) -> dict[int, float]:
+        having = [d for d in basis if word in self.texts[d]]
+        out = {}
+        for d in having:
+            text = self.texts[d]
+            tf = 0.5 + 0.5 * text.count(word) / max(map(text.count, text))
+            out[d] = tf * math.log(len(basis) / len(having))
+        return {d: weight for d, weight in out.items() if weight != 0}
+
+    def best_word(self, word: str, basis: set[int], most: int) -> dict[int, float]:
+        having = [d for d in basis if word in self.texts[d]]
+        out = {}
+        for d in having:
+            length = math.sqrt(sum(self._log(t, d, set(range(len(self.texts)))) ** 2 for t in set(self.texts[d])))
+            out[d] = self._log(word, d, basis) / length
+        best = sorted(out, key=lambda d: (-out[d], d))[:most]
+        return {d: out[d] for d in best}
+
+    def _log(self, word: str, d: int, basis: set[int]) -> float:
+        having = sum(word in self.texts[each] for each in basis)
+        return (1 + math.log(self.texts[d].count(word))) * math.log(1 + len(basis) / having)
+
+    def vector(self, term: str, themes: Iterable[str], most: int | None) -> dict[int, float]:
+        """By the paper, or by the best measure with so many documents."""
+        basis = self.basis(themes)
+        vectors = [
+            self.paper_word(word, basis) if most is None else self.best_word(word, basis, most)
+            for word in Analyser().terms(term)
+        ]
+        vectors = [vector for vector in vectors if vector]
+        every = sorted({d for vector in vectors for d in vector})
+        return {d: sum(vector.get(d, 0) for vector in vectors) / len(vectors) for d in every}
+
+    def paper(self, a: dict[int, float], b: dict[int, float]) -> float:
+        if not a or not b:
+            return 0
+        return 1 / (math.sqrt(sum((a.get(d, 0) - b.get(d, 0)) ** 2 for d in {*a, *b})) + 1)
+
+    def best(self, a: dict[int, float], b: dict[int, float]) -> float:
+        if not a or not b:
+            return 0
+        lengths = math.sqrt(sum(x * x for x in a.values())) * math.sqrt(sum(x * x for x in b.values()))
+        return sum(a.get(d, 0) * b.get(d, 0) for d in {*a, *b}) / lengths

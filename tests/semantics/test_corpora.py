@@ -1,0 +1,106 @@
+"""Corpora out of files."""
+
+from __future__ import annotations
+
+import bz2
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidegate import SpaceError
+from tidegate.semantics.builder import Document
+from tidegate.semantics.corpora import open_corpus, plain_text
+
+DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">
+<siteinfo><sitename>Wikipedia</sitename></siteinfo>
+<page><title>Tea</title><ns>0</ns><id>1</id><revision><id>7</id>
+  <text xml:space="preserve">'''Tea''' &amp; &lt;b&gt;milk&lt;/b&gt; in a [[cup|small cup]]</text></revision></page>
+<page><title>Chai</title><ns>0</ns><redirect title="Tea" /><revision><text>#REDIRECT [[Tea]]</text></revision></page>
+<page><title>Talk:Tea</title><ns>1</ns><id>3</id><revision><text>Is it hot?</text></revision></page>
+<page><title>Empty</title><ns>0</ns><id>4</id><revision><text /></revision></page>
+</mediawiki>
+"""
+ARTICLES = [Document("Tea", "Tea & milk in a small cup"), Document("Empty", "")]
+
+
+@pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
+def test_a_wikipedia_dump_is_its_articles(tmp_path: Path, name: str) -> None:
+    data = DUMP.encode()
+    (tmp_path / name).write_bytes(bz2.compress(data) if name.endswith("bz2") else data)
+    corpus = open_corpus(tmp_path / name)
+    assert (corpus.name, corpus.done) == (name, 0)
+    assert list(corpus) == ARTICLES
+    assert corpus.done == 1
+
+
+@pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
+def test_a_dump_that_is_cut_short_says_so(tmp_path: Path, name: str) -> None:
+    data = DUMP.encode()
+    (tmp_path / name).write_bytes(bz2.compress(data)[:-20] if name.endswith("bz2") else data[:-30])
+    with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
+        list(open_corpus(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
+def test_an_empty_dump_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
+        list(open_corpus(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "expected"),
+    [
+        ("{{Infobox|a={{b|c}}|d}}Words", "Words"),
+        ("{| class=x\n|-\n| cell {{t}}\n|}After", "After"),
+        ("[[File:a.jpg|thumb|A [[cat]] sits]]Cats", "Cats"),
+        ("[[Category:Animals]]Cats", "Cats"),
+        ("A [https://a.example/x named link] and https://b.example/y", "A named link and"),
+        ("== Heading ==\n* one\n# two", "Heading one two"),
+        ("a<!-- no\n -->b<ref name=x/>c<ref>d</ref><br/>e", "a b c e"),
+        ("a<ref>b</ref> c<references responsive>d<ref>e</ref>", "a c d"),
+        ("{{never closed", "{{never closed"),
+    ],
+)
+def test_markup_is_taken_off(wikitext: str, expected: str) -> None:
+    assert plain_text(wikitext) == expected
+
+
+def test_a_folder_is_its_texts_by_path(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "tea.txt").write_text("Hot")
+    (tmp_path / "a.txt").write_text("Café")
+    (tmp_path / "c.md").write_text("no")
+    corpus = open_corpus(tmp_path)
+    assert list(corpus) == [Document("a", "Café"), Document("b/tea", "Hot")]
+    assert (corpus.name, corpus.done) == (tmp_path.name, 1)
+
+
+def test_parquet_is_its_titles_and_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3], "title": ["a", None, "c"], "text": ["x", "y", "z"]}), path)
+    corpus = open_corpus(path)
+    assert list(corpus) == [Document("a", "x"), Document("c", "z")]
+    assert (corpus.name, corpus.done) == ("a.parquet", 1)
+
+
+def test_what_is_no_corpus_is_named(tmp_path: Path) -> None:
+    expected = r"expected a folder of .txt files, a .xml or .xml.bz2 dump, or .parquet"
+    with pytest.raises(SpaceError, match=rf"nothing is not there: {expected}"):
+        open_corpus(tmp_path / "nothing")
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    with pytest.raises(SpaceError, match=rf"a.pdf: {expected}"):
+        open_corpus(tmp_path / "a.pdf")
+    with pytest.raises(SpaceError, match=r"has no .txt file in it"):
+        open_corpus(tmp_path)
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(SpaceError, match=r"a.txt can't be read as UTF-8: .* position 3"):
+        list(open_corpus(tmp_path))
+    (tmp_path / "a.parquet").write_bytes(b"PAR")
+    with pytest.raises(SpaceError, match=r"a.parquet can't be read as Parquet: "):
+        open_corpus(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [1], "title": ["a"]}), tmp_path / "b.parquet")
+    with pytest.raises(SpaceError, match=r"b.parquet has no column 'text'; it has id, title"):
+        open_corpus(tmp_path / "b.parquet")

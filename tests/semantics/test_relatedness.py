@@ -1,0 +1,159 @@
+"""Projection and relatedness, held to dicts and the formulas as they are written."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.semantics.spaces import CITY, WORDS, Oracle, documents, make
+from tidegate import Space
+from tidegate.semantics import CosineEsa, PaperEsa, Relatedness
+from tidegate.semantics.builder import Document
+from tidegate.semantics.projection import basis_of
+
+terms = st.lists(st.sampled_from([*WORDS, "the", "xyzzy"]), min_size=1, max_size=3).map(" ".join)
+themes = st.lists(terms, max_size=2)
+
+
+@pytest.fixture(scope="module")
+def city() -> Iterator[Space]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield make(Path(folder, "space"), CITY)
+
+
+@given(documents, themes)
+def test_a_themes_basis_are_the_documents_with_all_words_of_any_tag(corpus: list[Document], tags: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        basis = basis_of(make(Path(folder, "space"), corpus), tags)
+    expected = Oracle.of(corpus).basis(tags)
+    held = set(range(len(corpus))) if basis.holds is None else set(basis.holds.nonzero()[0].tolist())
+    assert (held, basis.size) == (expected, len(expected))
+
+
+@given(documents, terms, terms, themes, themes, st.integers(1, 4))
+def test_relatedness_is_what_the_formulas_say(
+    corpus: list[Document], a: str, b: str, themes_a: list[str], themes_b: list[str], most: int
+) -> None:
+    oracle = Oracle.of(corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        space = make(Path(folder, "space"), corpus)
+        paper, best = Relatedness(space, PaperEsa()), Relatedness(space, CosineEsa(most))
+        found = [r(a, b, themes_a, themes_b) for r in (paper, best)]
+        mirrored = [r(b, a, themes_b, themes_a) for r in (paper, best)]
+        vectors = [r.vector(a, themes_a) for r in (paper, best)]
+    by_paper = [oracle.vector(a, themes_a, None), oracle.vector(b, themes_b, None)]
+    by_best = [oracle.vector(a, themes_a, most), oracle.vector(b, themes_b, most)]
+    for vector, expected in zip(vectors, (by_paper[0], by_best[0]), strict=True):
+        assert dict(zip(vector.documents.tolist(), vector.weights.tolist(), strict=True)) == pytest.approx(expected)
+    figures = [1.0, 1.0] if a == b else [oracle.paper(*by_paper), oracle.best(*by_best)]
+    assert found == pytest.approx(figures, abs=1e-9)
+    assert mirrored == pytest.approx(found, abs=1e-12)
+    assert all(0 <= each <= 1 for each in found)
+
+
+def test_a_theme_chooses_among_the_meanings_of_a_word(city: Space) -> None:
+    related = Relatedness(city)
+    assert related("power", "president", ["politics"], ["politics"]) > related("power", "president")
+    assert related("power", "energy", ["station"], ["computer"]) < related(
+        "power", "energy", ["computer"], ["computer"]
+    )
+    assert related("parking", "garage") > related("parking", "energy") == 0
+
+
+# The cases in which the paper's formulas say something odd, or nothing ----------------------------------
+
+
+def test_a_term_in_every_document_of_its_theme_has_no_weight_by_the_paper(city: Space) -> None:
+    paper, best = Relatedness(city, PaperEsa()), Relatedness(city)
+    assert len(paper.vector("energy", ["energy"])) == 0
+    assert paper("energy", "power", ["energy"], ["power"]) == 0
+    assert len(best.vector("energy", ["energy"])) == 3
+    assert best("energy", "power", ["energy"], ["power"]) > 0.5
+
+
+def test_a_term_in_every_document_of_the_space_is_the_same_without_a_theme(tmp_path: Path) -> None:
+    space = make(tmp_path / "space", [Document("a", "energy car"), Document("b", "energy bus")])
+    assert len(Relatedness(space, PaperEsa()).vector("energy")) == 0
+    assert len(Relatedness(space).vector("energy")) == 2
+    assert basis_of(space, ["energy"]).holds is None
+    assert basis_of(space, ["energy car"]).size == 1
+
+
+def test_an_unknown_term_is_related_to_nothing_but_itself(city: Space) -> None:
+    for related in (Relatedness(city), Relatedness(city, PaperEsa())):
+        assert related("xyzzy", "laptop") == related("laptop", "xyzzy") == related("xyzzy", "plugh") == 0
+        assert related("xyzzy", " XYZZY ") == 1
+        assert related("", "laptop") == related("the", "laptop") == related("the", "of") == 0
+        assert related("", " ") == 1
+
+
+def test_unknown_and_common_words_of_a_term_do_not_count(city: Space) -> None:
+    related = Relatedness(city)
+    assert related("the laptop xyzzy", "energy") == pytest.approx(related("laptop", "energy"))
+    assert related("laptop", "laptop xyzzy") == pytest.approx(1)
+
+
+def test_a_term_that_its_theme_never_names_is_related_to_nothing(city: Space) -> None:
+    related = Relatedness(city)
+    assert len(related.vector("laptop", ["garage"])) == 0
+    assert related("laptop", "computer", ["garage"]) == 0
+    assert related("laptop", "laptop", ["garage"]) == 1
+
+
+@pytest.mark.parametrize("tags", [[], ["xyzzy"], ["the"], [""], ["energy xyzzy"], ["car politics"]])
+def test_a_theme_without_documents_narrows_nothing(city: Space, tags: list[str]) -> None:
+    assert basis_of(city, tags).holds is None
+    assert basis_of(city, tags).size == city.size
+    assert basis_of(city, [*tags, "garage"]).size == 2
+
+
+def test_themes_without_a_common_document_relate_nothing_by_cosine_and_little_by_the_paper(city: Space) -> None:
+    assert Relatedness(city)("car", "power", ["garage"], ["politics"]) == 0
+    assert 0 < Relatedness(city, PaperEsa())("parking", "president", ["street", "laptop"], ["station", "politics"]) < 1
+
+
+def test_rare_terms_look_related_by_the_papers_distance_and_not_by_the_angle(tmp_path: Path) -> None:
+    texts = [("car " * (n < 500)) + ("street " * (250 <= n < 750)) + ("coal" * (n == 800)) for n in range(1_000)]
+    texts[900] = "noise"
+    corpus = [Document(str(n), text or "room") for n, text in enumerate(texts)]
+    space = make(tmp_path / "space", corpus)
+    paper, best = Relatedness(space, PaperEsa()), Relatedness(space, CosineEsa(1_000))
+    assert paper("coal", "noise") > paper("car", "street")
+    assert best("coal", "noise") == 0 < best("car", "street")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("5", "5.0", 1),
+        ("5", "6", 0),
+        ("-5", "5", 0),
+        ("1e3", "1000", 1),
+        (".5", "0.50", 1),
+        ("9007199254740993", "9007199254740992", 0),
+        ("room 112", "room 113", 0),
+        ("room 112", "Room  112", 1),
+        ("desk 112c", "desk 112d", 0),
+        ("2 of 3", "3 of 4", 0),
+        ("3.5 kW", "3.6 kW", 0),
+    ],
+)
+def test_numbers_are_equal_or_not(city: Space, a: str, b: str, expected: float) -> None:
+    assert Relatedness(city)(a, b) == expected
+
+
+def test_a_number_on_one_side_alone_settles_nothing(city: Space) -> None:
+    assert Relatedness(city)("laptop 7", "laptop") == pytest.approx(1)
+    assert Relatedness(city)("laptop 7", "computer 7") == pytest.approx(Relatedness(city)("laptop", "computer"))
+
+
+def test_what_is_remembered_has_a_bound_and_changes_nothing(city: Space) -> None:
+    short, long = Relatedness(city, remembered=1), Relatedness(city)
+    for word in WORDS * 2:
+        assert math.isclose(short(word, "power", [word]), long(word, "power", [word]))

@@ -1,0 +1,214 @@
+"""Spaces: built, written, opened, refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.semantics.spaces import CITY, documents, make
+from tidegate import Space, SpaceError
+from tidegate.semantics.builder import Document, build
+from tidegate.semantics.storage import FILES, Parameters
+from tidegate.semantics.words import Analyser
+
+
+@given(documents, st.integers(1, 3), st.integers(1, 6), st.integers(1, 30))
+def test_a_space_holds_what_was_counted(
+    corpus: list[Document], least_documents: int, least_words: int, in_memory: int
+) -> None:
+    counts = [Counter(Analyser().terms(document.text)) for document in corpus]
+    kept = [(d, c) for d, c in zip(corpus, counts, strict=True) if sum(c.values()) >= least_words]
+    having = Counter(term for _, c in kept for term in c)
+    terms = sorted(term for term, n in having.items() if n >= least_documents)
+    parameters = Parameters(least_words, least_documents)
+    with tempfile.TemporaryDirectory() as folder:
+        if not terms:
+            with pytest.raises(SpaceError):
+                make(Path(folder, "space"), corpus, parameters, in_memory)
+            return
+        space = make(Path(folder, "space"), corpus, parameters, in_memory)
+        assert [space.terms[n] for n in range(len(space.terms))] == terms
+        assert [space.titles[n] for n in range(len(space.titles))] == [d.title for d, _ in kept]
+        assert space.peaks.tolist() == [max(c.values()) for _, c in kept]
+        for term in terms:
+            found = space.occurrences(term)
+            assert found is not None
+            expected = [(n, c[term]) for n, (_, c) in enumerate(kept) if term in c]
+            assert list(zip(found.documents.tolist(), found.counts.tolist(), strict=True)) == expected
+        assert space.corpus.left_out == len(corpus) - len(kept)
+        assert space.corpus.words == sum(sum(c.values()) for _, c in kept)
+        assert (space.size, space.corpus.name, space.parameters) == (len(kept), "test", parameters)
+
+
+def test_runs_and_one_pass_write_the_same_bytes(tmp_path: Path) -> None:
+    make(tmp_path / "one", CITY)
+    make(tmp_path / "many", CITY, in_memory=1)
+    for name in (*FILES, "space.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes(), name
+
+
+def test_unknown_terms_are_nowhere(tmp_path: Path) -> None:
+    space = make(tmp_path / "space", CITY)
+    assert [space.occurrences(term) for term in ("", "a", "zzz", "laptops")] == [None] * 4
+    assert repr(space) == f"<Space '{tmp_path / 'space'}': {len(space.terms)} terms over 6 documents>"
+
+
+def test_nothing_stays_of_a_build_that_failed(tmp_path: Path) -> None:
+    def broken() -> object:
+        yield CITY[0]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        build(broken(), tmp_path / "space", parameters=Parameters(1, 1))  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    seen: list[int] = []
+    build(CITY, tmp_path / "space", parameters=Parameters(1, 1), counted=seen.append)
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "parameters", "message"),
+    [
+        ([], Parameters(), "no document has 100 words that count; 0 were read"),
+        (CITY, Parameters(), "no document has 100 words that count; 6 were read"),
+        ([Document("a", "the of and")], Parameters(0, 1), "no document has 0 words that count; 1 were read"),
+        (CITY, Parameters(1, 7), "no term occurs in 7 documents; 6 were read"),
+        ([Document("", "energy")], Parameters(1, 1), "none of 1 documents has a title"),
+    ],
+)
+def test_too_little_makes_no_space(
+    tmp_path: Path, corpus: list[Document], parameters: Parameters, message: str
+) -> None:
+    with pytest.raises(SpaceError, match=message):
+        build(corpus, tmp_path / "space", parameters=parameters)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"exists already: expected the name of a folder to make"):
+        build(CITY, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpaceError, match=r"file/space can't be made: (Not a directory|File exists)"):
+        build(CITY, tmp_path / "file" / "space")
+
+
+def change(key: str, value: object) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        header = json.loads((folder / "space.json").read_text())
+        header[key] = value
+        (folder / "space.json").write_text(json.dumps(header))
+
+    return apply
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-4])
+
+
+def swapped(folder: Path) -> None:
+    """Offsets that fall, in a file of the right size."""
+    path = folder / "postings.u64"
+    data = path.read_bytes()
+    path.write_bytes(data[:8] + data[16:24] + data[8:16] + data[24:])
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (shutil.rmtree, "space is no semantic space: it is no folder; 'tidegate semantics build' makes one"),
+        (without("space.json"), "space is no semantic space: it has no space.json; 'tidegate semantics build'"),
+        (lambda f: (f / "space.json").write_text("{"), r"space.json can't be read: Expecting property name"),
+        (
+            lambda f: (f / "space.json").write_text("[1]"),
+            r"expected the format 'tidegate-space', not \[1\]: this is no",
+        ),
+        (change("format", "word2vec"), "expected the format 'tidegate-space', not 'word2vec'"),
+        (
+            change("version", 2),
+            "the space has version 2, and this Tidegate reads 1: update Tidegate, or build it again",
+        ),
+        (change("version", "x"), "the space has version 'x', and this Tidegate reads 1: build it again"),
+        (change("analysis", "german-1"), "was read as 'german-1', and this Tidegate reads text as 'english-1': build"),
+        (change("corpus", {"name": "x"}), "space.json is damaged: KeyError: 'documents'"),
+        (change("parameters", {"least_words": "many"}), "space.json is damaged: ValueError"),
+        (change("files", {}), "space.json is damaged: it does not name terms.utf8"),
+        (without("counts.u32"), "counts.u32 can't be read: No such file or directory; the space is not whole"),
+        (cut("documents.u32"), r"documents.u32 is damaged: it has \d+ bytes, not \d+: build the space again"),
+        (swapped, "postings.u64 is damaged: it does not fit the other files: build the space again"),
+    ],
+)
+def test_what_is_no_whole_space_is_refused(tmp_path: Path, harm: Callable[[Path], object], message: str) -> None:
+    make(tmp_path / "space", CITY)
+    harm(tmp_path / "space")
+    with pytest.raises(SpaceError, match=message):
+        Space.open(tmp_path / "space")
+
+
+def test_a_changed_byte_is_found_by_verifying(tmp_path: Path) -> None:
+    make(tmp_path / "space", CITY)
+    path = tmp_path / "space" / "counts.u32"
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    Space.open(tmp_path / "space")
+    with pytest.raises(SpaceError, match=r"counts.u32 is damaged: its bytes are not those that were written"):
+        Space.open(tmp_path / "space", verify=True)
+
+
+@given(st.sampled_from([*FILES, "space.json"]), st.integers(0), st.integers(0, 255))
+def test_any_byte_may_be_wrong(name: str, place: int, byte: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "space") / name
+        make(path.parent, CITY)
+        data = bytearray(path.read_bytes())
+        changed = data[place % len(data)] != byte
+        data[place % len(data)] = byte
+        path.write_bytes(data)
+        with contextlib.suppress(SpaceError):
+            Space.open(path.parent)
+        if changed and name != "space.json":
+            with pytest.raises(SpaceError, match=f"{name} is damaged"):
+                Space.open(path.parent, verify=True)
+
+
+def test_a_space_goes_to_other_processes_by_its_folder(tmp_path: Path) -> None:
+    space = make(tmp_path / "space", CITY)
+    data = pickle.dumps(space)
+    assert len(data) < 1_000
+    assert repr(pickle.loads(data)) == repr(space)
+
+
+def test_what_can_not_be_written_is_told(tmp_path: Path) -> None:
+    def cleaned_away() -> Iterator[Document]:
+        yield CITY[0]
+        for scratch in tmp_path.iterdir():
+            shutil.rmtree(scratch)
+        yield CITY[1]
+
+    with pytest.raises(SpaceError, match="space can't be written: No such file or directory"):
+        build(cleaned_away(), tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=10)
+
+
+def test_a_document_number_past_the_end_is_refused_by_verifying(tmp_path: Path) -> None:
+    make(tmp_path / "space", CITY)
+    path = tmp_path / "space" / "documents.u32"
+    path.write_bytes(b"\xff" * len(path.read_bytes()))
+    with pytest.raises(SpaceError, match=r"documents.u32 is damaged"):
+        Space.open(tmp_path / "space", verify=True)
