@@ -74,6 +74,10 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
             title = row["what"].rpartition(":")[0]
             chart = line_chart(title, "seconds", "milliseconds", row["by_second"], log_x=False)
             (path.parent / f"{name}{n or ''}.svg").write_text(chart)
+        for row in rows:
+            if drawn := row.get("chart"):
+                chart = line_chart(drawn["title"], drawn["x"], drawn["y"], drawn["series"], log_x=True)
+                (path.parent / f"{drawn['title'].partition(',')[0].lower().replace(' ', '-')}.svg").write_text(chart)
     if as_json:
         print(json.dumps(results, indent=2))
     else:

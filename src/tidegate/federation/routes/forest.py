@@ -72,20 +72,21 @@ class Forest:
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
         """Take needed filters and forget others, in one step."""
-        homeless: dict[int, Node] = {}
+        new: dict[int, Node] = {}
         for number, each in put.items():
             node = self._nodes.get(each)
             if node is None:
-                node = self._nodes[each] = Node(number, each)
-                homeless[number] = node
+                node = new[number] = self._nodes[each] = Node(number, each)
             node.owners.add(number)
             self._owned[number] = node
+        planted = self._placed(new)  # before anything goes, so that what it leaves finds a place there
+        homeless: dict[int, Node] = {}
         for number in drop:
             node = self._owned.pop(number)
             node.owners.discard(number)
             if not node.owners and not node.parts:
                 homeless.update(self._felled(node))
-        self._settle(homeless)
+        self._merge(planted + self._placed(homeless))
         return self._changes.taken()
 
     def _felled(self, node: Node) -> dict[int, Node]:
@@ -106,36 +107,36 @@ class Forest:
         parent.parts.clear()  # it is no union any more; whoever needs it for itself still does
         return {} if parent.owners else self._felled(parent)
 
-    def _settle(self, homeless: Mapping[int, Node]) -> None:
-        """Find a place for each: under a root, or as one. Of equal ones the first is the root."""
+    def _placed(self, homeless: Mapping[int, Node]) -> list[Node]:
+        """Find a place for each, under a root or as one; give the new roots. Of equal ones the first is the root."""
         alive = [each for _, each in sorted(homeless.items()) if self._nodes.get(each.filter) is each]
-        planted = [each for each in alive if not self._placed(each)]
+        return [each for each in alive if self._is_root(each)]
+
+    def _is_root(self, node: Node) -> bool:
+        """Put a node under a root that covers it; else make it one, above those that it covers."""
+        found = self._index.coverer(node.filter)
+        if found is not None:
+            self._roots[found].hold(node)
+            return False
+        for number in self._index.covered(node.filter):
+            root = self._roots[number]
+            self._uproot(root)
+            node.hold(root)
+        self._plant(node)
+        return True
+
+    def _merge(self, planted: list[Node]) -> None:
+        """Make unions of new roots and others; a union may make one with others again."""
         while self._merging is not None and planted:
             node = planted.pop(0)
-            if node.number not in self._roots:
-                continue
-            union = self._merging.union(node)
+            union = self._merging.union(node) if self._roots.get(node.number) is node else None
             if union is None or union.filter in self._nodes:
                 continue
             self._nodes[union.filter] = union
             for part in union.parts:
                 self._uproot(part)
                 union.hold(part)
-            if not self._placed(union):
-                planted.append(union)
-
-    def _placed(self, node: Node) -> bool:
-        """Put a node under a root that covers it; else make it one, above those that it covers."""
-        found = self._index.coverer(node.filter)
-        if found is not None:
-            self._roots[found].hold(node)
-            return True
-        for number in self._index.covered(node.filter):
-            root = self._roots[number]
-            self._uproot(root)
-            node.hold(root)
-        self._plant(node)
-        return False
+            planted += self._placed({union.number: union})
 
     def _plant(self, node: Node) -> None:
         self._roots[node.number] = node

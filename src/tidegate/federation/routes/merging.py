@@ -1,6 +1,6 @@
-"""Makes one filter of two where it matches exactly what they match: perfect merging.
+"""Makes one filter of several where it matches exactly what they match: perfect merging.
 
-Two conjunctions that differ in one attribute alone, whose two sets there make one range or one
+Conjunctions that differ in one attribute alone, whose sets there make one range or one
 list of values. Anything else stays apart: `a OR b` would be one filter too, and as long as both.
 """
 
@@ -19,7 +19,7 @@ from tidegate.filters.render import render
 from tidegate.filters.sets import DOMAINS, Cut, Cuts, ValueSet, domain_of, single_values
 from tidegate.model.types import Enum
 
-MAX_PARTS = 64
+MAX_PARTS = 16
 """How many filters one may be merged from: as many look for a new place when one of them goes."""
 MAX_VALUES = 64
 """How long a list of values may be."""
@@ -54,15 +54,30 @@ class Merger:
                 del self._lines[key]
 
     def union(self, node: Node) -> Node | None:
-        """A new node for a root and one beside it."""
+        """A new node for a root and those beside it, as far as they adjoin."""
         for key, begin, path in self._sides[node.number]:
             line = self._lines[key]
             at = bisect_left(line, (begin, node.number))
-            for _, number in (*line[max(0, at - 1) : at], *line[at + 1 : at + 2]):
-                other = self._nodes[number]
-                if node.size + other.size <= MAX_PARTS and (found := merged(node.filter, other.filter, path)):
-                    return Node(self._fresh(), found, parts=(node, other))
+            parts, joined = self._run(node, path, line, at)
+            if len(parts) > 1 and (found := written(node.filter, path, joined)) is not None:
+                return Node(self._fresh(), found, parts=parts)
         return None
+
+    def _run(self, node: Node, path: Path, line: list[tuple[Cut, int]], at: int) -> tuple[list[Node], ValueSet]:
+        """A root and those beside it, on both sides, whose union with it is a range or a list, and that union."""
+        parts, joined, size = [node], _set(node.filter, path), node.size
+        for beside in (line[at + 1 : at + MAX_PARTS], reversed(line[max(0, at - MAX_PARTS) : at])):
+            for _, number in beside:
+                other = self._nodes[number]
+                wider = _joined(path, joined, _set(other.filter, path))
+                if size + other.size > MAX_PARTS or wider is None or _terms(path, wider) is None:
+                    break
+                parts, joined, size = [*parts, other], wider, size + other.size
+        return parts, joined
+
+
+def _set(filter_: Filter, path: Path) -> ValueSet:
+    return filter_.normal.conjuncts[0].exact[path]
 
 
 def _sides(filter_: Filter) -> Iterator[tuple[Hashable, Cut, Path]]:
@@ -99,19 +114,14 @@ def _kind(found: ValueSet) -> str | None:
     return next((kind for kind in KINDS if found.cuts.get(kind)), None)
 
 
-def merged(one: Filter, other: Filter, path: Path) -> Filter | None:
-    """The one conjunction that matches exactly what two match that differ in one attribute; None: there is none."""
-    first, second = _only_conjunct(one), _only_conjunct(other)
-    if first is None or second is None:
+def written(like: Filter, path: Path, joined: ValueSet) -> Filter | None:
+    """A filter like another, but with this set for one attribute; None where it can't be said exactly."""
+    conjunct, terms = _only_conjunct(like), _terms(path, joined)
+    if conjunct is None or terms is None:
         return None
-    joined = _joined(path, first.exact[path], second.exact[path])
-    terms = None if joined is None else _terms(path, joined)
-    if joined is None or terms is None:
-        return None
-    others = _others(first, path)
-    query = Query(And((*others, *terms)), one.tree.themes, one.tree.threshold, one.tree.is_semantic)
-    made = Filter(render(query), one.schema)
-    return made if _says(made, {**first.exact, path: joined}, first.rest) else None
+    query = Query(And((*_others(conjunct, path), *terms)), like.tree.themes, like.tree.threshold, like.tree.is_semantic)
+    made = Filter(render(query), like.schema)
+    return made if _says(made, {**conjunct.exact, path: joined}, conjunct.rest) else None
 
 
 def _joined(path: Path, one: ValueSet, other: ValueSet) -> ValueSet | None:
