@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -70,65 +71,69 @@ def event(rng: Random) -> dict[str, Any]:
     }
 
 
+@dataclass
+class Course:
+    """What one strategy has come to, along the number of subscriptions and at the end."""
+
+    entries: list[tuple[float, float]] = field(default_factory=list)
+    messages: list[tuple[float, float]] = field(default_factory=list)
+    crossings: list[tuple[float, float]] = field(default_factory=list)
+    last: dict[str, float] = field(default_factory=dict)
+
+
 def strategies(setting: Setting) -> Iterator[Row]:
     """Ten brokers: entries, control messages and traffic of each strategy, and churn at the end."""
     sizes = (100, 300, 1_000) if setting.quick else (100, 300, 1_000, 3_000, 10_000)
-    entries, messages, crossings = ({name: [] for name in STRATEGIES} for _ in range(3))  # type: Any
-    last: dict[str, dict[str, float]] = {}
-    for name in STRATEGIES:
-        last[name] = _grown(name, sizes, entries[name], messages[name], crossings[name])
+    courses = {name: course(name, sizes) for name in STRATEGIES}
     what = f"{sizes[-1]:,} subscriptions, {BROKERS} brokers"
-    for name, found in last.items():
-        for each, unit in (("entries", ""), ("control messages", ""), ("events over links", "")):
-            yield measured(f"{what}, {name}: {each}", found[each], unit)
+    simple = courses["simple"].last
+    for name, each in courses.items():
+        for count in ("entries", "control messages", "events over links"):
+            yield measured(f"{what}, {name}: {count}", each.last[count], "")
     for name in ("covering", "merging"):
-        for each in ("entries", "control messages"):
-            share = 100 * last[name][each] / last["simple"][each]
-            yield measured(f"{what}, {name}: {each}, of simple's", share, "%", most=25)
-        yield measured(f"{what}, {name}: events over links that nobody behind wants", last[name]["excess"], "", most=0)
-        yield measured(f"{what}, {name}: events that a subscriber misses", last[name]["missed"], "", most=0)
+        last = courses[name].last
+        for count in ("entries", "control messages"):
+            yield measured(f"{what}, {name}: {count}, of simple's", 100 * last[count] / simple[count], "%", most=25)
+        yield measured(f"{what}, {name}: events over links that nobody behind wants", last["excess"], "", most=0)
+        yield measured(f"{what}, {name}: subscribers' brokers that miss an event", last["missed"], "", most=0)
     for title, label, series in (
-        ("Routing entries", "entries of all brokers", entries),
-        ("Control messages", "messages so far", messages),
-        ("Event traffic", "crossings of links by 1,000 events", crossings),
+        ("Routing entries", "entries of all brokers", {name: each.entries for name, each in courses.items()}),
+        ("Control messages", "messages so far", {name: each.messages for name, each in courses.items()}),
+        ("Event traffic", "1,000 events over links", {name: each.crossings for name, each in courses.items()}),
     ):
         chart = {"title": f"{title}, {BROKERS} brokers", "x": "subscriptions", "y": label, "series": series}
         yield measured(f"{title.lower()}: drawn to", sizes[-1], "subscriptions") | {"chart": chart}
 
 
-def _grown(name: str, sizes: tuple[int, ...], entries: list[Any], messages: list[Any], crossings: list[Any]) -> Any:
+def course(strategy: str, sizes: tuple[int, ...]) -> Course:
     """Fill a federation step by step, then change a tenth and end a tenth of the subscriptions."""
-    rng = Random(7)
-    brokers = Brokers(tree(rng), name, SCHEMA)
+    rng, found = Random(7), Course()
+    brokers = Brokers(tree(rng), strategy, SCHEMA)
     where: list[str] = []
     made: dict[str, Filter] = {}
 
-    def filter_() -> Filter:
+    def some_filter() -> Filter:
         text = overlapping(rng)
-        return made.setdefault(text, Filter(text, SCHEMA))
+        if text not in made:
+            made[text] = Filter(text, SCHEMA)
+        return made[text]
 
-    found: tuple[int, int, int] = (0, 0, 0)
     events: Events = [event(Random(f"event {n}")) for n in range(1_000)]
     origins = [f"b{n % BROKERS}" for n in range(len(events))]
     for size in sizes:
         while len(where) < size:
             where.append(f"b{rng.randrange(BROKERS)}")
-            brokers.put(where[-1], {f"s{len(where)}": filter_()})
-        found = brokers.traffic(events, origins)
-        if name != "flooding":
-            entries.append((size, brokers.entries()))
-            messages.append((size, brokers.messages))
-        crossings.append((size, found[0]))
+            brokers.put(where[-1], {f"s{len(where)}": some_filter()})
+        if strategy != "flooding":
+            found.entries.append((size, brokers.entries()))
+            found.messages.append((size, brokers.messages))
+        found.crossings.append((size, brokers.traffic(events, origins)[0]))
     for number in rng.sample(range(len(where)), len(where) // 5):
-        brokers.put(where[number], {f"s{number + 1}": filter_() if number % 2 else None})
-    found = brokers.traffic(events, origins)
-    return {
-        "entries": brokers.entries(),
-        "control messages": brokers.messages,
-        "events over links": found[0],
-        "excess": found[1],
-        "missed": found[2],
-    }
+        brokers.put(where[number], {f"s{number + 1}": some_filter() if number % 2 else None})
+    crossed, excess, missed = brokers.traffic(events, origins)
+    found.last = {"entries": brokers.entries(), "control messages": brokers.messages}
+    found.last |= {"events over links": crossed, "excess": excess, "missed": missed}
+    return found
 
 
 def distinct(rng: Random) -> str:
