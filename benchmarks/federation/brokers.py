@@ -41,7 +41,7 @@ class Brokers:
         return sum(len(self.brokers[one].routes(SERVICE, other)) for one, other in self.links)
 
     def traffic(self, events: Events, origins: list[str]) -> tuple[int, int, int]:
-        """How often events cross a link, how often nobody behind it wants them, and how often it misses a broker that wants it."""
+        """How often events cross a link, how often nobody behind it wants them, and how often one misses its broker."""
         wanted = self._wanted(events)
         passes = {link: self._passing(link, events) for link in self.links}
         crossed = excess = missed = 0

@@ -100,6 +100,12 @@ class Federation(RuleBasedStateMachine):
         number = self.network.publish(self._broker(broker), event)
         self.owed[number] = self.stable & set(self.network.wanted(event))
 
+    @precondition(lambda self: self.network.waiting())
+    @rule(pick=st.integers(0, 100))
+    def lose(self, pick: int) -> None:
+        waiting = self.network.waiting()
+        self.network.lose(*waiting[pick % len(waiting)])
+
     @precondition(lambda self: self.network.links)
     @rule(pick=st.integers(0, 100))
     def cut_or_heal(self, pick: int) -> None:
@@ -152,7 +158,8 @@ class Federation(RuleBasedStateMachine):
             wanted = network.wanted(event)
             for broker in self.rng.sample(sorted(network.brokers), min(3, len(network.brokers))):
                 number = network.publish(broker, event)
-                network.settle(self.rng)
+                while waiting := network.waiting():
+                    network.deliver(*waiting[0])
                 assert network.delivered[number] == wanted
         self._tables_agree()
 

@@ -112,6 +112,8 @@ class Broker:
             for service in self._services():
                 self._outgoing(link, neighbour, service)
         self._links[neighbour].is_open = False
+        for incoming in self._links[neighbour].incoming.values():
+            incoming.is_asking = False  # the answer, if there was one, went down with the link
         return [self._hello(neighbour)]
 
     def disconnect(self, neighbour: str) -> None:
