@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -16,9 +16,15 @@ SERVICE = "gps"
 class Network:
     """A tree of brokers. Subscribers are told by broker and id, as one broker for all would know them."""
 
-    def __init__(self, links: Iterable[tuple[str, str]], strategy: str, names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        links: Iterable[tuple[str, str]],
+        strategy: str,
+        names: Iterable[str] = (),
+        wire: Callable[[Message], Message] = lambda message: message,
+    ) -> None:
         links = list(links)
-        self.strategy = strategy
+        self.strategy, self.wire = strategy, wire
         self.brokers = {name: Broker(name, strategy) for name in sorted({*names, *(n for link in links for n in link)})}
         self.queues: dict[tuple[str, str], deque[Message | tuple[int, Mapping[str, Any]]]] = {}
         self.links: set[tuple[str, str]] = set()
@@ -105,7 +111,7 @@ class Network:
         for to, message in sent:
             self.messages += 1
             if self.link_of(sender, to) in self.links and self.link_of(sender, to) not in self.down:
-                self.queues[sender, to].append(message)
+                self.queues[sender, to].append(self.wire(message))
 
     def publish(self, broker: str, event: Mapping[str, Any]) -> int:
         """An event comes in at a broker."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -11,6 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import LARGE_EXAMPLES
 from tests.federation.network import SERVICE, Network
+from tidegate.federation.routes import Message
+from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.model import Schema
 
@@ -39,6 +43,11 @@ EVENTS: list[dict[str, Any]] = [
 ] + [{"b": 1.0}, {"a": 6}, {}]
 
 
+def through_json(message: Message) -> Message:
+    """A message as the other end reads it."""
+    return from_json(json.loads(json.dumps(to_json(message))), lambda _: SCHEMA)
+
+
 class Federation(RuleBasedStateMachine):
     """Random trees of brokers, and everything that may happen to them."""
 
@@ -48,11 +57,12 @@ class Federation(RuleBasedStateMachine):
         strategy=st.sampled_from(["flooding", "simple", "identity", "covering", "covering", "merging", "merging"]),
         parents=st.lists(st.integers(0, 2**16), min_size=1, max_size=14),
         seed=st.integers(0, 2**32),
+        wire=st.sampled_from([lambda message: message, through_json]),
     )
-    def begin(self, strategy: str, parents: list[int], seed: int) -> None:
+    def begin(self, strategy: str, parents: list[int], seed: int, wire: Callable[[Message], Message]) -> None:
         names = [f"b{n:02}" for n in range(len(parents) + 1)]
         links = [(names[parent % (n + 1)], names[n + 1]) for n, parent in enumerate(parents)]
-        self.network = Network(links, strategy, names)
+        self.network = Network(links, strategy, names, wire)
         self.rng = Random(seed)
         self.serial = 0
         self.stable: set[tuple[str, str]] = set()

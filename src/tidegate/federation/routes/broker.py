@@ -61,6 +61,7 @@ class Broker:
         self.refused: dict[str, Path] = {}
         """Links that were given up, with the loop that each would have closed."""
         self._numbers = count(1)
+        self._floods = STRATEGIES[strategy](self._numbers.__next__).floods
         self._local: dict[str, dict[str, int]] = {}
         self._filters: dict[int, Filter] = {}
         """All filters that are needed here, own and neighbours', by number."""
@@ -273,12 +274,11 @@ class Broker:
 
         Asks each filter in turn; a matcher over `routes` does so for many.
         """
-        floods = STRATEGIES[self.strategy](self._numbers.__next__).floods
         return [
             neighbour
             for neighbour in self._links
             if neighbour != source
-            and (floods or any(may_match(each, event) for each in self.routes(service, neighbour).values()))
+            and (self._floods or any(may_match(each, event) for each in self.routes(service, neighbour).values()))
         ]
 
     def routes(self, service: str, neighbour: str) -> dict[int, Filter]:
