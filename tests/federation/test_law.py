@@ -65,18 +65,24 @@ class Federation(RuleBasedStateMachine):
         self.network = Network(links, strategy, names, wire)
         self.rng = Random(seed)
         self.serial = 0
-        self.stable: set[tuple[str, str]] = set()
-        """Subscribers whom everybody knows and who have not changed since."""
+        self.stable: dict[tuple[str, str], tuple[Filter, ...]] = {}
+        """Subscribers whom everybody knows, and all filters that each has had since."""
         self.owed: dict[int, set[tuple[str, str]]] = {}
         """Who must get each event that is under way."""
+        self.events: dict[int, dict[str, Any]] = {}
 
     def _broker(self, pick: int) -> str:
         return sorted(self.network.brokers)[pick % len(self.network.brokers)]
 
-    def _unstable(self, who: tuple[str, str]) -> None:
-        self.stable.discard(who)
-        for each in self.owed.values():
-            each.discard(who)
+    def _unstable(self, who: tuple[str, str], now: Filter | None) -> None:
+        """From now on a subscriber is owed what it matched before and matches after."""
+        if now is None:
+            self.stable.pop(who, None)
+        elif who in self.stable:
+            self.stable[who] += (now,)
+        for number, owed in self.owed.items():
+            if now is None or not now.matches(self.events[number]):
+                owed.discard(who)
 
     @rule(given=st.lists(st.tuples(st.integers(0, 14), st.sampled_from(FILTERS)), min_size=1, max_size=10))
     def subscribe(self, given: list[tuple[int, Filter]]) -> None:
@@ -92,7 +98,7 @@ class Federation(RuleBasedStateMachine):
             if not self.network.subscriptions:
                 return
             who = sorted(self.network.subscriptions)[pick % len(self.network.subscriptions)]
-            self._unstable(who)
+            self._unstable(who, chosen)
             if chosen is None:
                 self.network.unsubscribe(*who)
             else:
@@ -108,7 +114,10 @@ class Federation(RuleBasedStateMachine):
     @rule(broker=st.integers(0, 14), event=st.sampled_from(EVENTS))
     def publish(self, broker: int, event: dict[str, Any]) -> None:
         number = self.network.publish(self._broker(broker), event)
-        self.owed[number] = self.stable & set(self.network.wanted(event))
+        self.events[number] = event
+        self.owed[number] = {
+            who for who, filters in self.stable.items() if all(each.matches(event) for each in filters)
+        }
 
     @precondition(lambda self: self.network.waiting())
     @rule(pick=st.integers(0, 100))
@@ -163,7 +172,7 @@ class Federation(RuleBasedStateMachine):
             assert number in network.lost or owed <= set(got), (owed - set(got), "lost on the way")
             assert set(got.values()) <= {1}, "twice"
         self.owed.clear()
-        self.stable = set(network.subscriptions)
+        self.stable = {who: (each,) for who, each in network.subscriptions.items()}
         for event in EVENTS:
             wanted = network.wanted(event)
             for broker in self.rng.sample(sorted(network.brokers), min(3, len(network.brokers))):
