@@ -33,8 +33,8 @@ class Network:
         self.delivered: dict[int, Counter[tuple[str, str]]] = {}
         self.lost: set[int] = set()
         """Events that a broken link has swallowed."""
-        self.crossed = 0
-        self.messages = 0
+        self.watch: Callable[[str, str], None] = lambda *_: None
+        """Called when a broker has taken a message of a neighbour."""
         for one, other in links:
             self.connect(one, other)
 
@@ -109,7 +109,6 @@ class Network:
     def send(self, sender: str, sent: Iterable[Sent]) -> None:
         """Queue messages."""
         for to, message in sent:
-            self.messages += 1
             if self.link_of(sender, to) in self.links and self.link_of(sender, to) not in self.down:
                 self.queues[sender, to].append(self.wire(message))
 
@@ -128,7 +127,6 @@ class Network:
             if self.link_of(broker, to) in self.down:
                 self.lost.add(number)
             else:
-                self.crossed += 1
                 self.queues[broker, to].append((number, event))
 
     def deliver(self, sender: str, to: str) -> None:
@@ -138,6 +136,7 @@ class Network:
             self._arrived(*message, to, sender)
         else:
             self.send(to, self.brokers[to].receive(sender, message))
+            self.watch(to, sender)
 
     def waiting(self) -> list[tuple[str, str]]:
         """Queues that are not empty."""
