@@ -155,7 +155,7 @@ def large_table(setting: Setting) -> Iterator[Row]:
     """One link's table with very many filters that do not cover each other: searched and changed."""
     size, repeats = (20_000, 500) if setting.quick else (100_000, 2_000)
     rng = Random(11)
-    filters = [Filter(distinct(rng), SCHEMA) for _ in range(size + repeats)]
+    filters = [Filter(distinct(rng), SCHEMA) for _ in range(size + 2 * repeats)]
     index = BoxIndex()
     forest = Forest(index=index)
     forest.change(dict(enumerate(filters[:size])), ())
@@ -165,13 +165,13 @@ def large_table(setting: Setting) -> Iterator[Row]:
     gc.collect()
     gc.freeze()
     what = f"{len(index):,} filters in a table"
-    new, gone = dict(enumerate(filters[size:], size)), rng.sample(range(size), repeats)
+    new, gone = list(range(size, size + repeats)), rng.sample(range(size), repeats)
     calls: dict[str, tuple[Callable[[int], object], list[int]]] = {
-        "who covers a filter": (lambda n: index.coverer(filters[n]), list(new)),
-        "whom it covers": (lambda n: index.covered(filters[n]), list(new)),
-        "a subscription more": (lambda n: forest.change({n: filters[n]}, ()), list(new)),
+        "who covers a filter": (lambda n: index.coverer(filters[n]), new),
+        "whom it covers": (lambda n: index.covered(filters[n]), new),
+        "a subscription more": (lambda n: forest.change({n: filters[n]}, ()), new),
         "a subscription less": (lambda n: forest.change({}, (n,)), gone),
-        "other parameters": (lambda n: forest.change({2 * size + n: filters[n - size]}, (n,)), list(new)),
+        "other parameters": (lambda n: forest.change({n + repeats: filters[n + repeats]}, (n,)), new),
     }
     for name, (call, numbers) in calls.items():
         took_ms = [_took_ms(call, number) for number in numbers]
