@@ -83,7 +83,8 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
             chart = line_chart(title, "seconds", "milliseconds", row["by_second"], log_x=False)
             (path.parent / f"{name}{n or ''}.svg").write_text(chart)
         for file, chart in ((file, each) for row in rows for file, each in row.get("charts", {}).items()):
-            drawn = line_chart(chart["title"], chart["x"], chart["y"], chart["series"], log_x=False, log_y=chart["log"])
+            logs = {"log_x": chart.get("log_x", False), "log_y": chart["log"]}
+            drawn = line_chart(chart["title"], chart["x"], chart["y"], chart["series"], **logs)
             (path.parent / f"{file}.svg").write_text(drawn)
     if as_json:
         print(json.dumps(results, indent=2))

@@ -295,6 +295,25 @@ class SpaceError(TidegateError):
     """A semantic space, or a corpus to make one of, that can't be read; whoever made it can mend it."""
 
 
+class FederationError(TidegateError):
+    """A broker, link or message of a federation that can't be used; whoever runs the brokers can mend it."""
+
+
+class LinkRefused(FederationError):  # noqa: N818 - reads as the state it reports
+    """A link between brokers that would close a loop.
+
+    >>> print(LinkRefused(("a", "c", "b", "a")))
+    a link from a to c would close a loop: a - c - b - a
+    """
+
+    def __init__(self, loop: Sequence[str]) -> None:
+        self.loop = tuple(loop)
+        super().__init__(f"a link from {loop[0]} to {loop[1]} would close a loop: {' - '.join(loop)}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.loop,)
+
+
 class SourceError(TidegateError):
     """A source of a raw stream that can't be understood, reached or read; its provider can mend it."""
 

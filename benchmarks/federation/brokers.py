@@ -1,0 +1,93 @@
+"""A tree of brokers in one process, and what crosses its links."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate import Filter, Matcher, Schema
+from tidegate.federation.routes import Broker, Hello, Reach, Sent
+
+SERVICE = "vehicles"
+Events = list[dict[str, Any]]
+
+
+class Brokers:
+    """Brokers whose messages arrive at once, and are counted."""
+
+    def __init__(self, links: Iterable[tuple[str, str]], strategy: str, schema: Schema) -> None:
+        self.links = [each for one, other in links for each in ((one, other), (other, one))]
+        self.strategy, self.schema = strategy, schema
+        self.brokers = {name: Broker(name, strategy) for name in sorted({name for link in self.links for name in link})}
+        self.messages = 0
+        hellos = [(one, self.brokers[one].connect(other)) for one, other in self.links]
+        for one, sent in hellos:
+            self._carry(one, sent)
+
+    def put(self, broker: str, filters: Mapping[str, Filter | None]) -> None:
+        """Subscribe, change, or, by None, unsubscribe; everybody learns what they must."""
+        self._carry(broker, self.brokers[broker].set_all(SERVICE, filters))
+
+    def _carry(self, sender: str, sent: list[Sent]) -> None:
+        queue = deque((sender, *each) for each in sent)
+        while queue:
+            source, to, message = queue.popleft()
+            self.messages += not isinstance(message, Hello | Reach)
+            queue.extend((to, *each) for each in self.brokers[to].receive(source, message))
+
+    def entries(self) -> int:
+        """Routing entries of all brokers."""
+        return sum(len(self.brokers[one].routes(SERVICE, other)) for one, other in self.links)
+
+    def traffic(self, events: Events, origins: list[str]) -> tuple[int, int, int]:
+        """How often events cross a link, how often nobody behind it wants them, and how often one misses its broker."""
+        wanted = self._wanted(events)
+        passes = {link: self._passing(link, events) for link in self.links}
+        crossed = excess = missed = 0
+        for number, origin in enumerate(origins):
+            seen, todo = {origin}, [origin]
+            while todo:
+                here = todo.pop()
+                for there in self.brokers[here].links:
+                    if there not in seen and number in passes[here, there]:
+                        seen.add(there)
+                        todo.append(there)
+                        crossed += 1
+                        excess += not (wanted[number] & self._behind(here, there))
+            missed += len(wanted[number] - seen)
+        return crossed, excess, missed
+
+    def _passing(self, link: tuple[str, str], events: Events) -> set[int]:
+        if self.strategy == "flooding":
+            return set(range(len(events)))
+        routes = self.brokers[link[0]].routes(SERVICE, link[1])
+        return set(_matched(self.schema, {str(number): each for number, each in routes.items()}, events))
+
+    def _wanted(self, events: Events) -> list[set[str]]:
+        """The brokers of the subscribers who match each event."""
+        found: list[set[str]] = [set() for _ in events]
+        for name, broker in self.brokers.items():
+            for number in _matched(self.schema, broker.local(SERVICE), events):
+                found[number].add(name)
+        return found
+
+    def _behind(self, here: str, there: str) -> set[str]:
+        found, todo = {there}, [there]
+        while todo:
+            for each in self.brokers[todo.pop()].links:
+                if each != here and each not in found:
+                    found.add(each)
+                    todo.append(each)
+        return found
+
+
+def _matched(schema: Schema, filters: Mapping[str, Filter], events: Events) -> list[int]:
+    """The events that any of some filters matches."""
+    if not filters:
+        return []
+    matcher = Matcher(schema)
+    matcher.add_all(filters)
+    numbers, _ = matcher.match(events).pairs()
+    matcher.close()
+    return sorted({int(number) for number in numbers})

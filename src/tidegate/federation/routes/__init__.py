@@ -1,0 +1,23 @@
+"""Which filters a broker asks its neighbours for, and where an event goes: pure, by covering.
+
+`Broker` takes changes and messages and gives the messages that follow from them. It opens no
+socket, starts no thread and reads no clock: whoever carries the messages decides when.
+"""
+
+from tidegate.federation.routes.broker import Broker, Sent
+from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, State, Table, Update
+from tidegate.federation.routes.strategies import STRATEGIES
+
+__all__ = [
+    "STRATEGIES",
+    "Broker",
+    "Entry",
+    "Hello",
+    "Message",
+    "Reach",
+    "Refusal",
+    "Sent",
+    "State",
+    "Table",
+    "Update",
+]

@@ -1,0 +1,305 @@
+"""One broker of a federation: takes changes and messages, gives the messages that follow.
+
+Links make no loop, so whatever is asked for over one link is asked for over all others, as far
+as the strategy thinks it must be. Every change puts before it drops, in each table in one step:
+an event never meets a table that has lost something still needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+from tidegate.errors import FederationError, LinkRefused, did_you_mean
+from tidegate.federation.routes.messages import Hello, Message, Path, Reach, Refusal, State, Table, Update
+from tidegate.federation.routes.strategies import STRATEGIES
+from tidegate.federation.routes.table import Incoming, Outgoing
+from tidegate.federation.routes.topology import greatest_link, loop_by, paths_for
+from tidegate.filters import Filter
+
+
+class Sent(NamedTuple):
+    """A message for a neighbour."""
+
+    to: str
+    message: Message
+
+
+class _Link:
+    """A neighbour: what we asked it for, what it asked us for."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        """Whether it has said what it has since the link came up; before, nothing is said to it."""
+        self.outgoing: dict[str, Outgoing] = {}
+        self.incoming: dict[str, Incoming] = {}
+        self.told: tuple[Path, ...] = ()
+        """Whom it knows to reach by us."""
+
+
+class Broker:
+    """The routes of one broker.
+
+    >>> here, there = Broker("here"), Broker("there")
+    >>> for to, hello in here.connect("there") + there.connect("here"):
+    ...     _ = (here if to == "here" else there).receive("there" if to == "here" else "here", hello)
+    >>> (asked,) = here.subscribe("gps", "s1", Filter("speed > 60"))
+    >>> here.subscribe("gps", "s2", Filter("speed > 80"))  # covered: nothing to say
+    []
+    >>> there.receive("here", asked.message)
+    []
+    >>> there.towards("gps", {"speed": 70})
+    ['here']
+    """
+
+    def __init__(self, name: str, strategy: str = "covering") -> None:
+        if strategy not in STRATEGIES:
+            hint = did_you_mean(strategy, STRATEGIES) or f"; expected one of {', '.join(STRATEGIES)}"
+            raise FederationError(f"unknown strategy {strategy!r}{hint}")
+        self.name, self.strategy = name, strategy
+        self.refused: dict[str, Path] = {}
+        """Links that were given up, with the loop that each would have closed."""
+        self._numbers = count(1)
+        self._floods = STRATEGIES[strategy](self._numbers.__next__).floods
+        self._local: dict[str, dict[str, int]] = {}
+        self._filters: dict[int, Filter] = {}
+        """All filters that are needed here, own and neighbours', by number."""
+        self._links: dict[str, _Link] = {}
+        self._paths: dict[str, tuple[Path, ...]] = {}
+        """Whom we reach over each link."""
+
+    # Own subscriptions -----------------------------------------------------------
+
+    def subscribe(self, service: str, subscription: str, filter_: Filter) -> list[Sent]:
+        """Take a subscription under an id that is not in use."""
+        if subscription in self._local.get(service, ()):
+            raise FederationError(f"subscription {subscription!r} of {service!r} is there already; change it")
+        return self.set_all(service, {subscription: filter_})
+
+    def change(self, service: str, subscription: str, filter_: Filter) -> list[Sent]:
+        """Give a subscription another filter, or other parameters: what both match is never missed."""
+        self._require(service, subscription)
+        return self.set_all(service, {subscription: filter_})
+
+    def unsubscribe(self, service: str, subscription: str) -> list[Sent]:
+        """Forget a subscription."""
+        self._require(service, subscription)
+        return self.set_all(service, {subscription: None})
+
+    def set_all(self, service: str, filters: Mapping[str, Filter | None]) -> list[Sent]:
+        """Take, change and, by None, forget many subscriptions in one step."""
+        local = self._local.setdefault(service, {})
+        drop = [local.pop(each) for each in filters if each in local]
+        put = {next(self._numbers): (name, each) for name, each in filters.items() if each is not None}
+        local.update((name, number) for number, (name, _) in put.items())
+        return self._changed(service, {number: each for number, (_, each) in put.items()}, drop, None)
+
+    def _require(self, service: str, subscription: str) -> None:
+        local = self._local.get(service, {})
+        if subscription not in local:
+            raise FederationError(f"no subscription {subscription!r} of {service!r}{did_you_mean(subscription, local)}")
+
+    # Links -----------------------------------------------------------------------
+
+    def connect(self, neighbour: str) -> list[Sent]:
+        """A link is up, new or again: say what we have of it. A new one that would close a loop is refused."""
+        self.refused.pop(neighbour, None)
+        if neighbour not in self._links:
+            loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
+            if neighbour == self.name or loop is not None:
+                raise LinkRefused(loop or (self.name, self.name))
+            self._links[neighbour] = link = _Link()
+            for service in self._services():
+                self._outgoing(link, neighbour, service)
+        self._links[neighbour].is_open = False
+        for incoming in self._links[neighbour].incoming.values():
+            incoming.is_asking = False  # the answer, if there was one, went down with the link
+        return [self._hello(neighbour)]
+
+    def disconnect(self, neighbour: str) -> None:
+        """A link is down for a while: both ends keep what they have, and go on from there."""
+        self._link(neighbour).is_open = False
+
+    def forget(self, neighbour: str) -> list[Sent]:
+        """A link is gone for good: nothing is needed for it any more."""
+        link = self._link(neighbour)
+        del self._links[neighbour]
+        self._paths.pop(neighbour, None)
+        sent = self._reach()
+        for service, incoming in link.incoming.items():
+            sent += self._changed(service, {}, list(incoming.needs.values()), neighbour)
+        return sent
+
+    @property
+    def links(self) -> list[str]:
+        """The neighbours."""
+        return list(self._links)
+
+    def _link(self, neighbour: str) -> _Link:
+        link = self._links.get(neighbour)
+        if link is None:
+            raise FederationError(f"{self.name} has no link to {neighbour!r}{did_you_mean(neighbour, self._links)}")
+        return link
+
+    def _hello(self, neighbour: str) -> Sent:
+        link = self._links[neighbour]
+        link.told = paths_for(self.name, self._paths, neighbour)
+        tables = {service: incoming.state for service, incoming in link.incoming.items()}
+        return Sent(neighbour, Hello(tables, link.told))
+
+    def hello(self, neighbour: str) -> list[Sent]:
+        """Ask a neighbour whether anything is missing, as a heartbeat may."""
+        self._link(neighbour)
+        return [self._hello(neighbour)]
+
+    # Messages --------------------------------------------------------------------
+
+    def receive(self, neighbour: str, message: Message) -> list[Sent]:
+        """Take a message of a neighbour; what was under way on a link that was given up says nothing."""
+        if neighbour in self.refused:
+            return []
+        link = self._link(neighbour)
+        match message:
+            case Hello(tables, paths):
+                return self._greeted(link, neighbour, tables, paths)
+            case Update():
+                return self._updated(link, neighbour, message)
+            case Table():
+                incoming = link.incoming.setdefault(message.service, Incoming())
+                incoming.is_asking = False
+                add, remove = incoming.differences(message)
+                return self._taken(incoming, neighbour, Update(message.service, message.state, add, remove))
+            case Reach(paths):
+                return self._reached(neighbour, paths)
+            case Refusal(loop):
+                self.refused[neighbour] = loop
+                return self.forget(neighbour)
+
+    def _greeted(self, link: _Link, neighbour: str, tables: Mapping[str, State], paths: tuple[Path, ...]) -> list[Sent]:
+        link.is_open = True
+        sent = self._reached(neighbour, paths)
+        if neighbour not in self._links:
+            return sent
+        for service in sorted(tables.keys() | link.outgoing.keys()):
+            outgoing = self._outgoing(link, neighbour, service)
+            sent += [Sent(neighbour, each) for each in outgoing.since(tables.get(service, State()))]
+        return sent
+
+    def _updated(self, link: _Link, neighbour: str, update: Update) -> list[Sent]:
+        incoming = link.incoming.setdefault(update.service, Incoming())
+        if incoming.takes(update):
+            incoming.is_asking = False
+            return self._taken(incoming, neighbour, update)
+        if incoming.is_asking or update.state.version <= incoming.state.version:
+            return []
+        incoming.is_asking = True
+        return [self._hello(neighbour)]
+
+    def _taken(self, incoming: Incoming, neighbour: str, update: Update) -> list[Sent]:
+        """Make a step of a neighbour's table ours, and tell the others what they must know of it."""
+        drop = [incoming.needs.pop(number) for number in update.remove]
+        for number in update.remove:
+            del incoming.entries[number]
+        put = {next(self._numbers): each for each in update.add}
+        incoming.entries.update((each.number, each) for each in update.add)
+        incoming.needs.update((each.number, number) for number, each in put.items())
+        incoming.state = update.state
+        return self._changed(update.service, {number: each.filter for number, each in put.items()}, drop, neighbour)
+
+    def _changed(self, service: str, put: Mapping[int, Filter], drop: Iterable[int], source: str | None) -> list[Sent]:
+        drop = list(drop)
+        sent = []
+        for neighbour, link in self._links.items():
+            if neighbour == source:
+                continue
+            update = self._outgoing(link, neighbour, service).change(put, drop)
+            if update is not None and link.is_open:
+                sent.append(Sent(neighbour, update))
+        self._filters.update(put)
+        for number in drop:
+            del self._filters[number]
+        return sent
+
+    def _outgoing(self, link: _Link, neighbour: str, service: str) -> Outgoing:
+        """A link's table, made with all that is needed by others when it is first asked for."""
+        found = link.outgoing.get(service)
+        if found is None:
+            strategy = STRATEGIES[self.strategy](self._numbers.__next__)
+            found = link.outgoing[service] = Outgoing(service, strategy)
+            needed = {n: self._filters[n] for n in self._needed(service, neighbour) if n in self._filters}
+            found.change(dict(sorted(needed.items())), ())
+        return found
+
+    def _needed(self, service: str, besides: str) -> Iterator[int]:
+        yield from self._local.get(service, {}).values()
+        for neighbour, link in self._links.items():
+            if neighbour != besides and service in link.incoming:
+                yield from link.incoming[service].needs.values()
+
+    def _services(self) -> list[str]:
+        return sorted({*self._local, *(service for link in self._links.values() for service in link.incoming)})
+
+    # Loops -----------------------------------------------------------------------
+
+    def _reached(self, neighbour: str, paths: tuple[Path, ...]) -> list[Sent]:
+        """A neighbour says whom we reach by it.
+
+        `connect` has refused every loop that was known. One that shows now was closed by links that came up
+        at once: all brokers on it name the same link, and its ends give it up.
+        """
+        loop = loop_by(self.name, self._paths, neighbour, paths)
+        self._paths[neighbour] = tuple(path for path in paths if self.name not in path)
+        ends = () if loop is None else greatest_link(loop)
+        other = next((end for end in ends if end != self.name), self.name)
+        if loop is None or self.name not in ends or other not in self._links:
+            return self._reach()
+        self.refused[other] = loop
+        return [Sent(other, Refusal(loop)), *self.forget(other)]
+
+    def _reach(self) -> list[Sent]:
+        """Tell those neighbours for whom it changed whom they reach by us."""
+        sent = []
+        for neighbour, link in self._links.items():
+            paths = paths_for(self.name, self._paths, neighbour)
+            if link.is_open and paths != link.told:
+                link.told = paths
+                sent.append(Sent(neighbour, Reach(paths)))
+        return sent
+
+    # Events ----------------------------------------------------------------------
+
+    def towards(self, service: str, event: Mapping[str, Any], source: str | None = None) -> list[str]:
+        """The neighbours that an event goes to, never back to the one it came from.
+
+        Asks each filter in turn; a matcher over `routes` does so for many.
+        """
+        return [
+            neighbour
+            for neighbour in self._links
+            if neighbour != source
+            and (self._floods or any(may_match(each, event) for each in self.routes(service, neighbour).values()))
+        ]
+
+    def routes(self, service: str, neighbour: str) -> dict[int, Filter]:
+        """What a neighbour has asked us for."""
+        incoming = self._link(neighbour).incoming.get(service)
+        return {} if incoming is None else {number: each.filter for number, each in incoming.entries.items()}
+
+    def asked(self, service: str, neighbour: str) -> dict[int, Filter]:
+        """What we have asked a neighbour for, or will when its link is up."""
+        outgoing = self._link(neighbour).outgoing.get(service)
+        return {} if outgoing is None else {number: each.filter for number, each in outgoing.entries.items()}
+
+    def local(self, service: str) -> dict[str, Filter]:
+        """Our own subscriptions."""
+        return {name: self._filters[number] for name, number in self._local.get(service, {}).items()}
+
+    def states(self, neighbour: str) -> dict[str, State]:
+        """How far we have a neighbour's tables."""
+        return {service: each.state for service, each in self._link(neighbour).incoming.items()}
+
+
+def may_match(filter_: Filter, event: Mapping[str, Any]) -> bool:
+    """Whether an event matches, or nobody here can tell: likeness of meaning without a space is forwarded."""
+    return filter_.tree.is_semantic or filter_.matches(event)

@@ -1,0 +1,170 @@
+"""What brokers say to each other about routes: frozen values, and their JSON form.
+
+A table is what one broker has asked another for, of one service. Each step of it has a version,
+one more than the last, and a digest of all entries after it: whoever holds both knows whether it
+holds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from tidegate.errors import FederationError
+from tidegate.filters import Filter
+from tidegate.model import Schema
+
+Path = tuple[str, ...]
+"""Brokers from the one who says it to the one who is reached."""
+Schemas = Callable[[str], Schema | None]
+"""The schema of a service, by its name."""
+
+MODULUS = 1 << 128
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A filter that a broker wants events for, under a number of its own."""
+
+    number: int
+    filter: Filter
+
+    def digest(self) -> int:
+        """A number that stands for it: those of a table are summed, so that a step costs no more than it changes."""
+        said = f"{self.number} {self.filter.like_star:d} {self.filter}"
+        return int.from_bytes(blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).digest(), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far somebody has a table."""
+
+    version: int = 0
+    digest: int = 0
+
+    def after(self, add: Iterable[Entry], remove: Iterable[Entry], version: int) -> State:
+        """How far it is with some entries more and others less."""
+        digest = self.digest + sum(each.digest() for each in add) - sum(each.digest() for each in remove)
+        return State(version, digest % MODULUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Said when a link is up, and whenever something is missing: what I have of your tables, whom you reach by me."""
+
+    tables: Mapping[str, State] = field(default_factory=dict)
+    paths: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One step of a table: all of it or nothing, what comes before what goes."""
+
+    service: str
+    state: State
+    """After it."""
+    add: tuple[Entry, ...] = ()
+    remove: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A whole table, in place of what was there."""
+
+    service: str
+    state: State
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whom you reach by me has changed."""
+
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The link would close a loop, and is given up."""
+
+    loop: Path
+
+
+Message = Hello | Update | Table | Reach | Refusal
+
+
+# JSON ----------------------------------------------------------------------------
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """Give a message as JSON has it."""
+    match message:
+        case Hello(tables, paths):
+            states = {service: _state(state) for service, state in tables.items()}
+            return {"type": "hello", "tables": states, "paths": [list(path) for path in paths]}
+        case Update(service, state, add, remove):
+            changed = {"add": [_entry(each) for each in add], "remove": list(remove)}
+            return {"type": "update", "service": service, **_state(state), **changed}
+        case Table(service, state, entries):
+            return {"type": "table", "service": service, **_state(state), "entries": [_entry(each) for each in entries]}
+        case Reach(paths):
+            return {"type": "reach", "paths": [list(path) for path in paths]}
+        case Refusal(loop):
+            return {"type": "refusal", "loop": list(loop)}
+
+
+def _state(state: State) -> dict[str, Any]:
+    return {"version": state.version, "digest": f"{state.digest:032x}"}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    given = entry.filter
+    if given.like_star:  # its canonical text does not say how LIKE reads a pattern that is a field
+        return {"number": entry.number, "filter": given.text, "params": list(given.params), "like_star": True}
+    return {"number": entry.number, "filter": str(given)}
+
+
+def from_json(given: Mapping[str, Any], schemas: Schemas) -> Message:
+    """Read a message; filters are typed by the schemas of their services."""
+    try:
+        return _read(given, schemas)
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise FederationError(f"expected a message of a broker, not {given!r:.120}: {exc!r}") from exc
+
+
+def _read(given: Mapping[str, Any], schemas: Schemas) -> Message:
+    match given["type"]:
+        case "hello":
+            tables = {str(service): _read_state(state) for service, state in given["tables"].items()}
+            return Hello(tables, _read_paths(given["paths"]))
+        case "update":
+            add = _read_entries(given["add"], schemas(given["service"]))
+            return Update(given["service"], _read_state(given), add, tuple(map(int, given["remove"])))
+        case "table":
+            entries = _read_entries(given["entries"], schemas(given["service"]))
+            return Table(given["service"], _read_state(given), entries)
+        case "reach":
+            return Reach(_read_paths(given["paths"]))
+        case "refusal":
+            return Refusal(tuple(map(str, given["loop"])))
+    raise ValueError(f"type {given['type']!r}; expected hello, update, table, reach or refusal")
+
+
+def _read_state(given: Mapping[str, Any]) -> State:
+    return State(int(given["version"]), int(given["digest"], 16))
+
+
+def _read_paths(given: Iterable[Iterable[str]]) -> tuple[Path, ...]:
+    return tuple(tuple(map(str, path)) for path in given)
+
+
+def _read_entries(given: Iterable[Mapping[str, Any]], schema: Schema | None) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(
+            int(each["number"]),
+            Filter(each["filter"], schema, each.get("params", ()), like_star=each.get("like_star", False)),
+        )
+        for each in given
+    )

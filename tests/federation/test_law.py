@@ -1,0 +1,228 @@
+"""A federation delivers what one broker would, and loses nothing on the way there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.conftest import LARGE_EXAMPLES
+from tests.federation.network import SERVICE, Network
+from tidegate.federation.routes import Message
+from tidegate.federation.routes.messages import from_json, to_json
+from tidegate.filters import Filter
+from tidegate.model import Schema
+
+SCHEMA = Schema({"a": "int32", "b": "float64", "s": "string"})
+TEXTS = [
+    "",
+    *(f"a > {n}" for n in range(0, 10, 2)),
+    *(f"a BETWEEN {n} AND {n + 1}" for n in range(0, 10, 2)),
+    *(f"a = {n}" for n in range(0, 10, 3)),
+    *(f"s = '{s}'" for s in ("x", "xy", "y", "z")),
+    "s IN ('x', 'y')",
+    "s LIKE 'x%'",
+    *(f"b >= {n} AND b < {n + 2.5}" for n in (0, 2.5, 5)),
+    *(f"b >= {n} AND b < {n + 2.5} AND s = 'x'" for n in (0, 2.5, 5)),
+    "a > 4 AND s = 'x'",
+    "a > 2 OR s = 'y'",
+    "a = 3 OR a = 4",
+    "NOT a = 3",
+    "b IS TRIANGLE(0, 5, 10)",
+    "b IS TRAPEZOID(0, 3, 7, 10)",
+    "a < b",
+]
+FILTERS = [Filter(text, SCHEMA) for text in TEXTS]
+EVENTS: list[dict[str, Any]] = [
+    {"a": a, "b": b, "s": s} for a, b, s in [(0, 0.0, "x"), (1, 5.0, "xy"), (3, 2.5, "y"), (4, 9.0, "z"), (9, 7.4, "x")]
+] + [{"b": 1.0}, {"a": 6}, {}]
+
+
+Wire = Callable[[Message], Message]
+
+
+def through_json(message: Message) -> Message:
+    """A message as the other end reads it."""
+    return from_json(json.loads(json.dumps(to_json(message))), lambda _: SCHEMA)
+
+
+class Federation(RuleBasedStateMachine):
+    """Random trees of brokers, and everything that may happen to them."""
+
+    network: Network
+
+    @initialize(
+        strategy=st.sampled_from(["flooding", "simple", "identity", "covering", "covering", "merging", "merging"]),
+        parents=st.lists(st.integers(0, 2**16), min_size=1, max_size=14),
+        seed=st.integers(0, 2**32),
+        pool=st.lists(st.sampled_from(range(len(FILTERS))), min_size=3, max_size=9),
+        wire=st.sampled_from([lambda message: message, through_json]),
+    )
+    def begin(
+        self, strategy: str, parents: list[int], seed: int, pool: list[int], wire: Callable[[Message], Message]
+    ) -> None:
+        names = [f"b{n:02}" for n in range(len(parents) + 1)]
+        links = [(names[parent % (n + 1)], names[n + 1]) for n, parent in enumerate(parents)]
+        self.network = Network(links, strategy, names, wire)
+        self.network.watch = self._reaches_the_stable
+        self.pool = [FILTERS[n] for n in pool]
+        """A few filters at a time: among many one would cover all."""
+        self.rng = Random(seed)
+        self.serial = 0
+        self.stable: dict[tuple[str, str], tuple[Filter, ...]] = {}
+        """Subscribers whom everybody knows, and all filters that each has had since."""
+        self.owed: dict[int, set[tuple[str, str]]] = {}
+        """Who must get each event that is under way."""
+        self.events: dict[int, dict[str, Any]] = {}
+
+    def _broker(self, pick: int) -> str:
+        return sorted(self.network.brokers)[pick % len(self.network.brokers)]
+
+    def _unstable(self, who: tuple[str, str], now: Filter | None) -> None:
+        """From now on a subscriber is owed what it matched before and matches after."""
+        if now is None:
+            self.stable.pop(who, None)
+        elif who in self.stable:
+            self.stable[who] += (now,)
+        for number, owed in self.owed.items():
+            if now is None or not now.matches(self.events[number]):
+                owed.discard(who)
+
+    @rule(given=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 100)), min_size=1, max_size=10))
+    def subscribe(self, given: list[tuple[int, int]]) -> None:
+        for broker, chosen in given:
+            self.serial += 1
+            self.network.subscribe(self._broker(broker), f"s{self.serial}", self.pool[chosen % len(self.pool)])
+
+    @precondition(lambda self: self.network.subscriptions)
+    @rule(given=st.lists(st.tuples(st.integers(0, 100), st.none() | st.integers(0, 100)), min_size=1, max_size=6))
+    def change(self, given: list[tuple[int, int | None]]) -> None:
+        """Give subscriptions another filter, or end them."""
+        for pick, number in given:
+            chosen = None if number is None else self.pool[number % len(self.pool)]
+            if not self.network.subscriptions:
+                return
+            who = sorted(self.network.subscriptions)[pick % len(self.network.subscriptions)]
+            self._unstable(who, chosen)
+            if chosen is None:
+                self.network.unsubscribe(*who)
+            else:
+                self.network.subscribe(*who, chosen)
+
+    @precondition(lambda self: self.network.waiting())
+    @rule(picks=st.lists(st.integers(0, 100), min_size=1, max_size=8))
+    def deliver(self, picks: list[int]) -> None:
+        for pick in picks:
+            if waiting := self.network.waiting():
+                self.network.deliver(*waiting[pick % len(waiting)])
+
+    @rule(broker=st.integers(0, 14), event=st.sampled_from(EVENTS))
+    def publish(self, broker: int, event: dict[str, Any]) -> None:
+        number = self.network.publish(self._broker(broker), event)
+        self.events[number] = event
+        self.owed[number] = {
+            who for who, filters in self.stable.items() if all(each.matches(event) for each in filters)
+        }
+
+    @precondition(lambda self: self.network.waiting())
+    @rule(pick=st.integers(0, 100))
+    def lose(self, pick: int) -> None:
+        waiting = self.network.waiting()
+        self.network.lose(*waiting[pick % len(waiting)])
+
+    @precondition(lambda self: self.network.links)
+    @rule(pick=st.integers(0, 100))
+    def cut_or_heal(self, pick: int) -> None:
+        link = sorted(self.network.links)[pick % len(self.network.links)]
+        (self.network.heal if link in self.network.down else self.network.cut)(link)
+
+    @rule(broker=st.integers(0, 14))
+    def restart(self, broker: int) -> None:
+        """Whoever forgets its neighbours' needs has to be told them again: until then nobody is sure of anything."""
+        self.stable.clear()
+        self.owed.clear()
+        self.network.restart(self._broker(broker))
+
+    @precondition(lambda self: self.network.links)
+    @rule(pick=st.integers(0, 100), ends=st.tuples(st.integers(0, 14), st.integers(0, 14)))
+    def move(self, pick: int, ends: tuple[int, int]) -> None:
+        """Take a link away, and join the two halves by another."""
+        link = sorted(self.network.links)[pick % len(self.network.links)]
+        self.stable.clear()
+        self.owed.clear()
+        self.network.settle(self.rng)
+        self.network.remove(link)
+        self.network.settle(self.rng)
+        halves = [sorted(self._side(end)) for end in link]
+        one, other = (half[end % len(half)] for half, end in zip(halves, ends, strict=True))
+        self.network.connect(one, other)
+
+    def _side(self, start: str, besides: str = "") -> set[str]:
+        """All whom a broker reaches, but for the way over one neighbour."""
+        found, todo = {start, besides}, [start]
+        while todo:
+            here = todo.pop()
+            for one, other in self.network.links:
+                for a, b in ((one, other), (other, one)):
+                    if a == here and b not in found:
+                        found.add(b)
+                        todo.append(b)
+        return found - {besides}
+
+    def _reaches_the_stable(self, broker: str, neighbour: str) -> None:
+        """After every message: the table that it changed matches all that those behind the link are owed."""
+        if self.network.strategy == "flooding" or neighbour not in self.network.brokers[broker].links:
+            return
+        behind = self._side(neighbour, broker)
+        routes = self.network.brokers[broker].routes(SERVICE, neighbour).values()
+        filters = {each for who, each in self.stable.items() if who[0] in behind}
+        for event in EVENTS:
+            if any(all(each.matches(event) for each in had) for had in filters):
+                assert any(each.matches(event) for each in routes), (broker, neighbour, event)
+
+    @rule()
+    def settle(self) -> None:
+        network = self.network
+        network.settle(self.rng)
+        for number, owed in self.owed.items():
+            got = network.delivered[number]
+            assert number in network.lost or owed <= set(got), (owed - set(got), "lost on the way")
+            assert set(got.values()) <= {1}, "twice"
+        self.owed.clear()
+        self.stable = {who: (each,) for who, each in network.subscriptions.items()}
+        for event in EVENTS:
+            wanted = network.wanted(event)
+            for broker in self.rng.sample(sorted(network.brokers), min(3, len(network.brokers))):
+                number = network.publish(broker, event)
+                while waiting := network.waiting():
+                    network.deliver(*waiting[0])
+                assert network.delivered[number] == wanted
+        self._tables_agree()
+
+    def _tables_agree(self) -> None:
+        brokers = self.network.brokers
+        for one, other in [*self.network.links, *((b, a) for a, b in self.network.links)]:
+            asked = brokers[one].asked(SERVICE, other)
+            assert asked == brokers[other].routes(SERVICE, one)
+            if self.network.strategy != "flooding":
+                behind = self._side(one, other)
+                needed = [each for who, each in self.network.subscriptions.items() if who[0] in behind]
+                for event in EVENTS:  # no more than is needed, and no less
+                    wanted = any(each.matches(event) for each in needed)
+                    assert any(each.matches(event) for each in asked.values()) == wanted
+            if self.network.strategy in ("covering", "merging"):
+                pairs = [(a, b) for a in asked.values() for b in asked.values() if a is not b]
+                assert not any(a.covers(b) for a, b in pairs)
+
+    def teardown(self) -> None:
+        if hasattr(self, "network"):
+            self.settle()
+
+
+Federation.TestCase.settings = settings(max_examples=LARGE_EXAMPLES, stateful_step_count=40)
+TestFederation = Federation.TestCase

@@ -1,0 +1,369 @@
+"""The rules of routing by covering, one by one, between two and three brokers."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import LARGE_EXAMPLES
+from tests.federation.network import SERVICE, Network
+from tests.federation.test_index import some_filters
+from tests.federation.test_law import EVENTS, FILTERS, SCHEMA
+from tests.generate import event as random_event
+from tests.generate import schema as random_schema
+from tidegate.errors import FederationError, LinkRefused
+from tidegate.federation.routes import Broker, Entry, Hello, Message, Reach, Refusal, State, Table, Update
+from tidegate.federation.routes.forest import Forest
+from tidegate.federation.routes.index import ScanIndex
+from tidegate.federation.routes.messages import from_json, to_json
+from tidegate.filters import Filter
+
+
+def pair(strategy: str = "covering") -> tuple[Network, Broker]:
+    """Two brokers that know each other."""
+    network = Network([("here", "there")], strategy)
+    network.settle(Random(0))
+    return network, network.brokers["here"]
+
+
+def said(network: Network) -> list[Any]:
+    """What is under way from here to there; it arrives."""
+    found = list(network.queues["here", "there"])
+    network.settle(Random(0))
+    return found
+
+
+def texts(update: Any) -> tuple[list[str], int]:
+    """What an update brings, and how much it takes away."""
+    assert isinstance(update, Update)
+    return [str(each.filter) for each in update.add], len(update.remove)
+
+
+def test_what_is_covered_is_not_forwarded() -> None:
+    network, _ = pair()
+    network.subscribe("here", "wide", Filter("a > 1"))
+    assert [texts(each) for each in said(network)] == [(["a > 1"], 0)]
+    network.subscribe("here", "narrow", Filter("a > 5"))
+    assert said(network) == []
+
+
+def test_what_is_forwarded_takes_the_place_of_what_it_covers() -> None:
+    network, _ = pair()
+    network.subscribe("here", "narrow", Filter("a > 5"))
+    network.subscribe("here", "other", Filter("b = 1"))
+    said(network)
+    network.subscribe("here", "wide", Filter("a > 1"))
+    assert [texts(each) for each in said(network)] == [(["a > 1"], 1)]
+    assert sorted(map(str, network.brokers["there"].routes(SERVICE, "here").values())) == ["a > 1", "b = 1"]
+
+
+def test_an_unsubscription_is_held_back_while_another_needs_it() -> None:
+    network, here = pair()
+    network.subscribe("here", "one", Filter("a > 1"))
+    network.subscribe("here", "equal", Filter("a>1"))
+    said(network)
+    network.unsubscribe("here", "one")
+    assert said(network) == []
+    assert list(map(str, here.asked(SERVICE, "there").values())) == ["a > 1"]
+
+
+def test_an_unsubscription_carries_what_it_uncovers_in_one_step() -> None:
+    network, _ = pair()
+    for name, text in [("wide", "a > 1"), ("five", "a > 5"), ("seven", "a > 7"), ("b", "a > 3 AND b = 1")]:
+        network.subscribe("here", name, Filter(text))
+    said(network)
+    network.unsubscribe("here", "wide")
+    (update,) = said(network)
+    assert texts(update) == (["a > 5", "a > 3 AND b = 1"], 1)
+
+
+def test_other_parameters_are_one_step() -> None:
+    network, _ = pair()
+    fast = Filter("speed > %0", params=[60])
+    network.subscribe("here", "fast", fast)
+    said(network)
+    network.subscribe("here", "fast", fast.with_params([80]))
+    assert [texts(each) for each in said(network)] == [(["speed > 80"], 1)]
+    network.subscribe("here", "fast", fast.with_params([80]))
+    assert said(network) == []
+
+
+def test_of_filters_that_cover_each_other_the_first_is_forwarded() -> None:
+    network, here = pair()
+    network.subscribe("here", "one", Filter("a > 1", SCHEMA))
+    network.subscribe("here", "two", Filter("a >= 2", SCHEMA))
+    assert list(map(str, here.asked(SERVICE, "there").values())) == ["a > 1"]
+    network.unsubscribe("here", "one")
+    assert list(map(str, here.asked(SERVICE, "there").values())) == ["a >= 2"]
+
+
+def test_services_have_tables_of_their_own() -> None:
+    network, here = pair()
+    network.send("here", here.subscribe("gps", "s", Filter("a > 1")))
+    network.send("here", here.subscribe("plates", "s", Filter("a > 5")))
+    network.settle(Random(0))
+    there = network.brokers["there"]
+    assert (there.towards("gps", {"a": 3}), there.towards("plates", {"a": 3})) == (["here"], [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("a BETWEEN 1 AND 3", "a BETWEEN 4 AND 9", "a <= 9 AND a >= 1"),
+        ("a = 1", "a IN (5, 9)", "a IN (1, 5, 9)"),
+        ("b >= 1 AND b < 2", "b >= 2 AND b < 4", "b < 4 AND b >= 1"),
+        ("b < 2 AND s = 'x'", "b >= 2 AND b < 7 AND s = 'x'", "b < 7 AND s = 'x'"),
+        ("s = 'it''s'", "s = 'y'", "s IN ('it''s', 'y')"),
+        ("s LIKE 'a%'", "s LIKE 'b%'", "s < 'c' AND s >= 'a'"),
+        ("a = 1 AND b < 3", "a = 2 AND b < 3", "a IN (1, 2) AND b < 3"),
+    ],
+)
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_union_that_is_one_filter_is_forwarded_as_one(one: str, other: str, both: str, typed: bool) -> None:
+    network, here = pair("merging")
+    schema = SCHEMA if typed else None
+    network.subscribe("here", "one", Filter(one, schema))
+    network.subscribe("here", "other", Filter(other, schema))
+    asked = list(here.asked(SERVICE, "there").values())
+    if typed or " 4 AND 9" not in other:  # where no schema says that a is whole, 3.5 lies between
+        (found,) = asked
+        assert found.covers(Filter(both, schema))
+        assert Filter(both, schema).covers(found)
+    network.unsubscribe("here", "one")
+    assert list(here.asked(SERVICE, "there").values()) == [Filter(other, schema)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("b < 2", "b > 2"),
+        ("b < 2 AND s = 'x'", "b >= 2 AND s = 'y'"),
+        ("b < 2", "b >= 2"),  # every number: no range says so
+        ("s LIKE '%x'", "s LIKE '%y'"),
+        ("b < 2 OR s = 'x'", "b = 3"),
+    ],
+)
+def test_what_is_no_one_filter_stays_apart(one: str, other: str) -> None:
+    network, here = pair("merging")
+    network.subscribe("here", "one", Filter(one, SCHEMA))
+    network.subscribe("here", "other", Filter(other, SCHEMA))
+    assert set(here.asked(SERVICE, "there").values()) == {Filter(one, SCHEMA), Filter(other, SCHEMA)}
+
+
+def test_a_merged_filter_that_somebody_needs_outlives_its_parts() -> None:
+    network, here = pair("merging")
+    for name, text in [("one", "a = 1"), ("three", "a = 3"), ("both", "a IN (1, 3)")]:
+        network.subscribe("here", name, Filter(text, SCHEMA))
+    network.unsubscribe("here", "one")
+    assert list(here.asked(SERVICE, "there").values()) == [Filter("a IN (1, 3)", SCHEMA)]
+    network.unsubscribe("here", "both")
+    assert list(here.asked(SERVICE, "there").values()) == [Filter("a = 3", SCHEMA)]
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_a_merged_table_matches_what_its_filters_match(seed: int) -> None:
+    rng = Random(seed)
+    schema = random_schema(rng, 2)
+    network, here = pair("merging")
+    filters = some_filters(rng, schema, True, 12)
+    for n, each in enumerate(filters):
+        network.subscribe("here", f"s{n}", each)
+    for n in rng.sample(range(12), 5):
+        network.unsubscribe("here", f"s{n}")
+    for _ in range(20):
+        event = random_event(rng, schema)
+        needed = any(each.matches(event) for each in here.local(SERVICE).values())
+        assert any(each.matches(event) for each in here.asked(SERVICE, "there").values()) == needed, event
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_the_index_makes_no_difference(seed: int) -> None:
+    rng = Random(seed)
+    fast, slow = Forest(), Forest(index=ScanIndex())
+    held: list[int] = []
+    for number in range(60):
+        put = {number: rng.choice(FILTERS)}
+        drop = [held.pop(rng.randrange(len(held)))] if held and rng.random() < 0.6 else []
+        assert fast.change(put, drop) == slow.change(put, drop)
+        held.append(number)
+
+
+# Meaning ---------------------------------------------------------------------------
+
+
+def test_what_nobody_can_evaluate_is_forwarded() -> None:
+    network, _ = pair()
+    network.subscribe("here", "s", Filter("kind~ = 'parking'~ AND a > 3"))
+    network.subscribe("here", "t", Filter("kind~ = 'parking'~ AND a > 5"))  # covered, though nobody can evaluate it
+    assert len(said(network)) == 1
+    assert network.brokers["there"].towards(SERVICE, {"a": 1}) == ["here"]
+
+
+# Messages --------------------------------------------------------------------------
+
+MESSAGES: list[Message] = [
+    Hello({"gps": State(3, 2**127)}, (("a",), ("a", "b"))),
+    Update("gps", State(4, 17), (Entry(7, Filter("a > 1 AND s LIKE 'B%'", SCHEMA)),), (3, 5)),
+    Table("gps", State(0, 0), ()),
+    Reach((("a",),)),
+    Refusal(("a", "b", "a")),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_survives_json(message: Message) -> None:
+    import json
+
+    assert from_json(json.loads(json.dumps(to_json(message))), lambda _: SCHEMA) == message
+
+
+def test_how_like_reads_a_field_survives_json() -> None:
+    entry = Entry(1, Filter("s LIKE t AND a > %0", params=[3], like_star=True))
+    read = from_json(to_json(Table("gps", State(), (entry,))), lambda _: None)
+    assert isinstance(read, Table)
+    assert read.entries[0].filter.matches({"s": "abc", "t": "a*", "a": 4})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"type": "gossip"}, "type 'gossip'; expected hello, update, table, reach or refusal"),
+        ({"type": "reach"}, "paths"),
+        ({"type": "table", "service": "gps", "version": 1, "digest": "x", "entries": []}, "invalid literal"),
+    ],
+)
+def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(FederationError, match="expected a message of a broker, not") as caught:
+        from_json(given, lambda _: None)
+    assert expected in str(caught.value)
+
+
+# Broken links ----------------------------------------------------------------------
+
+
+def resync(network: Network) -> list[str]:
+    """Mend the link; what kinds of message about tables go over it."""
+    link = ("here", "there")
+    network.heal(link)
+    found: list[str] = []
+    while waiting := network.waiting():
+        for ends in waiting:
+            found.append(type(network.queues[ends][0]).__name__)
+            network.deliver(*ends)
+    return sorted(each for each in found if each != "Hello")
+
+
+def test_a_link_that_is_mended_says_only_what_is_missing() -> None:
+    network, here = pair()
+    for n in range(20):
+        network.subscribe("here", f"s{n}", Filter(f"a = {n}"))
+    network.settle(Random(0))
+    link = ("here", "there")
+    network.cut(link)
+    assert resync(network) == []
+    network.subscribe("here", "lost", Filter("b = 1"))
+    network.cut(link)
+    network.unsubscribe("here", "s3")
+    assert resync(network) == ["Update", "Update"]
+    assert network.brokers["there"].routes(SERVICE, "here") == here.asked(SERVICE, "there")
+    network.cut(link)
+    network.restart("here")  # the same version, or a later one, of another table
+    for n in range(20):
+        network.subscribe("here", f"t{n}", Filter(f"c = {n}"))
+    network.settle(Random(0))
+    assert network.brokers["there"].routes(SERVICE, "here") == network.brokers["here"].asked(SERVICE, "there")
+
+
+def test_a_table_of_the_same_version_that_differs_is_sent_whole() -> None:
+    network, _ = pair()
+    network.subscribe("here", "s", Filter("a = 1"))
+    network.settle(Random(0))
+    network.subscriptions["here", "s"] = Filter("a = 2")
+    network.restart("here")
+    network.settle(Random(0))
+    there = network.brokers["there"]
+    assert there.states("here")[SERVICE].version == 1
+    assert list(map(str, there.routes(SERVICE, "here").values())) == ["a = 2"]
+
+
+def test_a_step_that_is_missing_is_asked_for() -> None:
+    network, here = pair()
+    network.subscribe("here", "one", Filter("a = 1"))
+    network.queues["here", "there"].clear()
+    network.subscribe("here", "two", Filter("a = 2"))
+    network.settle(Random(0))
+    assert network.brokers["there"].routes(SERVICE, "here") == here.asked(SERVICE, "there")
+    network.subscribe("here", "three", Filter("a = 3"))
+    network.queues["here", "there"].clear()
+    network.send("there", network.brokers["there"].hello("here"))  # as a heartbeat does
+    network.settle(Random(0))
+    assert len(network.brokers["there"].routes(SERVICE, "here")) == 3
+
+
+# Loops -----------------------------------------------------------------------------
+
+
+def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
+    network = Network([("a", "b"), ("b", "c"), ("c", "d")], "covering")
+    network.settle(Random(0))
+    with pytest.raises(LinkRefused, match="a link from a to d would close a loop: a - d - c - b - a"):
+        network.connect("a", "d")
+    with pytest.raises(LinkRefused, match="a link from a to a would close a loop: a - a"):
+        network.brokers["a"].connect("a")
+
+
+def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
+    network = Network([("y", "b"), ("b", "c")], "covering")
+    network.settle(Random(0))
+    broker = network.brokers["y"]
+    broker.connect("z")
+    loop = ("y", "z", "c", "b", "y")
+    assert broker.receive("z", Hello({}, (("z",), ("z", "c"))))[0] == ("z", Refusal(loop))
+    assert broker.refused == {"z": loop}
+    assert broker.receive("z", Hello()) == []
+    assert broker.links == ["b"]
+
+
+@given(seed=st.integers(0, 2**32))
+def test_of_two_links_that_close_a_loop_at_once_one_is_given_up(seed: int) -> None:
+    network = Network([("a", "b"), ("c", "d")], "covering")
+    network.settle(Random(0))
+    network.subscribe("a", "s", Filter("x = 1"))
+    network.connect("a", "c")
+    network.connect("b", "d")  # neither knows of the other's link yet
+    network.settle(Random(seed))
+    links = {(one, other) for one, broker in network.brokers.items() for other in broker.links}
+    assert all((other, one) in links for one, other in links)
+    assert len(links) == 6
+    number = network.publish("d", {"x": 1})
+    network.settle(Random(0))
+    assert network.delivered[number] == network.wanted({"x": 1})
+
+
+# Errors ----------------------------------------------------------------------------
+
+
+def test_what_a_broker_can_not_do_is_said() -> None:
+    broker = Broker("here")
+    broker.subscribe("gps", "fast", Filter("a > 1"))
+    with pytest.raises(FederationError, match="subscription 'fast' of 'gps' is there already; change it"):
+        broker.subscribe("gps", "fast", Filter("a > 1"))
+    with pytest.raises(FederationError, match="no subscription 'fats' of 'gps'; did you mean 'fast'"):
+        broker.unsubscribe("gps", "fats")
+    with pytest.raises(FederationError, match="here has no link to 'there'"):
+        broker.receive("there", Hello())
+    with pytest.raises(FederationError, match="unknown strategy 'coverings'; did you mean 'covering'"):
+        Broker("here", "coverings")
+
+
+def test_flooding_asks_for_nothing_and_sends_everything() -> None:
+    network, _ = pair("flooding")
+    network.subscribe("here", "s", Filter("a > 1"))
+    assert said(network) == []
+    assert all(network.brokers["there"].towards(SERVICE, event) == ["here"] for event in EVENTS)
