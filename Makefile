@@ -7,6 +7,9 @@ READY := .venv/.ready
 ARGS ?=
 AREA ?= filters
 
+# Tests start many processes, which would each compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test check lint soak bench docs wheel clean
 
 help: ## List the targets

@@ -34,6 +34,7 @@ PROCESSES = (
     "benchmarks/",
     "cli/test_audience.py",
     "cli/test_explain.py",
+    "cli/test_package.py",
     "cli/test_shared_registry.py",
     "cli/test_subscribe.py",
     "cli/test_subscriptions.py",
@@ -47,9 +48,11 @@ PROCESSES = (
     "gateway/ingest/test_worker.py",
     "gateway/test_",
     "matching/test_workers.py",
+    "pipelines/sources/test_demo.py",
     "pipelines/sources/test_mqtt.py",
     "registry/test_at_once.py",
     "registry/test_migrations.py",
+    "registry/test_sqlite.py",
 )
 """Tests that start many processes or servers, each of which takes its seconds."""
 QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
