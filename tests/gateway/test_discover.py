@@ -126,6 +126,9 @@ def test_a_service_that_fell_silent_leaves(tmp_path: Path) -> None:
     say(world, "dear", ago_s=3_600.0)
     with world.running(), world.client() as http:
         until(lambda: found(http) == ["plates"], "the silent ones to leave")
+        lost = {each["name"]: each["lost"] for each in http.get("/v1/services").json()["services"]}
+        assert lost == {"gps": True, "dear": True, "plates": False}
+        assert http.get("/v1/services/gps/status").json()["lost"] is True
 
 
 def test_watched(city: World, http: httpx.Client) -> None:

@@ -79,10 +79,19 @@ class Finder:
     def discover(self, view: View, request: Request) -> Answer:
         """Answer a request with what a caller sees."""
         with self._lock:
-            while self._stale:
-                self._observe(*self._stale.popitem())
+            self._settle()
             directory = self._directory(view)
         return directory.discover(request, self._clock())
+
+    def lost(self) -> set[str]:
+        """The services that are down, or were heard of and have fallen silent."""
+        with self._lock:
+            self._settle()
+        return set(self._all.lost(self._clock()))
+
+    def _settle(self) -> None:
+        while self._stale:
+            self._observe(*self._stale.popitem())
 
     def _directory(self, view: View) -> Directory:
         names = view.services(self._services)

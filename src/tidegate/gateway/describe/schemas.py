@@ -323,11 +323,12 @@ SCHEMAS: dict[str, Schema] = {
             "version": or_null(WHOLE),
             "definition": ANY_OBJECT,
             "schema": {**ANY_OBJECT, "description": "The attributes of its events, and their types."},
+            "lost": {**FLAG, "description": "Whether it is down, or has fallen silent."},
             "status": or_null(_STATUS),
         }
     ),
     "Services": record({"services": array(ref("Service"))}),
-    "ServiceStatus": record({"name": TEXT, "state": TEXT, "subscribers": ANY_OBJECT}),
+    "ServiceStatus": record({"name": TEXT, "state": TEXT, "lost": FLAG, "subscribers": ANY_OBJECT}),
     "Receipt": _RECEIPT,
     "Event": {**ANY_OBJECT, "description": "The attributes of an event; with an `_id` it is taken once."},
     "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),

@@ -21,7 +21,7 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["services"])
 
-    def described(request: Request, name: str) -> dict[str, Any]:
+    def described(request: Request, name: str, lost: set[str]) -> dict[str, Any]:
         service, view = gateway.definitions.services[name], gateway.view(request)
         definition = to_dict(service)
         if view.hidden(name):  # what it is made of tells of all that it holds
@@ -31,24 +31,27 @@ def router(gateway: Gateway) -> APIRouter:
             "version": gateway.versions.get(name),
             "definition": definition,
             "schema": view.schema(name).to_dict(),
+            "lost": name in lost,
             "status": gateway.status.get(name),
         }
 
     @routes.get("/services", summary="All services")
     async def services(request: Request) -> dict[str, Any]:
         seen = gateway.view(request).services(gateway.definitions.services)
-        return {"services": [described(request, name) for name in seen]}
+        lost = gateway.finder.lost()
+        return {"services": [described(request, name, lost) for name in seen]}
 
     @routes.get("/services/{name}", summary="One service")
     async def service(request: Request, name: str) -> dict[str, Any]:
         gateway.service(name)
-        return described(request, name)
+        return described(request, name, gateway.finder.lost())
 
     @routes.get("/services/{name}/status", summary="How a service does")
     async def status(name: str) -> dict[str, Any]:
         gateway.service(name)
         counts = gateway.hub.counts().get(name, {})
-        return {"name": name, **(gateway.status.get(name) or {"state": "never ran"}), "subscribers": counts}
+        said = gateway.status.get(name) or {"state": "never ran"}
+        return {"name": name, **said, "lost": name in gateway.finder.lost(), "subscribers": counts}
 
     @routes.put("/services/{name}", summary="Add or change a service; the body is its definition, JSON or YAML")
     async def put(
@@ -62,7 +65,7 @@ def router(gateway: Gateway) -> APIRouter:
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
-        return described(request, name)
+        return described(request, name, gateway.finder.lost())
 
     @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
     async def delete(
