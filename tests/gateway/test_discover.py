@@ -147,6 +147,18 @@ def test_watched(city: World, http: httpx.Client) -> None:
         assert (said["left"], said["total"]) == (["gps"], 0)
 
 
+def test_watch_is_said_with_or_without_a_value(http: httpx.Client) -> None:
+    for query, kind in (
+        ("?watch", "text/event-stream"),
+        ("?watch=1", "text/event-stream"),
+        ("?watch=0", "application/json"),
+    ):
+        with http.stream("POST", f"/v1/discover{query}", json={}) as answer:
+            assert answer.headers["content-type"].partition(";")[0] == kind
+    answer = http.post("/v1/discover?watch=perhaps", json={})
+    assert answer.json()["detail"] == "watch: expected true or false, or nothing for true, not 'perhaps'"
+
+
 def test_what_a_client_may_not_ask(city: World) -> None:
     with Client(city.url) as client:
         assert [each["name"] for each in client.discover(filter="price > 20")["results"]] == ["dear"]

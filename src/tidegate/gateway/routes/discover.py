@@ -14,12 +14,15 @@ from fastapi.responses import StreamingResponse
 from tidegate import discovery
 from tidegate.discovery import Answer, Changes, changes
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.sse import event
 
 LOOK_S = 0.5
 """Between two looks at what is different, for whoever watches."""
 BEAT_S = 15.0
+
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+_WATCH = "Go on, by server-sent events: what appears, changes, leaves, is better."
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -33,15 +36,14 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post("/discover", summary="Find services: ranked, with the reasons")
     async def discover(
         request: Request,
-        watch: Annotated[
-            bool, Query(description="Go on, by server-sent events: what appears, changes, leaves, is better.")
-        ] = False,
+        watch: Annotated[str | None, Query(description=_WATCH, json_schema_extra={"enum": ["", *_TRUTH]})] = None,
         used: Annotated[str | None, Query(description="Watched: the service that you have; is one better?")] = None,
     ) -> Response:
+        is_watched = watch is not None and _is_true(watch)
         wanted = discovery.Request.from_dict(await _document(request))
         gateway.meter.need_filter(gateway.view(request).caller, None if wanted.filter is None else wanted.filter.text)
         first = await answered(request, wanted)
-        if not watch:
+        if not is_watched:
             return Response(orjson.dumps(first.to_dict()), media_type="application/json")
         return StreamingResponse(watched(request, wanted, first, used), media_type="text/event-stream")
 
@@ -81,6 +83,12 @@ def _told(found: Changes, after: Answer) -> dict[str, Any]:
         "total": after.total,
         "version": after.version,
     }
+
+
+def _is_true(said: str) -> bool:
+    if said and said not in _TRUTH:
+        raise bad_parameter("watch", said, "true or false, or nothing for true")
+    return _TRUTH.get(said, True)
 
 
 async def _document(request: Request) -> Any:
