@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,15 @@ def refused(quota: str, meter: Meter, caller: Caller = MINE) -> dict[str, Any]:
     with pytest.raises(Problem) as caught:
         meter.take(quota, caller)
     return caught.value.document
+
+
+@contextmanager
+def under_way(meter: Meter) -> Iterator[None]:
+    meter.begin(MINE)
+    try:
+        yield
+    finally:
+        meter.end(MINE)
 
 
 def test_what_is_given_back_may_be_taken_again() -> None:
@@ -73,7 +84,7 @@ def test_no_limit_is_none() -> None:
     meter = Meter(Quotas(connections=None))
     for _ in range(1000):
         meter.take("connections", MINE)
-    with meter.request(MINE):
+    with under_way(meter):
         meter.need_events(MINE)
 
 
@@ -98,12 +109,12 @@ def test_requests_are_paid_before() -> None:
     clock = Clock()
     meter = Meter(Quotas(requests=2), clock)
     for _ in range(2):
-        with meter.request(MINE):
+        with under_way(meter):
             pass
-    with pytest.raises(Problem, match="may send 2 requests a second"), meter.request(MINE):
+    with pytest.raises(Problem, match="may send 2 requests a second"), under_way(meter):
         pass
     clock.now = 0.5
-    with meter.request(MINE):
+    with under_way(meter):
         pass
 
 

@@ -10,7 +10,6 @@ each service says of its own access, `policy` knows.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,7 +18,7 @@ from tidegate.errors import TidegateError
 from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.policy import Policies, need_scope
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
 from tidegate.registry import Role
 
@@ -44,16 +43,18 @@ class Access:
         if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED):
             await self._app(scope, receive, send)
             return
-        with ExitStack() as under_way:
-            try:
-                caller = await self._caller(scope)
-                under_way.enter_context(self._meter.request(caller))
-            except (Problem, TidegateError) as problem:
-                said = problem if isinstance(problem, Problem) else problems.of(problem)
-                await said.response()(scope, receive, send)
-                return
-            scope.setdefault("state", {})["caller"] = caller
+        try:
+            caller = await self._caller(scope)
+            self._meter.begin(caller)
+        except (Problem, TidegateError) as problem:
+            said = problem if isinstance(problem, Problem) else problems.of(problem)
+            await said.response()(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        try:
             await self._app(scope, receive, send)
+        finally:
+            self._meter.end(caller)
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
@@ -89,7 +90,7 @@ class Access:
             case ["services", name, "quarantine", *_] if self._policies.hidden(caller, name):
                 self._policies.need(caller, name)
                 detail = f"what {name!r} has refused shows all attributes, and {caller.told} may not see all"
-                raise Problem(403, "forbidden", "That is not open to you", detail)
+                raise forbidden(detail)
             case ["services", name, *_] if name:
                 if scope["method"] == "PUT" and not self._policies.is_there(name):
                     need_scope(caller, name)
@@ -130,4 +131,4 @@ def _role(scope: Scope) -> Role:
 def _need_role(caller: Caller, role: Role) -> None:
     if _RANK[caller.role] < _RANK[role]:
         detail = f"{caller.told} is a {caller.role}'s, and this needs a {role}'s"
-        raise Problem(403, "forbidden", "That is not open to you", detail)
+        raise forbidden(detail)

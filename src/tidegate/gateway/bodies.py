@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from fastapi import Request
 
 from tidegate.gateway.problems import Problem
@@ -11,6 +12,14 @@ from tidegate.services import text
 from tidegate.services.findings import Findings
 
 _BODY = "body"
+
+
+async def json_of(request: Request) -> Any:
+    """The value that a body is in JSON."""
+    try:
+        return orjson.loads(await request.body())
+    except orjson.JSONDecodeError as error:
+        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error
 
 
 async def document_of(request: Request) -> Any:

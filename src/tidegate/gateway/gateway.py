@@ -29,7 +29,7 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
 from tidegate.registry import Registry
-from tidegate.services import Definitions, Service, catalog, stream_schemas
+from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -148,6 +148,13 @@ class Gateway:
         found = self.definitions.services.get(name)
         if found is None:
             raise NotRegistered(f"no service {name!r}{did_you_mean(name, self.definitions.services)}")
+        return found
+
+    def stream(self, name: str) -> Stream:
+        """A raw stream; an error with a hint where it is not there."""
+        found = self.definitions.streams.get(name)
+        if found is None:
+            raise NotRegistered(f"no stream {name!r}{did_you_mean(name, self.definitions.streams)}")
         return found
 
     def has_run(self, service: Service) -> bool:

@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey, import_key
 from joserfc.jwt import JWTClaimsRegistry
 
 from tidegate.gateway.callers import Caller, unknown
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.settings import OidcSettings
 from tidegate.registry import Role
 
@@ -128,7 +128,7 @@ class Issuer:
             detail = (
                 f"the token of {subject!r:.60} has no role here: expected one of {wanted} in {settings.roles_claim}"
             )
-            raise Problem(403, "forbidden", "That is not open to you", detail)
+            raise forbidden(detail)
         services = None if settings.services_claim is None else words(claims, settings.services_claim) or ()
         return Caller(
             f"{settings.issuer}#{subject}",

@@ -18,7 +18,7 @@ from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.gateway import parameters
 from tidegate.gateway.callers import ANYBODY, Caller, of_key
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema
 from tidegate.model.types import Struct
@@ -93,10 +93,10 @@ class Policies:
                 need_scope(caller, read)
                 if self.hidden(caller, read):
                     detail = f"{name!r} would read {read!r}, of which {caller.told} may not see all attributes"
-                    raise Problem(403, "forbidden", "That is not open to you", detail)
+                    raise forbidden(detail)
         if prune and (caller.services is not None or not self.sees_all(caller)):
             detail = f"{caller.told} may not see all services, and so not remove all others"
-            raise Problem(403, "forbidden", "That is not open to you", detail)
+            raise forbidden(detail)
 
     def may_keep(self, caller: Caller, name: str) -> bool:
         """Whether a caller may have a subscription to a service, which may be gone."""
@@ -204,7 +204,7 @@ def need_scope(caller: Caller, name: str) -> None:
     """Refuse a name that a key or token is not for."""
     if not _is_for(caller, name):
         detail = f"{caller.told} is for {', '.join(caller.services or ()) or 'no service'}, not for {name!r}"
-        raise Problem(403, "forbidden", "That is not open to you", detail)
+        raise forbidden(detail)
 
 
 def _is_for(caller: Caller, name: str) -> bool:

@@ -91,6 +91,11 @@ def _escaped(value: Any) -> Any:
     return value
 
 
+def forbidden(detail: str) -> Problem:
+    """What is not for whoever asks."""
+    return Problem(403, "forbidden", "That is not open to you", detail)
+
+
 def bad_parameter(name: str, value: str, expected: str) -> Problem:
     """A query parameter that can't be used."""
     detail = f"{name}: expected {expected}, not {value!r}"

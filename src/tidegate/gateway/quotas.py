@@ -6,8 +6,7 @@ Counted for each caller, on each gateway for itself. All guests are one caller.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -33,15 +32,14 @@ class Meter:
 
     # At once -------------------------------------------------------------------------------
 
-    @contextmanager
-    def request(self, caller: Caller) -> Iterator[None]:
-        """Let a request, or a socket, be under way."""
+    def begin(self, caller: Caller) -> None:
+        """Let a request, or a socket, be under way, until it has come to its `end`."""
         self._need_rate("requests", caller, 1)
         self.take("connections", caller)
-        try:
-            yield
-        finally:
-            self.give_back("connections", caller)
+
+    def end(self, caller: Caller) -> None:
+        """A request has been answered, or a socket is closed."""
+        self.give_back("connections", caller)
 
     def take(self, quota: str, caller: Caller) -> None:
         """Count one more; refuse it beyond the quota."""

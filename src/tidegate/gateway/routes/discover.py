@@ -13,8 +13,9 @@ from fastapi.responses import StreamingResponse
 
 from tidegate import discovery
 from tidegate.discovery import Answer, Changes, changes
+from tidegate.gateway.bodies import json_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem, bad_parameter
+from tidegate.gateway.problems import bad_parameter
 from tidegate.gateway.sse import event
 
 LOOK_S = 0.5
@@ -40,7 +41,7 @@ def router(gateway: Gateway) -> APIRouter:
         used: Annotated[str | None, Query(description="Watched: the service that you have; is one better?")] = None,
     ) -> Response:
         is_watched = watch is not None and _is_true(watch)
-        wanted = discovery.Request.from_dict(await _document(request))
+        wanted = discovery.Request.from_dict(await json_of(request))
         gateway.meter.need_filter(gateway.view(request).caller, None if wanted.filter is None else wanted.filter.text)
         first = await answered(request, wanted)
         if not is_watched:
@@ -89,11 +90,3 @@ def _is_true(said: str) -> bool:
     if said and said not in _TRUTH:
         raise bad_parameter("watch", said, "true or false, or nothing for true")
     return _TRUTH.get(said, True)
-
-
-async def _document(request: Request) -> Any:
-    body = await request.body()
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error

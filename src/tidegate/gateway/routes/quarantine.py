@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.errors import NotRegistered, Violation, did_you_mean
+from tidegate.errors import Violation, did_you_mean
 from tidegate.gateway import parameters
+from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode, Receipt
@@ -48,10 +49,7 @@ def router(gateway: Gateway) -> APIRouter:
     def subject_of(kind: str, name: str) -> Subject:
         if kind == "services":
             return Subject(gateway.service(name))
-        found = gateway.definitions.streams.get(name)
-        if found is None:
-            raise NotRegistered(f"no stream {name!r}{did_you_mean(name, gateway.definitions.streams)}")
-        return Subject(found)
+        return Subject(gateway.stream(name))
 
     def read(subject: Subject, wanted: Wanted) -> Found:
         return select(gateway.log, subject.quarantine, wanted, attributes(subject), marks.done(subject.replays))
@@ -75,7 +73,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     async def replayed(request: Request, kind: str, name: str, mode: Mode) -> Response:
         subject = subject_of(kind, name)
-        said = document(await request.body())
+        said = document(await json_of(request))
         page: Found | None = None
         if "all" in said:
             wanted = selection(said)
@@ -174,12 +172,8 @@ def wanted_of(
     )
 
 
-def document(body: bytes) -> Mapping[str, Any]:
+def document(said: Any) -> Mapping[str, Any]:
     """What a request says is to be sent again."""
-    try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error
     if isinstance(said, dict) and (set(said) == {"events"} or {"all"} <= set(said) <= {"all", "patch"}):
         return said
     raise _bad("", f"expected {{'events': [...]}} or {{'all': {{...}}}} with a patch or none, not {said!r:.60}")

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.errors import NotRegistered, did_you_mean
 from tidegate.gateway.bodies import document_of
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
-from tidegate.services import Stream, from_dict, to_dict
+from tidegate.services import from_dict, to_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -22,7 +21,7 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(tags=["streams"])
 
     def described(name: str) -> dict[str, Any]:
-        return {"name": name, "definition": to_dict(_stream(gateway, name))}
+        return {"name": name, "definition": to_dict(gateway.stream(name))}
 
     @routes.get("/streams", summary="All raw streams")
     async def streams(request: Request) -> dict[str, Any]:
@@ -47,7 +46,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
     async def delete(stream: str) -> None:
-        _stream(gateway, stream)
+        gateway.stream(stream)
         await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove, stream)
         await gateway.look()
 
@@ -90,16 +89,9 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def _stream(gateway: Gateway, name: str) -> Stream:
-    found = gateway.definitions.streams.get(name)
-    if found is None:
-        raise NotRegistered(f"no stream {name!r}{did_you_mean(name, gateway.definitions.streams)}")
-    return found
-
-
 def need_stream(gateway: Gateway, stream: str) -> None:
     """Refuse events for a stream that is not there, or whose readers would miss them."""
-    _stream(gateway, stream)
+    gateway.stream(stream)
     waiting = sorted(
         each.name
         for each in gateway.definitions.services.values()

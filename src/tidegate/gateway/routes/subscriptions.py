@@ -24,6 +24,7 @@ from tidegate.errors import (
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
 from tidegate.gateway import consuming, parameters
+from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.poll import page
@@ -334,10 +335,7 @@ async def document(request: Request) -> Any:
     if len(body) > MOST_BYTES:
         detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem(400, "bad-body", "The body can't be read", f"expected JSON: {error}") from error
+    return await json_of(request)
 
 
 def _address(record: Subscription) -> str | None:
