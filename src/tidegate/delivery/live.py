@@ -22,7 +22,7 @@ MOST = 2_000
 
 
 PAUSE_S = 0.003
-"""After a pass, at least: others run meanwhile, and the next one finds more, which costs little more than finding one."""
+"""After a pass, at least: others run meanwhile, and the next finds more, which costs little more than finding one."""
 MOST_PAUSE_S = 0.03
 """At most. In between it is as long as a pass takes: the busier, the fewer passes, and the fewer writes to sockets."""
 

@@ -10,6 +10,7 @@ each service says of its own access, `policy` knows.
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +20,7 @@ from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.protocol import kept_of
 from tidegate.gateway.quotas import Meter
 from tidegate.registry import Role
 
@@ -54,7 +56,11 @@ class Access:
         try:
             await self._app(scope, receive, send)
         finally:
-            self._meter.end(caller)
+            socket = kept_of(scope)
+            if socket is None:
+                self._meter.end(caller)
+            else:
+                socket.when_lost(partial(self._meter.end, caller))
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
