@@ -16,6 +16,7 @@ import structlog
 
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
 from tidegate.delivery.batch import distance, reaches
+from tidegate.delivery.conflation import reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
@@ -185,11 +186,12 @@ class Durable:
     async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
-        if subscriber.encoding != encoding:
+        sink = reconflated(subscriber.sink, (record.every_s, record.key))
+        if subscriber.encoding != encoding or subscriber.sink is not sink:
             # What is on its way is written as before: it is dropped, and read again from its place on.
             self._hub.unsubscribe(subscriber)
-            subscriber.encoding = encoding
-            subscriber.sink.subscribers.add(subscriber)
+            subscriber.encoding, subscriber.sink = encoding, sink
+            sink.subscribers.add(subscriber)
             self._hub.subscribe(subscriber)
         old = subscriber.filter
         if (record.filter.strip(), record.params) != (("", ()) if old is None else (old.text.strip(), old.params)):
@@ -241,6 +243,9 @@ class Durable:
             record = newest.subscription
             subscriber.filter = compiled(record, self._hub.schema(record.service))
             subscriber.encoding = self.encoding(record, subscriber.sink.caller)
+            subscriber.sink.subscribers.discard(subscriber)
+            subscriber.sink = reconflated(subscriber.sink, (record.every_s, record.key))
+            subscriber.sink.subscribers.add(subscriber)
         here = self._connected.setdefault(id_, set())
         here -= {each for each in here if each.state == "gone"}
         here.add(subscriber)
@@ -297,7 +302,7 @@ class Durable:
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
-            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record)])
+            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record, encoding)])
             if outcome.kind == "taken":
                 await self.ask(partial(_unbury, record.id, letter.id))
                 done.taken.append(letter.id)
