@@ -369,7 +369,12 @@ class Session:
         self._view.meter.take("subscriptions", self._view.caller)
         made = SocketSubscriber(message.id, record.service, filter_, before(self._sink), encoding, place)
         made.durable = record.id
-        self._durable.connect(found, made)
+        try:
+            self._durable.connect(found, made)
+        except TidegateError:  # it was changed meanwhile, to what its service can't give
+            made.sink.subscribers.discard(made)
+            self._view.meter.give_back("subscriptions", self._view.caller)
+            raise
         self._begin(made, message.latest, record.idle_s)
         return made
 
