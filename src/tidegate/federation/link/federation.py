@@ -461,13 +461,14 @@ class Federation:
         wanted = {table.service for table in self.broker.tables(neighbour.name) if table.entries}
         for service in neighbour.forwarders.keys() - wanted:
             neighbour.stop(service)
+            neighbour.unheard.pop(service, None)
         for service in wanted:
             supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
             entries = self.broker.routes(service, neighbour.name)
             if forwarder is not None and forwarder.supply == supply:
                 forwarder.want(entries)
                 continue
-            begin = neighbour.stop(service) or neighbour.begins.pop(service, Begin())
+            begin = neighbour.stop(service) or neighbour.begin(service)
             if supply is not None:
                 give = partial(self._give, neighbour, session, service)
                 made = Forwarder(self._log, supply, begin, entries, partial(self._soon, give), self.settings)

@@ -99,6 +99,12 @@ class Forwarder:
         self._position: Cursor | None = None
         self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
         self._told_at, self._told = 0.0, ""
+        self.first: str | None = None
+        """The cursor that was handed over first."""
+        self.is_known = False
+        """Whether the neighbour knows that it has begun."""
+        self.has_begun = False
+        """Whether what comes from now on is looked at."""
         self.want(entries)
         self._thread = threading.Thread(target=self._run, name=f"link-{supply.service}", daemon=True)
         self._thread.start()
@@ -127,6 +133,7 @@ class Forwarder:
 
     def taken(self) -> None:
         """The neighbour has taken a batch."""
+        self.is_known = True
         self._room.release()
 
     def close(self) -> None:
@@ -215,6 +222,7 @@ class Forwarder:
     def _pass(self, position: Cursor) -> Cursor:
         read = self._log.read(self.supply.stream, position, MOST)
         self.gaps += len(read.gaps)
+        self._obey()  # whoever had asked before these events were put out gets them
         chosen = self._chosen(read)
         self.forwarded += len(chosen)
         self.dropped += len(read.records) - len(chosen)
@@ -257,7 +265,8 @@ class Forwarder:
     def _give(self, records: Sequence[bytes], behind: str) -> None:
         self._room.acquire()
         if not self._is_closed:
-            self._told_at, self._told = time.monotonic(), behind
+            self.first = behind if self.first is None else self.first
+            self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
             self._hand(Batch(records, behind))
 
 

@@ -87,13 +87,14 @@ def read_page(log: EventLog, supply: Supply, wanted: Filter | None, place: Curso
             if wanted is None or wanted.matches(shown):
                 source = f"{supply.service}/{at.generation}/{partition}:{offset}"
                 records.append(dressed(record, event, source, supply.hidden))
-    start, end = (Cursor(generation, each.offsets) for each in (at, read.cursor))
-    return Page(records, start, end, until, not read.records or reaches(read.cursor, until))
+    start = place if place.generation == generation else Cursor(generation, at.offsets)
+    is_last = not read.records or reaches(read.cursor, until)
+    return Page(records, start, Cursor(generation, read.cursor.offsets), until, is_last)
 
 
 def behind(page: Page, records: int) -> list[Cursor]:
     """The places in history behind each of the first few records of a page."""
-    offsets, marks = dict(page.start.offsets), {}
+    offsets, marks = dict(page.start.offsets), dict(page.start.marks)
     found = []
     for record in page.records[:records]:
         _, partition, offset = place_of(record)

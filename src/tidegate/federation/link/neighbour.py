@@ -49,6 +49,8 @@ class Neighbour:
     begins: dict[str, Begin] = field(default_factory=dict)
     """Where its mirrors of our services go on, as it has said since the link came up."""
     is_resumed: bool = False
+    unheard: dict[str, Begin] = field(default_factory=dict)
+    """Where services began of which it has not heard that they did, before the link broke."""
     forwarders: dict[str, Forwarder] = field(default_factory=dict)
     mirrors: dict[str, Mirror] = field(default_factory=dict)
     kept: dict[str, Progress] = field(default_factory=dict)
@@ -87,12 +89,19 @@ class Neighbour:
             self.kept[service] = replace(self.kept[service], there=None)
             self.unsaved["mirror", service] = self.kept[service].to_json()
 
+    def begin(self, service: str) -> Begin:
+        """Where it goes on with a service, as it says; if it can't, where it would have."""
+        said, unheard = self.begins.pop(service, Begin()), self.unheard.pop(service, None)
+        return said if said.cursor is not None or unheard is None else unheard
+
     def stop(self, service: str) -> Begin | None:
         """Forward a service no more; give where it was."""
         forwarder = self.forwarders.pop(service, None)
         if forwarder is None:
             return None
         forwarder.close()
+        if not forwarder.is_known and forwarder.first is not None:
+            self.unheard[service] = Begin(forwarder.first)
         self.done.forwarded += forwarder.forwarded
         self.done.dropped += forwarder.dropped
         self.done.gaps += forwarder.gaps

@@ -65,6 +65,12 @@ def router(gateway: Gateway) -> APIRouter:
             raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
         return known[name]
 
+    def entries(found: Neighbour) -> dict[str, int]:
+        """Of each service, filters that we were asked for and look for."""
+        begun = {name for name, each in found.forwarders.items() if each.has_begun}
+        tables = federation().broker.tables(found.name)
+        return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
+
     def described(found: Neighbour) -> dict[str, Any]:
         broker = federation().broker
         is_known = found.name in broker.links
@@ -77,7 +83,7 @@ def router(gateway: Gateway) -> APIRouter:
             "problem": found.problem,
             "offers": sorted(found.offers),
             "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
-            "entries": {each.service: len(each.entries) for each in broker.tables(found.name)} if is_known else {},
+            "entries": entries(found) if is_known else {},
             "paths": [list(path) for path in broker.reaches(found.name)],
             "figures": asdict(found.figures()),
         }
