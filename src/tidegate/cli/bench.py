@@ -11,7 +11,7 @@ import typer
 
 from tidegate.errors import EnvironmentProblem
 
-_AREAS = ("filters", "matching", "pipelines", "delivery", "discovery", "federation")
+_AREAS = ("filters", "matching", "pipelines", "delivery", "discovery", "federation", "federation_link")
 
 
 def bench(

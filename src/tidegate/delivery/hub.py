@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.latest import Latest, Snapshot, newest
 from tidegate.delivery.live import Live, changed
+from tidegate.delivery.past import NoPasts, Pasts
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
 from tidegate.delivery.worker import gap
@@ -59,8 +60,19 @@ NOW = Start()
 class Hub:
     """Serves subscribers of one log, in one event loop."""
 
-    def __init__(self, log: EventLog, dispatched: Callable[[str, float], None] = lambda _, __: None) -> None:
-        """`dispatched` is told of every pass: its service, and the seconds until all was written."""
+    def __init__(
+        self,
+        log: EventLog,
+        dispatched: Callable[[str, float], None] = lambda _, __: None,
+        heed: Callable[[Subscriber, bool], None] = lambda _, __: None,
+        pasts: Pasts | None = None,
+    ) -> None:
+        """`dispatched` is told of every pass: its service, and the seconds until all was written.
+
+        `heed` is told of everybody who listens, again when what they want is another, and when they do no more.
+        `pasts` knows of events that are not in the log.
+        """
+        self._heed, self._pasts = heed, pasts or NoPasts()
         self._log, self._loop, self._dispatched = log, asyncio.get_running_loop(), dispatched
         self._schemas: dict[str, Schema] = {}
         self._live: dict[str, Live] = {}
@@ -101,6 +113,7 @@ class Hub:
             old = subscriber.filter
             if old is not None:
                 subscriber.filter = Filter(old.text, schema, old.params, like_star=old.like_star)
+                self._heed(subscriber, True)
         except TidegateError as problem:
             self._refuse(subscriber, problem)
         else:
@@ -116,7 +129,8 @@ class Hub:
     async def begin(self, service: str, start: Start = NOW) -> Cursor | None:
         """The position of a start; None: the output is not there yet, and all of it will be new."""
         self.schema(service)
-        return await self._in_thread(partial(self._begin, service, start))
+        await self._pasts.prepare(service)
+        return self._pasts.place(service, start) or await self._in_thread(partial(self._begin, service, start))
 
     def _begin(self, service: str, start: Start) -> Cursor | None:
         if start.cursor is not None:
@@ -135,11 +149,13 @@ class Hub:
         self.schema(subscriber.service)
         self._subscribers.add(subscriber)
         subscriber.begins_now = now
+        self._heed(subscriber, True)
         self._follow([subscriber])
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Serve a subscriber no more. Once all of a sink's are gone, nothing is written to it."""
         self._stop([subscriber])
+        self._heed(subscriber, False)
         subscriber.state = "gone"
         self._subscribers.discard(subscriber)
         subscriber.sink.subscribers.discard(subscriber)
@@ -165,8 +181,10 @@ class Hub:
         live = self._live.get(subscriber.service)
         if subscriber.state == "live" and live is not None:
             place = await live.change(subscriber, filter_)
+            self._heed(subscriber, True)
         if place is None:
             subscriber.filter = filter_
+            self._heed(subscriber, True)
             if subscriber.latest is not None:  # what is left of the snapshot was matched with the old one, too
                 subscriber.latest.forget()
                 self._sent_back(subscriber)
@@ -224,7 +242,10 @@ class Hub:
 
     async def give(self, subscriber: Subscriber) -> Given:
         """Give some events to a subscriber that is not served, from its place on."""
+        self._heed(subscriber, True)
         try:
+            if self._pasts.has(subscriber.place) and subscriber.latest is None:
+                return await self._give_past(subscriber)
             position = subscriber.place
             if position is None:
                 position = await self._in_thread(partial(self._log.begin, subscriber.service))
@@ -267,6 +288,9 @@ class Hub:
         for each in subscribers:
             if each.begins_now:
                 self._come_live([each], None)
+            elif self._pasts.has(each.place) and each.latest is None:
+                each.state, each.member, each.past = "behind", Member(each), None
+                self._spawn(self._begin_with_past(each.member))
             elif each.latest is not None:
                 each.state, each.member = "behind", Member(each)
                 self._spawn(self._begin_with_latest(each.member, each.latest))
@@ -290,6 +314,58 @@ class Hub:
             each.subscriber.place = place
         if here and place is not None:
             self._replay_of(service).add(here, place)
+
+    # What is not in the log ------------------------------------------------------------------
+
+    async def _begin_with_past(self, member: Member) -> None:
+        """Give a subscriber what is not in the log, then serve it from where the log goes on."""
+        while True:
+            await member.subscriber.sink.room()
+            try:
+                state = await self._pour_past(member)
+            except TidegateError:  # whoever has it is away
+                await asyncio.sleep(ABSENT_S)
+                continue
+            if state == "all":
+                self._follow([member.subscriber])
+            if state != "more":
+                return
+
+    async def _pour_past(self, member: Member) -> Given:
+        """Give some of it; "absent": the subscriber is."""
+        subscriber = member.subscriber
+        if not member.is_current:
+            return "absent"
+        past = subscriber.past = subscriber.past or self._pasts.open(subscriber)
+        piece = await past.piece()
+        rendered = None if piece is None else await self._in_thread(partial(member.render, piece))
+        if subscriber.member is not member:
+            return "absent"
+        if piece is None:
+            subscriber.place, subscriber.past = past.joint, None
+            return "all"
+        subscriber.sink.cut = None
+        if rendered is not None:
+            subscriber.sink.write(rendered)
+        cut = subscriber.sink.cut
+        subscriber.place = past.gave(len(piece) if cut is None else cut)
+        return "more"
+
+    async def _give_past(self, subscriber: Subscriber) -> Given:
+        past = subscriber.past = subscriber.past or self._pasts.open(subscriber)
+        try:
+            piece = await past.piece()
+        except TidegateError:
+            return "absent"
+        if piece is None:
+            subscriber.place, subscriber.past = past.joint, None
+            return "more"
+        if len(piece):
+            rendered = await self._in_thread(partial(Member(subscriber).render, piece))
+            if rendered is not None:
+                subscriber.sink.write(rendered)
+        subscriber.place = past.gave(len(piece))
+        return "more"
 
     # The newest of each key, first ---------------------------------------------------------
 
@@ -344,6 +420,8 @@ class Hub:
     async def _newest(
         self, subscriber: Subscriber, latest: Latest, place: Cursor, is_wanted: Callable[[], bool]
     ) -> Snapshot:
+        if self._pasts.has(place):  # of what is not here nothing is looked at
+            place = await self._in_thread(partial(self._log.begin, subscriber.service))
         look = partial(newest, self._log, subscriber.service, place, subscriber.wants, latest.key, is_wanted)
         return await self._loop.run_in_executor(self._readers, look)
 

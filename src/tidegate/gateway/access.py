@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
+from tidegate.federation.link import PATH as LINK_PATH
 from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.policy import Policies, need_scope
@@ -42,7 +43,9 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
-        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED):
+        # Brokers prove to each other who they are.
+        is_link = scope["type"] == "websocket" and scope["path"] == LINK_PATH
+        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED) or is_link:
             await self._app(scope, receive, send)
             return
         try:
@@ -121,6 +124,8 @@ def _secret(scope: Scope) -> str | None:
 def _role(scope: Scope) -> Role:
     """Who may make a request, at least."""
     method, path = scope.get("method", "GET"), scope["path"]
+    if path.split("/")[2:3] == ["links"]:
+        return "admin"
     if path.split("/")[4:5] == ["quarantine"]:  # what a service keeps from its consumers
         return "provider"
     if method in ("GET", "HEAD", "OPTIONS"):

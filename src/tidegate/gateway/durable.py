@@ -22,6 +22,7 @@ from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
 from tidegate.errors import LogError, TidegateError
+from tidegate.federation.link.history import is_past
 from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
@@ -92,6 +93,8 @@ class Durable:
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
+        self.heed: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
+        """Told of every subscription, when it is made or changed, and, with None, when it is gone."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
@@ -171,6 +174,7 @@ class Durable:
         self._known[id_] = found
         if before is not None and before.version == found.version:
             return
+        self.heed(id_, found)
         await self._couriers.want(found)
         courier = self._couriers.subscriber(id_)
         if courier is not None:
@@ -202,6 +206,7 @@ class Durable:
 
     async def _let_go(self, id_: str) -> None:
         self._known.pop(id_, None)
+        self.heed(id_, None)
         self.acks.forget(id_)
         for each in self.connected(id_):
             self._dismiss(each, "the subscription was removed")
@@ -220,6 +225,11 @@ class Durable:
             elif courier.encoding != self.encoding(record, None):
                 async with self._changing:
                     await self._bring(courier, record)
+
+    def heed_all(self) -> None:
+        """Tell of all subscriptions again: what their services are may be otherwise."""
+        for id_, found in self._known.items():
+            self.heed(id_, found)
 
     def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
         place = subscriber.position
@@ -266,6 +276,8 @@ class Durable:
 
     async def check(self, service: str, cursor: Cursor) -> None:
         """Raise a `CursorError` where a cursor is no place in a service's output."""
+        if "@" in service and is_past(cursor):  # the service's own broker knows whether it is
+            return
         await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
 
     async def acknowledge(self, id_: str, cursor: Cursor) -> tuple[str, bool]:

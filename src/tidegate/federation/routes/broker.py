@@ -7,7 +7,7 @@ an event never meets a table that has lost something still needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -53,11 +53,14 @@ class Broker:
     ['here']
     """
 
-    def __init__(self, name: str, strategy: str = "covering") -> None:
+    def __init__(
+        self, name: str, strategy: str = "covering", leads: Callable[[str, str], bool] = lambda _, __: True
+    ) -> None:
+        """`leads` says whether events of a service may come from a neighbour: others are not asked for it."""
         if strategy not in STRATEGIES:
             hint = did_you_mean(strategy, STRATEGIES) or f"; expected one of {', '.join(STRATEGIES)}"
             raise FederationError(f"unknown strategy {strategy!r}{hint}")
-        self.name, self.strategy = name, strategy
+        self.name, self.strategy, self._leads = name, strategy, leads
         self.refused: dict[str, Path] = {}
         """Links that were given up, with the loop that each would have closed."""
         self._numbers = count(1)
@@ -104,18 +107,26 @@ class Broker:
 
     def connect(self, neighbour: str) -> list[Sent]:
         """A link is up, new or again: say what we have of it. A new one that would close a loop is refused."""
+        self.check(neighbour)
         self.refused.pop(neighbour, None)
         if neighbour not in self._links:
-            loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
-            if neighbour == self.name or loop is not None:
-                raise LinkRefused(loop or (self.name, self.name))
-            self._links[neighbour] = link = _Link()
-            for service in self._services():
-                self._outgoing(link, neighbour, service)
+            self._begin(neighbour)
         self._links[neighbour].is_open = False
         for incoming in self._links[neighbour].incoming.values():
             incoming.is_asking = False  # the answer, if there was one, went down with the link
         return [self._hello(neighbour)]
+
+    def check(self, neighbour: str) -> None:
+        """Refuse a new link that would close a loop."""
+        loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
+        if neighbour not in self._links and (neighbour == self.name or loop is not None):
+            raise LinkRefused(loop or (self.name, self.name))
+
+    def _begin(self, neighbour: str) -> _Link:
+        self._links[neighbour] = link = _Link()
+        for service in self._services():
+            self._outgoing(link, neighbour, service)
+        return link
 
     def disconnect(self, neighbour: str) -> None:
         """A link is down for a while: both ends keep what they have, and go on from there."""
@@ -130,6 +141,39 @@ class Broker:
         for service, incoming in link.incoming.items():
             sent += self._changed(service, {}, list(incoming.needs.values()), neighbour)
         return sent
+
+    def restore(self, neighbour: str, tables: Iterable[Table]) -> None:
+        """Take up, before anything else is said of a link, what its neighbour had asked for in an earlier life."""
+        link = self._links.get(neighbour) or self._begin(neighbour)
+        for table in tables:
+            incoming = link.incoming.setdefault(table.service, Incoming())
+            self._taken(incoming, neighbour, Update(table.service, table.state, *incoming.differences(table)))
+
+    def reconsider(self, service: str) -> list[Sent]:
+        """`leads` may say otherwise of a service: ask who is to be asked now, and ask others no more."""
+        sent = []
+        for neighbour, link in self._links.items():
+            outgoing = self._outgoing(link, neighbour, service)
+            leads = self._leads(service, neighbour)
+            if outgoing.is_led == leads:
+                continue
+            outgoing.is_led = leads
+            needed = dict(self._needed_filters(service, neighbour))
+            update = outgoing.change(needed, ()) if leads else outgoing.change({}, list(needed))
+            if update is not None and link.is_open:
+                sent.append(Sent(neighbour, update))
+        return sent
+
+    def tables(self, neighbour: str) -> list[Table]:
+        """All that a neighbour has asked us for."""
+        return [
+            Table(service, incoming.state, tuple(incoming.entries.values()))
+            for service, incoming in self._link(neighbour).incoming.items()
+        ]
+
+    def reaches(self, neighbour: str) -> tuple[Path, ...]:
+        """Whom we reach over a link, by which way."""
+        return self._paths.get(neighbour, ())
 
     @property
     def links(self) -> list[str]:
@@ -213,7 +257,8 @@ class Broker:
         for neighbour, link in self._links.items():
             if neighbour == source:
                 continue
-            update = self._outgoing(link, neighbour, service).change(put, drop)
+            outgoing = self._outgoing(link, neighbour, service)
+            update = outgoing.change(put, drop) if outgoing.is_led else None
             if update is not None and link.is_open:
                 sent.append(Sent(neighbour, update))
         self._filters.update(put)
@@ -227,9 +272,14 @@ class Broker:
         if found is None:
             strategy = STRATEGIES[self.strategy](self._numbers.__next__)
             found = link.outgoing[service] = Outgoing(service, strategy)
-            needed = {n: self._filters[n] for n in self._needed(service, neighbour) if n in self._filters}
-            found.change(dict(sorted(needed.items())), ())
+            found.is_led = self._leads(service, neighbour)
+            if found.is_led:
+                found.change(self._needed_filters(service, neighbour), ())
         return found
+
+    def _needed_filters(self, service: str, besides: str) -> dict[int, Filter]:
+        needed = {n: self._filters[n] for n in self._needed(service, besides) if n in self._filters}
+        return dict(sorted(needed.items()))
 
     def _needed(self, service: str, besides: str) -> Iterator[int]:
         yield from self._local.get(service, {}).values()

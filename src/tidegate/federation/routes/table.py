@@ -20,6 +20,8 @@ class Outgoing:
     def __init__(self, service: str, strategy: Strategy) -> None:
         self.service, self.strategy = service, strategy
         self.state = State()
+        self.is_led = True
+        """Whether the neighbour is asked at all: the service's events may come from it."""
         self.entries: dict[int, Entry] = {}
         self._steps: deque[tuple[State, Update]] = deque(maxlen=KEPT)
         """Each of the last steps, with the state before it."""
