@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -91,6 +92,8 @@ class Durable:
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
+        self.gone: Callable[[str], None] = lambda _: None
+        """Told of each subscription that is no more."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
@@ -104,6 +107,7 @@ class Durable:
         self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._follower: asyncio.Task[None] | None = None
         self.lags = Lags({}, {})
+        self._measured_at = -math.inf
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -205,6 +209,7 @@ class Durable:
             self._dismiss(each, "the subscription was removed")
         self._connected.pop(id_, None)
         await self._couriers.drop(id_)
+        self.gone(id_)
 
     async def hold(self, obstacle: Callable[[Subscription], str | None]) -> None:
         """Disable webhooks that are sent from here and may be no more; others go on as their makers now see them."""
@@ -278,8 +283,15 @@ class Durable:
         await self.acks.stored()
         return moved.text, True
 
-    async def measure(self) -> None:
-        """See how far everybody is behind the end of its stream, and keep it in `lags`."""
+    async def measure(self, fresh_s: float = 0.0) -> None:
+        """See how far everybody is behind the end of its stream, and keep it in `lags`.
+
+        Nothing is done where they were measured so many seconds ago, or less.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._measured_at < fresh_s:
+            return
+        self._measured_at = now
         places = self._hub.places()
         try:
             found = await self.ask(lambda registry: registry.subscriptions())

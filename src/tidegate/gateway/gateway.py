@@ -82,6 +82,7 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
+        self.durable.gone = self.metrics.forget
         self.finder = Finder()
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
