@@ -41,6 +41,7 @@ PROCESSES = (
     "cli/test_top.py",
     "cli/test_turn.py",
     "client/",
+    "console/",
     "docs/test_client_document.py",
     "docs/test_delivery.py",
     "docs/test_quarantine_document.py",

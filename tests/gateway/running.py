@@ -62,6 +62,7 @@ class World:
         for service in self.registry.services():
             self.log.create(service, ["gps_taxi.0"])
         self.durable = HASTY
+        self.statuses = STATUSES
         self.sent = 0
         self.port = 0
         self.needs_keys = False
@@ -91,7 +92,7 @@ class World:
             self.registry,
             self.log,
             ingest,
-            STATUSES,
+            self.statuses,
             needs_keys=self.needs_keys,
             durable=self.durable,
             origins=self.origins,

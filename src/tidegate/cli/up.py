@@ -54,7 +54,7 @@ def up(
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
 
-    Prints one line with the address when all of them read their inputs.
+    Prints one line with the address, where the console is too, when all of them read their inputs.
     """
     home = options.home(data, profile)
     limit = durations.seconds(for_) if for_ is not None else None

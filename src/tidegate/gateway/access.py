@@ -85,9 +85,11 @@ class Access:
         if scope.get("method", "GET") not in ("GET", "HEAD"):
             return False
         match scope["path"].split("/")[2:]:
-            case ["services"] | ["events"]:
+            case ["services"] | ["events"] | ["me"] | ["overview"]:
                 return self._policies.has_public
             case ["services", name] | ["services", name, "events" | "status" | "asyncapi.json"]:
+                return self._policies.is_public(name)
+            case ["services", name, "explain" | "backtest"]:
                 return self._policies.is_public(name)
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -108,6 +109,7 @@ class Durable:
         self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._follower: asyncio.Task[None] | None = None
         self.lags = Lags({}, {})
+        self._measured_at = -math.inf
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -295,8 +297,15 @@ class Durable:
         await self.acks.stored()
         return moved.text, True
 
-    async def measure(self) -> None:
-        """See how far everybody is behind the end of its stream, and keep it in `lags`."""
+    async def measure(self, fresh_s: float = 0.0) -> None:
+        """See how far everybody is behind the end of its stream, and keep it in `lags`.
+
+        Nothing is done where they were measured so many seconds ago, or less.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._measured_at < fresh_s:
+            return
+        self._measured_at = now
         places = self._hub.places()
         try:
             found = await self.ask(lambda registry: registry.subscriptions())

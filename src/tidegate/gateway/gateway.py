@@ -30,7 +30,7 @@ from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
-from tidegate.registry import Registry
+from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 
 LOOK_S = 0.25
@@ -91,8 +91,7 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
-        if self.linked is not None:
-            self.durable.heed = self.linked.heed_durable
+        self.durable.heed = self._heed_durable
         self.finder = Finder()
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
@@ -104,6 +103,12 @@ class Gateway:
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self.is_draining = False
+
+    def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
+        if found is None:
+            self.metrics.forget(id_)
+        if self.linked is not None:
+            self.linked.heed_durable(id_, found)
 
     def _dispatched(self, service: str, seconds: float) -> None:
         self.metrics.dispatched(service, seconds)

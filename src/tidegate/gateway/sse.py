@@ -58,7 +58,7 @@ class SseSink(Sink):
         """Write a chunk."""
         count, data = rendered
         self.written += count
-        self._tally.count += count
+        self._tally.add(count)
         return self._socket.write(data)
 
     async def room(self) -> None:

@@ -155,7 +155,7 @@ class SocketSink(Sink):
             rendered = self._rendered(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
         self.cut = rendered.cut
         self._spend(rendered.events)
-        self._tally(rendered.batch.service).count += rendered.events
+        self._tally(rendered.batch.service).add(rendered.events)
         if self.tells_idle:
             for event, member in rendered.picks:
                 if self.cut is None or event < self.cut:
@@ -172,7 +172,7 @@ class SocketSink(Sink):
             self.cut = 0
             return False
         self._spend(1)
-        self._tally(held.member.subscriber.service).count += 1
+        self._tally(held.member.subscriber.service).add(1)
         _hear(held.member)
         return self._socket.write(held.frame) and self._has_credit.is_set()
 

@@ -39,8 +39,14 @@ from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compile
 
 MOST_BYTES = 256 * 1024
 """Of a subscription's document."""
+MOST_LISTED = 1_000
+"""Subscriptions of one answer."""
+LAG_FRESH_S = 1.0
+"""How long lags are told again before they are measured anew."""
 MOST_LOOKED = 200_000
 """Events that are looked through for one with an id."""
+
+JSON = "application/json"
 
 _numbers = itertools.count()
 
@@ -57,12 +63,18 @@ def router(gateway: Gateway) -> APIRouter:
         said = describe(found, durable.cursor(found), show_secret=show_secret)
         return {**said, "connected": len(durable.connected(found.subscription.id))}
 
+    def doing(found: RegisteredSubscription) -> dict[str, Any]:
+        """A subscription, and how it does: what it has yet to acknowledge, and what went out from here."""
+        record, tally = found.subscription, gateway.metrics.subscriptions.get(found.subscription.id)
+        lag = durable.lags.stored.get((record.service, record.id))
+        return {**described(found), "lag": lag, "delivered": 0 if tally is None else tally.count}
+
     def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
         headers = {"etag": f'"{found.version}"'}
         if status == 201:
             headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
         body = orjson.dumps(described(found, show_secret=show_secret))
-        return Response(body, status, headers, "application/json")
+        return Response(body, status, headers, JSON)
 
     async def need_receiver(record: Subscription, said: Any) -> None:
         if isinstance(record.deliver, Webhook):
@@ -107,13 +119,28 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        is_providers = caller.role == "provider"
-        shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
-        return {"subscriptions": [described(each) for each in shown]}
+        return {"subscriptions": [described(each) for each in all_.values() if may_see(caller, each.subscription)]}
+
+    @routes.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
+    async def all_of_them(
+        request: Request,
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
+    ) -> dict[str, Any]:
+        await durable.measure(LAG_FRESH_S)
+        caller = caller_of(request)
+        all_ = await durable.ask(lambda registry: registry.subscriptions())
+        shown = [
+            each
+            for each in all_.values()
+            if may_see(caller, each.subscription) and gateway.policies.may_keep(caller, each.subscription.service)
+        ]
+        return {"subscriptions": [doing(each) for each in reversed(shown[-most:])], "total": len(shown)}
 
     @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
     async def get(request: Request, id_: Id) -> Response:
-        return answer(await found_for(gateway, request, id_))
+        found = await found_for(gateway, request, id_)
+        await durable.measure(LAG_FRESH_S)
+        return Response(orjson.dumps(doing(found)), headers={"etag": f'"{found.version}"'}, media_type=JSON)
 
     @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
     async def patch(request: Request, id_: Id) -> Response:
@@ -191,13 +218,13 @@ def router(gateway: Gateway) -> APIRouter:
 
         if is_stream:
             return EventStream(
-                gateway.hub, make, gateway.metrics.delivered(record.service, "sse"), idle_s=record.idle_s
+                gateway.hub, make, gateway.metrics.delivered(record.service, "sse", id_), idle_s=record.idle_s
             )
         try:
             got = await page(gateway.hub, make, most, wait_s)
         except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
-        gateway.metrics.delivered(record.service, "poll").count += len(got.events)
+        gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
         return Response(got.to_json(), media_type="application/json")
 
     @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
@@ -272,8 +299,7 @@ def explained(
 ) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
     filter_ = compiled(record, schema) or Filter("", schema)
-    given = None if event is None else _event(event, record.service, log)
-    given = given and {name: value for name, value in given.items() if name not in hidden}
+    given = None if event is None else event_of(event, record.service, log, hidden)
     matcher = Matcher(schema)
     try:
         matcher.add(record.id, filter_)
@@ -283,9 +309,13 @@ def explained(
     return {"subscription": record.id, **explaining.describe(filter_, given), "index": index}
 
 
-def _event(said: str, service: str, log: EventLog) -> dict[str, Any]:
-    if not said.lstrip().startswith("{"):
-        return _sought(said, service, log)
+def event_of(said: str, service: str, log: EventLog, hidden: Collection[str] = ()) -> dict[str, Any]:
+    """An event that was given as JSON, or by its id in a service's output; without what is hidden."""
+    given = _given(said) if said.lstrip().startswith("{") else _sought(said, service, log)
+    return {name: value for name, value in given.items() if name not in hidden}
+
+
+def _given(said: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = orjson.loads(said)
     except orjson.JSONDecodeError as error:
@@ -315,6 +345,11 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 def may_touch(caller: Caller, record: Subscription) -> bool:
     """Whether a subscription is a caller's own, or everything is; what nobody owns was made where nobody is known."""
     return caller.role == "admin" or record.owner == caller.id
+
+
+def may_see(caller: Caller, record: Subscription) -> bool:
+    """Whether a caller is told of a subscription: a provider of all to the services that they see."""
+    return caller.role == "provider" or may_touch(caller, record)
 
 
 async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
