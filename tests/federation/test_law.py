@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import LARGE_EXAMPLES
 from tests.federation.network import SERVICE, Network
-from tidegate.federation.routes import Message
+from tidegate.federation.routes import Entry, Message, State
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.model import Schema
@@ -208,7 +208,10 @@ class Federation(RuleBasedStateMachine):
         brokers = self.network.brokers
         for one, other in [*self.network.links, *((b, a) for a, b in self.network.links)]:
             asked = brokers[one].asked(SERVICE, other)
-            assert asked == brokers[other].routes(SERVICE, one)
+            routes = brokers[other].routes(SERVICE, one)
+            assert asked == routes
+            held = brokers[other].states(one).get(SERVICE, State())
+            assert held.digest == State().after((Entry(*each) for each in routes.items()), (), 0).digest
             if self.network.strategy != "flooding":
                 behind = self._side(one, other)
                 needed = [each for who, each in self.network.subscriptions.items() if who[0] in behind]

@@ -244,6 +244,24 @@ def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> 
     assert expected in str(caught.value)
 
 
+@settings(max_examples=LARGE_EXAMPLES)
+@given(steps=st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=12), seed=st.integers(0, 2**32))
+def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[set[int]], seed: int) -> None:
+    """Each step turns entries over: those that are there go, the others come. Only what is left at the end counts."""
+    held: set[Entry] = set()
+    state = State()
+    for version, numbers in enumerate(steps, 1):
+        turned = {Entry(number, FILTERS[number % 7]) for number in numbers}
+        state = state.after(turned - held, turned & held, version)
+        held ^= turned
+    afresh = Random(seed).sample(sorted(held, key=lambda each: each.number), len(held))
+    assert state == State().after(afresh, (), len(steps))
+    for each in held:
+        other = Entry(each.number, FILTERS[each.number % 7 + 1])
+        assert state.after([other], [each], state.version) != state
+        assert state.after((), [each], state.version) != state
+
+
 # Broken links ----------------------------------------------------------------------
 
 
