@@ -240,6 +240,26 @@ class Broker:
     def _services(self) -> list[str]:
         return sorted({*self._local, *(service for link in self._links.values() for service in link.incoming)})
 
+    # Work that is left -----------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change left something to do: a table has more than it must until `work` has done it."""
+        return any(each.strategy.pending for link in self._links.values() for each in link.outgoing.values())
+
+    def work(self) -> list[Sent]:
+        """Take a step of what is pending, for each table; to be called while `pending`, whenever there is time.
+
+        Changes do so too, for the table that they touch. Nothing is missed meanwhile.
+        """
+        sent = []
+        for neighbour, link in self._links.items():
+            for outgoing in link.outgoing.values():
+                update = outgoing.work() if outgoing.strategy.pending else None
+                if update is not None and link.is_open:
+                    sent.append(Sent(neighbour, update))
+        return sent
+
     # Loops -----------------------------------------------------------------------
 
     def _reached(self, neighbour: str, paths: tuple[Path, ...]) -> list[Sent]:
