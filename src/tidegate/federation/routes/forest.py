@@ -19,7 +19,8 @@ the forwarded ones but for one that covers it, so even then nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Protocol
 
@@ -70,6 +71,9 @@ class Merging(Protocol):
     def union(self, node: Node) -> Node | None:
         """A new node for a root and others, its parts; None where there are no such others."""
 
+    def union_of(self, parts: Collection[Node]) -> Node | None:
+        """A new node for just these; None where their union is no one filter."""
+
 
 class Forest:
     """Forwards what nothing else covers; with `merging` also unions that are exact."""
@@ -83,10 +87,12 @@ class Forest:
         self._nodes: dict[Filter, Node] = {}
         self._owned: dict[int, Node] = {}
         self._roots: dict[int, Node] = {}
-        self._leaving: dict[Node, list[Node]] = {}
-        """Roots that nobody needs, forwarded until each of these children, from the last on, has another place."""
+        self._leaving: dict[Node, None] = {}
+        """Roots that nobody needs, forwarded until each of their children has another place."""
         self._absorbing: dict[Node, Iterator[int]] = {}
         """New roots, and the older ones that each may cover."""
+        self._planted: deque[Node] = deque()
+        """New roots that may make a union with others."""
         self._room = 0
         """How many roots may still go under another in this step."""
 
@@ -107,82 +113,91 @@ class Forest:
                 new[node.number] = node
             node.owners.add(number)
             self._owned[number] = node
-        planted = self._placed(new)  # before anything goes, so that what it leaves finds a place there
+        for _, node in sorted(new.items()):  # before anything goes, so that what it leaves finds a place there
+            self._find_place(node)
         drop = list(drop)
         for number in drop:
             node = self._owned.pop(number)
             node.owners.discard(number)
             if not node.owners and not node.parts:
-                self._fell(node, new.values())
-        self._take_step(planted, max(1, len(drop)) * self._places())
+                self._fell(node)
+        self._take_step(max(1, len(drop)) * self._places())
         return self._changes.taken()
 
     def work(self) -> Delta:
         """Take one more step of what is pending."""
         self._room = ABSORBED
-        self._take_step([], self._places())
+        self._take_step(self._places())
         return self._changes.taken()
 
     def _places(self) -> int:
         return max(FEWEST, min(MOST, COMPARED // (len(self._index) + 1)))
 
-    def _fell(self, node: Node, first: Iterable[Node] = ()) -> None:
-        """Nobody needs a node any more: a root leaves when its children, some before others, have a place."""
+    def _fell(self, node: Node) -> None:
+        """Nobody needs a node any more: a root leaves when its children have a place."""
         parent, children = node.parent, node.children
         if parent is None:
             self._uproot(node)
-            waiting = self._leaving[node] = list(children.values())
-            waiting.reverse()
-            waiting += [each for each in first if each.parent is node]
+            self._leaving[node] = None
             return
         del self._nodes[node.filter], parent.children[node.number]
         node.parent = None
         for child in children.values():
             child.parent = parent
         parent.children.update(children)
-        if parent in self._leaving:
-            self._leaving[parent].extend(children.values())
         if node in parent.parts:
-            parent.parts.clear()  # it is no union any more; whoever needs it for itself still does
-            if not parent.owners:
-                self._fell(parent)
+            rest, parent.parts = parent.parts - {node}, set()
+            if not parent.owners:  # it is no union any more, and nobody needs it for itself
+                self._shrink(parent, rest)
 
-    def _take_step(self, planted: list[Node], places: int) -> None:
+    def _shrink(self, union: Node, rest: set[Node]) -> None:
+        """A union has lost a part: the others make a smaller one, which takes its place."""
+        smaller = self._merging.union_of(rest) if self._merging is not None and union.parent is None else None
+        if smaller is not None and smaller.filter == union.filter:
+            union.parts, union.size = rest, smaller.size
+            return
+        if smaller is None or smaller.filter in self._nodes:
+            self._fell(union)
+            return
+        self._nodes[smaller.filter] = smaller
+        for part in rest:
+            del union.children[part.number]
+            smaller.hold(part)
+        self._fell(union)
+        self._find_place(smaller)
+
+    def _take_step(self, places: int) -> None:
         """Work off a part of what is pending, the newest first: it is rather small, and done with its own change."""
         while self._leaving and places > 0:
-            node, waiting = next(reversed(self._leaving.items()))
-            while waiting and places > 0:
-                child = waiting.pop()
-                if child.parent is node:
-                    del node.children[child.number]
-                    child.parent = None
-                    planted += [child] if self._is_root(child) else []
-                    places -= 1
-            self._merge(planted)
-            if not waiting and node in self._leaving:  # it may have come back as a union of those that it left
+            node = next(reversed(self._leaving))
+            while node.children and places > 0:
+                _, child = node.children.popitem()  # the newest first: it may have taken the place of the node
+                child.parent = None
+                self._find_place(child)
+                places -= 1
+            self._merge()
+            if not node.children and node in self._leaving:  # it may have come back as a union of those that it left
                 del self._leaving[node], self._nodes[node.filter]
                 self._changes.remove(node.number)
-        self._merge(planted)
+        self._merge()
         if self._absorbing:
             self._absorb(next(reversed(self._absorbing)))
 
-    def _placed(self, homeless: Mapping[int, Node]) -> list[Node]:
-        """Find a place for each, under a root or as one; give the new roots. Of equal ones the first is the root."""
-        return [each for _, each in sorted(homeless.items()) if self._is_root(each)]
-
-    def _is_root(self, node: Node) -> bool:
+    def _find_place(self, node: Node) -> None:
         """Put a node under a root that covers it; else make it one, above those that it covers."""
-        is_forwarded = self._leaving.pop(node, None) is not None
+        is_forwarded = node in self._leaving
+        if is_forwarded:
+            del self._leaving[node]
         found = self._index.coverer(node.filter)
         if found is not None:
             self._roots[found].hold(node)
             if is_forwarded:
                 self._changes.remove(node.number)
-            return False
+            return
         self._absorbing[node] = self._index.inside(node.filter)
         self._plant(node, is_forwarded)
         self._absorb(node)
-        return True
+        self._planted.append(node)
 
     def _absorb(self, node: Node) -> None:
         """Take a part of the older roots that a root covers under it."""
@@ -198,10 +213,12 @@ class Forest:
         if is_done:
             del self._absorbing[node]
 
-    def _merge(self, planted: list[Node]) -> None:
+    def _merge(self) -> None:
         """Make unions of new roots and others; a union may make one with others again."""
-        while self._merging is not None and planted:
-            node = planted.pop(0)
+        if self._merging is None:
+            self._planted.clear()
+        while self._merging is not None and self._planted:
+            node = self._planted.popleft()
             union = self._merging.union(node) if self._roots.get(node.number) is node else None
             if union is None:
                 continue
@@ -212,7 +229,7 @@ class Forest:
                 known.parts, known.size = union.parts, union.size  # it leaves, and is the same again
             for part in known.parts:
                 self._take_under(known, part)
-            planted += [known] if self._is_root(known) else []
+            self._find_place(known)
 
     def _take_under(self, node: Node, root: Node) -> None:
         self._uproot(root)
