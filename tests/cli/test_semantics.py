@@ -70,11 +70,11 @@ def test_a_term_that_means_nothing_says_so(space: str) -> None:
     assert run("inspect", "the of", "--space", space) == "the of = nothing that counts\n"
 
 
-def test_spark_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_that_is_not_installed_is_named(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("pyspark", "tidegate.pipelines.semantics"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependency, match=r"is not installed: pip install 'tidegate\[spark\]'"):
-        run("build", str(tmp_path), "-o", str(tmp_path / "space"), "--spark")
+        run("build", str(corpus), "-o", str(corpus.parent / "space"), "--spark")
 
 
 def test_a_space_that_is_not_there_is_named(tmp_path: Path) -> None:
