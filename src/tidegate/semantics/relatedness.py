@@ -12,7 +12,7 @@ What a measure can't know is settled before it is asked, for every measure alike
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
@@ -119,6 +119,21 @@ class Relatedness:
         self._bases: dict[frozenset[str], Basis] = {}
         self._vectors: dict[tuple[str, frozenset[str]], Vector] = {}
 
+    competes = False
+    """How related two terms are depends on them alone."""
+
+    @property
+    def threshold(self) -> float:
+        """The least degree of a match where nobody names one."""
+        return THRESHOLD
+
+    def relatedness(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
+    ) -> Array:
+        """How related many terms are: a row a subscribed term, a column a term of events."""
+        found = [[self(one, other, theme, of) for other in terms] for one in subscribed]
+        return np.array(found).reshape(len(subscribed), len(terms))
+
     def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
         """How related `a` in its theme is to `b` in its own; the other way round is the same."""
         key = a, b, frozenset(themes_a), frozenset(themes_b)
@@ -167,6 +182,9 @@ class Relatedness:
         left = basis.of(known)
         return self.measure.word(self.space, left, basis.size) if len(left.documents) else NOTHING
 
+
+THRESHOLD = 0.3
+"""The least degree of a match by `CosineEsa`, where nobody names one."""
 
 _VECTORS = 20_000
 """Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
