@@ -26,7 +26,7 @@ from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.errors import FilterError, NotRegistered, TidegateError
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -148,14 +148,10 @@ class Courier:
         self._sink = QueueSink(post.settings.held)
         self._under_way = False
         position = None if found.cursor is None else Cursor.from_text(found.cursor)
-        filter_ = compiled(self.subscription, hub.schema(self.subscription.service))
+        encoding = post.encoding(self.subscription)
+        filter_ = hub.filter_of(self.subscription, encoding)
         self.subscriber = Subscriber(
-            self.subscription.id,
-            self.subscription.service,
-            filter_,
-            self._sink,
-            post.encoding(self.subscription),
-            position,
+            self.subscription.id, self.subscription.service, filter_, self._sink, encoding, position
         )
 
     def change(self, subscription: Subscription) -> None:

@@ -49,6 +49,11 @@ class Predicate:
         return readable(self.attribute)
 
     @property
+    def shown(self) -> str:
+        """As a filter has it."""
+        return f"{self.attribute}{'~' * self.soft_attribute} = {self.value!r}{'~' * self.soft_value}"
+
+    @property
     def text(self) -> str:
         """The value as the text whose meaning counts."""
         return text_of(self.value)

@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, did_you_mean
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.finder import Finder
@@ -29,6 +30,7 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
 from tidegate.registry import Registry
+from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 
 LOOK_S = 0.25
@@ -53,11 +55,13 @@ class Gateway:
         access: AccessSettings | None = None,
         origins: Collection[str] = (),
         tracing: Tracing | None = None,
+        semantics: Semantics | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
-        whose web pages may use it, beside its own. `tracing`: None: nothing is traced.
+        whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `semantics`: what filters with
+        ~ are evaluated by; None: they are refused.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
@@ -70,7 +74,8 @@ class Gateway:
         self.metrics.watch(self)
         self.tracing = tracing
         self.hub = Hub(log, self.metrics.dispatched if tracing is None else self._dispatched)
-        self.policies = Policies()
+        self.semantics = None if semantics is None else Shared(semantics)
+        self.policies = Policies(self.semantics)
         self.durable = Durable(
             registry,
             log,
@@ -82,7 +87,7 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
-        self.finder = Finder()
+        self.finder = Finder(self.semantics)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -180,7 +185,8 @@ class Gateway:
             served = {name: self.schemas[name] for name in definitions.services}
             told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
             self.policies.define(definitions.services, {**served, **told})
-            self.hub.serve({**served, **told})
+            meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
+            self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
             await loop.run_in_executor(None, self.finder.define, definitions.services, served)
             self.ingest.define(definitions.streams)
         await loop.run_in_executor(None, self._read_status)

@@ -256,7 +256,7 @@ SCHEMAS: dict[str, Schema] = {
     "DiscoverRequest": _optional(
         {
             "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
-            "names": {"enum": ["exact", "edits"], "default": "exact"},
+            "names": {"enum": ["exact", "edits", "meaning"], "default": "exact"},
             "coverage": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
             "filter": {**TEXT, "description": "Over the properties of services."},
             "params": array({"type": ["string", "number", "boolean"]}),

@@ -75,7 +75,7 @@ def router(gateway: Gateway) -> APIRouter:
         if isinstance(record.deliver, Webhook):
             await gateway.sweep.read_keys()
             owner = gateway.policies.owner(record.owner)
-            compiled(record, gateway.policies.schema(owner, record.service))
+            compiled(record, gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service))
 
     # Making and changing -----------------------------------------------------------------
 
@@ -87,7 +87,8 @@ def router(gateway: Gateway) -> APIRouter:
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
         gateway.meter.need("durable", caller, durable.count(caller.id))
-        record = changed(begun, said, schema, beside=("from", "cursor"))
+        meaning = gateway.policies.meaning(name)
+        record = changed(begun, said, schema, beside=("from", "cursor"), meaning=meaning)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -123,9 +124,9 @@ def router(gateway: Gateway) -> APIRouter:
         if version is not None and type(version) is not int:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
-        record = changed(
-            before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
-        )
+        service = before.subscription.service
+        schema, meaning = gateway.view(request).schema(service), gateway.policies.meaning(service)
+        record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning)
         await need_owner(record)
         gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
@@ -176,7 +177,7 @@ def router(gateway: Gateway) -> APIRouter:
         schema = view.schema(record.service)
         if latest:
             parameters.need_attribute("latest", latest, schema)
-        filter_ = compiled(record, schema)
+        filter_ = compiled(record, schema, view.meaning(record.service))
         encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)

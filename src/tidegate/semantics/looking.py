@@ -1,0 +1,110 @@
+"""What is shown of terms: how related they are and by what, what they mean, what is near to them. As JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidegate.filters import Filter
+from tidegate.filters.meaning import Semantics
+from tidegate.filters.thematic import Meant, readable, text_of, themes_of, tuple_reader
+from tidegate.semantics.neighbours import concepts, nearest, shared
+from tidegate.semantics.relatedness import Relatedness
+from tidegate.semantics.shared import Shared
+from tidegate.semantics.space import Space
+
+_SHARED = 5
+"""Concepts that are shown of two terms."""
+
+
+def documents_of(semantics: Semantics | None) -> Relatedness | None:
+    """What knows terms by documents; None: this knows no documents."""
+    if isinstance(semantics, Shared):
+        return documents_of(semantics.semantics)
+    if isinstance(semantics, Relatedness):
+        return semantics
+    return Relatedness(semantics) if isinstance(semantics, Space) else None
+
+
+def look(
+    semantics: Semantics,
+    term: str,
+    themes: Sequence[str] = (),
+    others: Sequence[str] = (),
+    *,
+    to_themes: Sequence[str] | None = None,
+    count: int = 10,
+) -> dict[str, Any]:
+    """All that is shown of a term in a theme; `to_themes` is that of the others, the same where nobody says."""
+    theirs = themes if to_themes is None else to_themes
+    found: dict[str, Any] = {
+        "term": term,
+        "themes": list(themes),
+        "threshold": semantics.threshold,
+        "related": [related(semantics, term, each, themes, theirs) for each in others],
+    }
+    by = documents_of(semantics)
+    if by is None:
+        return {**found, "words": [], "unknown": [], "documents": 0, "basis": 0, "concepts": [], "nearest": []}
+    words = by.space.words(term)
+    return {
+        **found,
+        "words": words,
+        "unknown": [word for word in words if not len(by.term_vector(word, themes))],
+        "documents": by.space.size,
+        "basis": by.basis(themes).size,
+        "concepts": _named("concept", "weight", concepts(by, term, themes, count)),
+        "nearest": _named("term", "relatedness", nearest(by, term, themes, count)),
+    }
+
+
+def related(
+    semantics: Semantics, term: str, other: str, themes: Sequence[str] = (), to_themes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """How related two terms are, each in its theme, and the documents that say it."""
+    figure = semantics.relatedness([term], [other], frozenset(themes), frozenset(to_themes))
+    by = documents_of(semantics)
+    found = [] if by is None else shared(by, term, other, themes, to_themes, _SHARED)
+    return {"to": other, "relatedness": float(figure[0, 0]), "concepts": _named("concept", "share", found)}
+
+
+def meant(filter_: Filter, event: Mapping[str, Any], k: int = 3) -> list[dict[str, Any]]:
+    """The best mappings of a filter with ~ to an event: which predicate means what, how related, by which concepts."""
+    meaning = filter_.meaning
+    if meaning is None or not filter_.tree.is_semantic:
+        return []
+    values = dict(tuple_reader(filter_.schema)(event))
+    of = sorted(meaning.themes | themes_of(event))
+    return [
+        {
+            "degree": each.degree,
+            "probability": each.probability,
+            "pairs": [
+                _pair(each, n, values[attribute], meaning.semantics, filter_.tree.themes, of)
+                for n, attribute in enumerate(each.attributes)
+            ],
+        }
+        for each in filter_.mappings(event, k)
+    ]
+
+
+def _pair(
+    found: Meant, n: int, value: Any, semantics: Semantics, themes: Sequence[str], of: Sequence[str]
+) -> dict[str, Any]:
+    predicate, attribute = found.predicates[n], found.attributes[n]
+    told: dict[str, Any] = {
+        "predicate": predicate.shown,
+        "attribute": attribute,
+        "value": value,
+        "similarity": found.similarities[n],
+        "probability": found.correspondences[n],
+    }
+    if predicate.soft_attribute:
+        told["by_name"] = related(semantics, predicate.name, readable(attribute), themes, of)
+    if predicate.soft_value and isinstance(value, str):
+        told["by_value"] = related(semantics, predicate.text, text_of(value), themes, of)
+    return told
+
+
+def _named(name: str, figure: str, pairs: list[tuple[str, float]]) -> list[dict[str, Any]]:
+    return [{name: text, figure: value} for text, value in pairs]
