@@ -15,10 +15,12 @@ from tidegate.errors import MatcherError
 if TYPE_CHECKING:
     import numpy as np
 
-NO_SPACE = (
-    "likeness of meaning (~) needs a semantic space: build one with `tidegate semantics build CORPUS -o space/` "
-    "and give it as semantics=Space.open('space/')"
+NO_SEMANTICS = (
+    "install an embedding (pip install 'tidegate[embedding]'), or build a space (tidegate semantics build CORPUS "
+    "-o space/) and name it: `tidegate up --semantics space/`, or in Python semantics=Space.open('space/')"
 )
+"""How to get what knows words."""
+NO_SPACE = f"likeness of meaning (~) needs a semantic space or an embedding: {NO_SEMANTICS}"
 """What a filter with ~ is told that has nothing to be evaluated by."""
 
 

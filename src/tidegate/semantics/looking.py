@@ -8,6 +8,8 @@ from typing import Any
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Semantics
 from tidegate.filters.thematic import Meant, readable, text_of, themes_of, tuple_reader
+from tidegate.semantics.competition import Best
+from tidegate.semantics.measures import Alone
 from tidegate.semantics.neighbours import concepts, nearest, shared
 from tidegate.semantics.relatedness import Relatedness
 from tidegate.semantics.shared import Shared
@@ -23,7 +25,9 @@ def documents_of(semantics: Semantics | None) -> Relatedness | None:
         return documents_of(semantics.semantics)
     if isinstance(semantics, Relatedness):
         return semantics
-    return Relatedness(semantics) if isinstance(semantics, Space) else None
+    if isinstance(semantics, Space):
+        return Relatedness(semantics)
+    return semantics.documents if isinstance(semantics, Best | Alone) else None
 
 
 def look(

@@ -37,9 +37,7 @@ def shared(
     Shares are of the product of both vectors: over all documents that both have they sum to 1.
     """
     left, right = related.vector(a, themes_a), related.vector(b, themes_b)
-    both, in_left, in_right = np.intersect1d(
-        left.documents, right.documents, assume_unique=True, return_indices=True
-    )
+    both, in_left, in_right = np.intersect1d(left.documents, right.documents, assume_unique=True, return_indices=True)
     products = left.weights[in_left] * right.weights[in_right]
     order = np.argsort(-products, kind="stable")[:count]
     total = products.sum()
