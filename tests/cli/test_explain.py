@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.semantics.spaces import CITY, make
 from tidegate.cli.main import app
 
 runner = CliRunner()
@@ -87,6 +88,31 @@ def test_an_event_that_does_not_fit_is_warned_about(schema: str, tmp_path: Path)
     shown = runner.invoke(app, ["explain", "speed < 5", "--schema", schema, "--event", str(path)])
     assert "warning the event does not fit the schema: vid: expected a string, not 5" in shown.stdout
     assert "warning the event does not fit the schema: speed: -3 violates speed >= 0" in shown.stdout
+
+
+def test_a_filter_by_meaning_is_shown_with_what_it_is_taken_to_mean(tmp_path: Path) -> None:
+    make(tmp_path / "space", CITY)
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"device": "laptop", "state": "power", "level": 3}))
+    command = ["explain", "device~ = 'computer'~ AND level < 5", "--event", str(event)]
+    shown = runner.invoke(app, [*command, "--semantics", str(tmp_path / "space")])
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert any(line.startswith("event matches (true, degree ") for line in lines)
+    mapping = lines[next(n for n, line in enumerate(lines) if line.startswith("mapping 1 degree 0.")) :]
+    assert mapping[1].startswith("device~ = 'computer'~ means device = 'laptop' 0.")
+    assert mapping[2].startswith("by name 1")
+    assert mapping[3].startswith("by value 0.")
+    assert {"Computer", "Laptop"} == set(mapping[3].partition(": ")[2].split(", "))
+    said = json.loads(runner.invoke(app, [*command, "--semantics", str(tmp_path / "space"), "--json"]).stdout)
+    assert said["event"]["mappings"][0]["pairs"][0]["attribute"] == "device"
+    themed = runner.invoke(app, [*command, "--semantics", str(tmp_path / "space"), "--theme", "politics"])
+    assert "does not match" in themed.stdout
+
+
+def test_a_space_that_is_none_is_named(tmp_path: Path) -> None:
+    shown = runner.invoke(app, ["explain", "a~ = 'b'~", "--semantics", str(tmp_path)])
+    assert "is no semantic space: it has no space.json" in str(shown.exception)
 
 
 def test_json_is_for_programs(event: str) -> None:

@@ -13,6 +13,7 @@ import httpx
 import uvloop
 
 from tidegate.delivery.webhook import CourierSettings
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
@@ -68,6 +69,8 @@ class World:
         self.environment: dict[str, str] = {}
         """What says whether anything is traced."""
         self.access: AccessSettings | None = None
+        self.semantics: Semantics | None = None
+        """What filters with ~ are evaluated by."""
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -94,6 +97,7 @@ class World:
             origins=self.origins,
             tracing=tracing_of(self.environment),
             access=self.access,
+            semantics=self.semantics,
         )
         self._gateways.append(made)
         return self._gateways[-1]

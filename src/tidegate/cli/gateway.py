@@ -56,6 +56,7 @@ def gateway(
     port: Port = PORT,
     origin: Origin = None,
     allow_private_webhooks: PrivateWebhooks = False,
+    semantics: options.Semantics = None,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
@@ -68,12 +69,18 @@ def gateway(
         free_port(host, port),
         private=allow_private_webhooks,
         origins=checked_origins(home, host, origin),
+        semantics=semantics,
         child=child,
     )
 
 
-def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[str], child: bool) -> None:
-    """Listen until told to stop. `private`: webhooks may go to addresses that are not public."""
+def serve(
+    home: Home, host: str, port: int, *, private: bool, origins: Sequence[str], semantics: str | None, child: bool
+) -> None:
+    """Listen until told to stop. `private`: webhooks may go to addresses that are not public.
+
+    `semantics` is the space that is named on the command line.
+    """
     from tidegate.gateway.durable import DurableSettings
     from tidegate.gateway.gateway import Gateway
     from tidegate.gateway.ingest import IngestSettings, IngestWorker
@@ -82,6 +89,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
     from tidegate.gateway.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
+    knows = home.semantics(semantics)
     registry = home.existing_registry()
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
@@ -99,6 +107,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
+            semantics=knows,
         )
 
     if child:
@@ -185,6 +194,7 @@ class Child:
         *,
         origins: Sequence[str] = (),
         private_webhooks: bool = False,
+        semantics: str | None = None,
     ) -> None:
         """`announce` is told None when it starts, and its URL when it takes requests."""
         self._announce, self._is_announced = announce, False
@@ -193,6 +203,7 @@ class Child:
         for origin in origins:
             self._command += ["--origin", origin]
         self._command += ["--allow-private-webhooks"] * private_webhooks
+        self._command += [] if semantics is None else ["--semantics", semantics]
         self.url = url(host, port)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0

@@ -17,7 +17,7 @@ from tidegate.cli import options
 from tidegate.errors import EnvironmentProblem, MissingDependency
 
 if TYPE_CHECKING:
-    from tidegate.semantics import Relatedness, Space
+    from tidegate.semantics import Space
     from tidegate.semantics.corpora import Corpus
     from tidegate.semantics.storage import Parameters
 
@@ -140,9 +140,10 @@ def inspect(
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a term means: the documents that say most of it, and the terms nearest to it."""
-    from tidegate.semantics import Relatedness, Space
+    from tidegate.semantics.default import default_semantics
+    from tidegate.semantics.looking import look
 
-    found = look(Relatedness(Space.open(space)), term, theme or [], to or [], count)
+    found = look(default_semantics(space), term, theme or [], to or [], count=count)
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
@@ -151,25 +152,12 @@ def inspect(
         lines.append(f"in {', '.join(theme)}: {found['basis']:,} of {found['documents']:,} documents")
     if found["unknown"]:
         lines.append(f"unknown here: {', '.join(found['unknown'])}")
-    for title in ("related", "concepts", "nearest"):
+    if found["related"]:
+        lines += ["", "related"]
+        for each in found["related"]:
+            by = ", ".join(concept["concept"] for concept in each["concepts"])
+            lines.append(f"  {each['relatedness']:.3f}  {each['to']}{f'  by {by}' if by else ''}")
+    for title, name, figure in (("concepts", "concept", "weight"), ("nearest", "term", "relatedness")):
         if found[title]:
-            lines += ["", title, *(f"  {figure:.3f}  {name}" for name, figure in found[title])]
+            lines += ["", title, *(f"  {each[figure]:.3f}  {each[name]}" for each in found[title])]
     typer.echo("\n".join(lines))
-
-
-def look(related: Relatedness, term: str, themes: list[str], others: list[str], count: int) -> dict[str, Any]:
-    """All that is shown of a term, as JSON values."""
-    from tidegate.semantics.neighbours import concepts, nearest
-
-    words = related.space.words(term)
-    return {
-        "term": term,
-        "themes": themes,
-        "words": words,
-        "unknown": [word for word in words if not len(related.term_vector(word, themes))],
-        "documents": related.space.size,
-        "basis": related.basis(themes).size,
-        "related": [[other, related(term, other, themes, themes)] for other in others],
-        "concepts": [list(pair) for pair in concepts(related, term, themes, count)],
-        "nearest": [list(pair) for pair in nearest(related, term, themes, count)],
-    }

@@ -47,6 +47,7 @@ def up(
     port: Port = PORT,
     origin: Origin = None,
     allow_private_webhooks: PrivateWebhooks = False,
+    semantics: options.Semantics = None,
     with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
@@ -63,7 +64,16 @@ def up(
                 registry.apply(load(files), force=force, backfill=backfill)
             with (
                 until_told() as stop,
-                serving(home, lock, profile, host, port, origins=origin, private_webhooks=allow_private_webhooks)
+                serving(
+                    home,
+                    lock,
+                    profile,
+                    host,
+                    port,
+                    origins=origin,
+                    private_webhooks=allow_private_webhooks,
+                    semantics=semantics,
+                )
                 if with_gateway
                 else nullcontext() as child,
                 _turn(home, registry, stop, child) as is_ours,
@@ -84,9 +94,11 @@ def serving(
     *,
     origins: list[str] | None = None,
     private_webhooks: bool = False,
+    semantics: str | None = None,
 ) -> Iterator[Child]:
     """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
+    home.semantics(semantics)  # what is no space is told of here, before anything starts
     child = Child(
         home,
         profile,
@@ -95,6 +107,7 @@ def serving(
         lock.announce,
         origins=checked_origins(home, host, origins),
         private_webhooks=private_webhooks,
+        semantics=semantics,
     )
     child.start()
     try:

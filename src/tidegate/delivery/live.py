@@ -37,8 +37,10 @@ class Live(Worker):
         sent_back: Callable[[Subscriber], None],
         dispatched: Callable[[str, float], None],
     ) -> None:
-        """`begin` makes a lane. Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with
-        how long a pass took until all was written.
+        """`begin` makes a lane.
+
+        Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with how
+        long a pass took until all was written.
         """
         super().__init__(service, loop, overflowed, "live")
         self._log, self._begin, self._sent_back, self._dispatched = log, begin, sent_back, dispatched

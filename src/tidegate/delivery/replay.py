@@ -31,7 +31,10 @@ class Replay(Worker):
         arrived: Callable[[Sequence[Member], Cursor], None],
         failed: Callable[[Subscriber, Exception], None],
     ) -> None:
-        """`begin` makes a lane. In the loop: `arrived` is told who has seen all up to a position, `failed` who can't go on."""
+        """`begin` makes a lane.
+
+        In the loop: `arrived` is told who has seen all up to a position, `failed` who can't go on.
+        """
         super().__init__(service, loop, overflowed, "replay")
         self._begin, self._arrived, self._failed = begin, arrived, failed
         self._lanes: list[Lane] = []

@@ -21,6 +21,7 @@ from tidegate.gateway.routes import (
     events,
     health,
     quarantine,
+    semantics,
     services,
     sockets,
     streams,
@@ -54,7 +55,10 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
-    for each in (definitions, discover, streams, services, quarantine, events, sockets, subscriptions, webhooks):
+    for each in (
+        *(definitions, discover, semantics, streams, services, quarantine, events),
+        *(sockets, subscriptions, webhooks),
+    ):
         app.include_router(each.router(gateway), prefix="/v1")
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]

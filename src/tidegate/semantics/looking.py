@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tidegate.filters import Filter
-from tidegate.filters.meaning import Semantics
+from tidegate.filters.explain import describe
+from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.filters.thematic import Meant, readable, text_of, themes_of, tuple_reader
 from tidegate.semantics.competition import Best
 from tidegate.semantics.measures import Alone
@@ -40,7 +42,23 @@ def look(
     count: int = 10,
 ) -> dict[str, Any]:
     """All that is shown of a term in a theme; `to_themes` is that of the others, the same where nobody says."""
-    theirs = themes if to_themes is None else to_themes
+    with _held(semantics):
+        return _look(semantics, term, themes, others, themes if to_themes is None else to_themes, count)
+
+
+def _held(semantics: Semantics) -> AbstractContextManager[object]:
+    """What is shared is looked into by one thread at a time."""
+    return semantics.lock if isinstance(semantics, Shared) else nullcontext()
+
+
+def _look(
+    semantics: Semantics,
+    term: str,
+    themes: Sequence[str],
+    others: Sequence[str],
+    theirs: Sequence[str],
+    count: int,
+) -> dict[str, Any]:
     found: dict[str, Any] = {
         "term": term,
         "themes": list(themes),
@@ -72,11 +90,24 @@ def related(
     return {"to": other, "relatedness": float(figure[0, 0]), "concepts": _named("concept", "share", found)}
 
 
+def described(filter_: Filter, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All that can be said of a filter and an event, and of one with ~ by which mappings."""
+    found = describe(filter_, event)
+    if event is not None and filter_.tree.is_semantic:
+        found["event"]["mappings"] = meant(filter_, event)
+    return found
+
+
 def meant(filter_: Filter, event: Mapping[str, Any], k: int = 3) -> list[dict[str, Any]]:
     """The best mappings of a filter with ~ to an event: which predicate means what, how related, by which concepts."""
     meaning = filter_.meaning
     if meaning is None or not filter_.tree.is_semantic:
         return []
+    with _held(meaning.semantics):
+        return _meant(filter_, meaning, event, k)
+
+
+def _meant(filter_: Filter, meaning: Meaning, event: Mapping[str, Any], k: int) -> list[dict[str, Any]]:
     values = dict(tuple_reader(filter_.schema)(event))
     of = sorted(meaning.themes | themes_of(event))
     return [

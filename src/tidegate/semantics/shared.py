@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
+from threading import RLock
 
 import numpy as np
 
@@ -22,7 +22,8 @@ class Shared:
 
     def __init__(self, semantics: Semantics) -> None:
         self.semantics = semantics
-        self._lock = Lock()
+        self.lock = RLock()
+        """Held by whoever asks it, or what is in it."""
 
     @property
     def threshold(self) -> float:
@@ -33,7 +34,7 @@ class Shared:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
         """How related terms are: a row a subscribed term, a column a term of events."""
-        with self._lock:
+        with self.lock:
             if not self.semantics.competes:
                 return self.semantics.relatedness(subscribed, terms, theme, of)
             rows = [self.semantics.relatedness([each], terms, theme, of) for each in subscribed]

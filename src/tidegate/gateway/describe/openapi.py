@@ -130,6 +130,7 @@ CALLS: dict[str, Call] = {
         (400, 413, 422),
         body=_json("DiscoverRequest", attributes=_WANTED_SERVICE),
     ),
+    "GET /v1/semantics": Call("lookIntoMeaning", _json("Meaning"), (404, 422)),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
     "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
     "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),

@@ -200,6 +200,13 @@ _CLOUD_EVENT = record(
     description="An event of a service, as CloudEvents 1.0 has it.",
 )
 
+_FIGURE: Schema = {"type": "number", "minimum": 0}
+
+
+def _named(name: str, figure: str) -> Schema:
+    return array(record({name: TEXT, figure: _FIGURE}))
+
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
         {
@@ -368,6 +375,20 @@ SCHEMAS: dict[str, Schema] = {
     "Subscriptions": record({"subscriptions": array(ref("Subscription"))}),
     "Acknowledgement": record({"cursor": CURSOR}, closed=True),
     "Acknowledged": record({"cursor": or_null(CURSOR), "moved": FLAG, "detail": TEXT}),
+    "Meaning": record(
+        {
+            "term": TEXT,
+            "themes": array(TEXT),
+            "threshold": _FIGURE,
+            "related": array(record({"to": TEXT, "relatedness": _FIGURE, "concepts": _named("concept", "share")})),
+            "words": array({**TEXT, "description": "As the space has them: stems, without common words."}),
+            "unknown": array({**TEXT, "description": "Of these what the space, or the theme, does not have."}),
+            "documents": WHOLE,
+            "basis": {**WHOLE, "description": "Documents of the theme."},
+            "concepts": _named("concept", "weight"),
+            "nearest": _named("term", "relatedness"),
+        }
+    ),
     "Explanation": {**ANY_OBJECT, "required": ["subscription", "index"]},
     "Secret": record({"secret": TEXT, "secrets": WHOLE}),
     "Secrets": record({"secrets": WHOLE}),

@@ -22,7 +22,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.filters import Filter
-from tidegate.filters import explain as explaining
+from tidegate.filters.meaning import Meaning
 from tidegate.gateway import consuming, parameters
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
@@ -35,6 +35,7 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
 from tidegate.registry import RegisteredSubscription
+from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
@@ -225,7 +226,8 @@ def router(gateway: Gateway) -> APIRouter:
         record = (await found_for(gateway, request, id_)).subscription
         view = gateway.view(request)
         schema = view.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event, view.hidden(record.service))
+        meaning, hidden = view.meaning(record.service), view.hidden(record.service)
+        work = partial(explained, record, schema, gateway.log, event, hidden, meaning)
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -269,19 +271,24 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
 
 
 def explained(
-    record: Subscription, schema: Schema, log: EventLog, event: str | None, hidden: Collection[str] = ()
+    record: Subscription,
+    schema: Schema,
+    log: EventLog,
+    event: str | None,
+    hidden: Collection[str] = (),
+    meaning: Meaning | None = None,
 ) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
-    filter_ = compiled(record, schema) or Filter("", schema)
+    filter_ = compiled(record, schema, meaning) or Filter("", schema)
     given = None if event is None else _event(event, record.service, log)
     given = given and {name: value for name, value in given.items() if name not in hidden}
-    matcher = Matcher(schema)
+    matcher = Matcher(schema, semantics=meaning)
     try:
         matcher.add(record.id, filter_)
         index = matcher.explain(record.id, None if given is None else [given])
     finally:
         matcher.close()
-    return {"subscription": record.id, **explaining.describe(filter_, given), "index": index}
+    return {"subscription": record.id, **described_by_meaning(filter_, given), "index": index}
 
 
 def _event(said: str, service: str, log: EventLog) -> dict[str, Any]:
