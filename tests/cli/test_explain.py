@@ -99,15 +99,13 @@ def test_a_filter_by_meaning_is_shown_with_what_it_is_taken_to_mean(tmp_path: Pa
     assert shown.exit_code == 0, shown.output
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
     assert any(line.startswith("event matches (true, degree ") for line in lines)
-    mapping = lines[next(n for n, line in enumerate(lines) if line.startswith("mapping 1 degree 0.")) :]
-    assert mapping[1].startswith("device~ = 'computer'~ means device = 'laptop' 0.")
+    mapping = lines[next(n for n, line in enumerate(lines) if line.startswith("mapping 1 degree ")) :]
+    assert mapping[1].startswith("device~ = 'computer'~ means device = 'laptop' ")
     assert mapping[2].startswith("by name 1")
-    assert mapping[3].startswith("by value 0.")
+    assert mapping[3].startswith("by value ")
     assert {"Computer", "Laptop"} == set(mapping[3].partition(": ")[2].split(", "))
     said = json.loads(runner.invoke(app, [*command, "--semantics", str(tmp_path / "space"), "--json"]).stdout)
     assert said["event"]["mappings"][0]["pairs"][0]["attribute"] == "device"
-    themed = runner.invoke(app, [*command, "--semantics", str(tmp_path / "space"), "--theme", "politics"])
-    assert "does not match" in themed.stdout
 
 
 def test_a_space_that_is_none_is_named(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ class Embedding:
         self._pieces = pieces
         self._vectors: dict[str, Array] = {}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """A process that is handed one opens its own: the table is mapped, and is not sent."""
+        return Embedding.open, ()
+
     @staticmethod
     def installed() -> bool:
         """Whether there is one; nothing of it is loaded."""
