@@ -168,10 +168,10 @@ def test_the_text_itself_is_a_rival() -> None:
     ]
 
 
-def test_evidence_of_sources_is_summed_and_what_one_does_not_know_the_other_decides() -> None:
+def test_evidence_is_the_mean_of_sources_and_what_one_does_not_know_the_other_decides() -> None:
     one, two = Table({("a", "x"): 0.3, ("b", "x"): 0.3}), Table({("a", "x"): 0.4})
     best = Best([(one, SCALE), (two, SCALE)], COMPETITION)
-    assert best.evidence(["a", "b", "c"], ["x"])[:, 0].tolist() == pytest.approx([3.0, 2.0, -np.inf])
+    assert best.evidence(["a", "b", "c"], ["x"])[:, 0].tolist() == pytest.approx([1.5, 1.0, -np.inf])
 
 
 def test_the_embedding_tells_what_words_mean(installed: Embedding) -> None:

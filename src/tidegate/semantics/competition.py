@@ -1,9 +1,9 @@
 """The best that is known of terms: sources together, and subscribed terms that compete for each term of events.
 
-    figures of each source ──scale──▶ evidence, summed ──▶ belief times rivalry
+    figures of each source ──scale──▶ evidence, their mean ──▶ belief times rivalry
 
 - *Evidence* is how far a figure lies above what unrelated terms have, in the source's own unit; that of several
-  sources is summed by weight. What one source does not know, the others decide.
+  sources is their mean. What one source does not know, the others decide.
 - *Belief* is evidence as a figure from 0 to 1: 1 / (1 + e^-evidence). It is what a lone filter has.
 - *Rivalry*: of all subscribed terms the one with the most evidence for a term keeps its belief; another loses by how
   far it is behind. `Eire` is somewhat related to `Spain`, yet where somebody asks for `Ireland`, that is what is meant.
@@ -82,7 +82,7 @@ class Best(AsFiltersAsk):
         themes: Collection[str] = (),
         event_themes: Collection[str] = (),
     ) -> Array:
-        """The sum over the sources that know both terms, as if all did; -inf where none does."""
+        """The mean over the sources that know both terms; -inf where none does."""
         total = np.zeros((len(subscribed), len(terms)))
         voices = np.zeros_like(total)
         for source, scale in self.sources:
@@ -90,7 +90,7 @@ class Best(AsFiltersAsk):
             knows = ~np.isnan(found)
             total[knows] += found[knows]
             voices += knows
-        return np.divide(total * len(self.sources), voices, out=np.full_like(total, -np.inf), where=voices > 0)
+        return np.divide(total, voices, out=np.full_like(total, -np.inf), where=voices > 0)
 
 
 _LEAST = -50.0

