@@ -10,6 +10,9 @@ import numpy as np
 from tidegate.filters.meaning import Semantics
 from tidegate.semantics.storage import Array
 
+LONE_THRESHOLD = 0.5
+"""The least degree of a match where terms that would compete do not: what speaks for it is as much as against."""
+
 
 class Shared:
     """As `semantics`, but that no term competes with others.
@@ -28,7 +31,7 @@ class Shared:
     @property
     def threshold(self) -> float:
         """The least degree of a match where nobody names one."""
-        return self.semantics.threshold
+        return LONE_THRESHOLD if self.semantics.competes else self.semantics.threshold
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
