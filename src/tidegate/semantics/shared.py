@@ -10,8 +10,8 @@ import numpy as np
 from tidegate.filters.meaning import Semantics
 from tidegate.semantics.storage import Array
 
-LONE_THRESHOLD = 0.5
-"""The least degree of a match where terms that would compete do not: what speaks for it is as much as against."""
+LONE_THRESHOLD = 0.65
+"""The least degree of a match where terms that would compete do not: see `docs/spec/semantics.md`."""
 
 
 class Shared:
