@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from tests.gateway.receiver import Receiver
 from tests.gateway.running import World
@@ -252,6 +253,25 @@ services:
     assert http.post("/v1/discover", json={"attributes": ["parking"]}).json()["results"] == []
     refused = http.post("/v1/discover", json={"attributes": ["parking"], "names": "meening"}).json()
     assert "did you mean 'meaning'?" in refused["detail"]
+
+
+def test_a_webhook_by_meaning_waits_for_a_gateway_that_knows_words(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    knows = house.semantics
+    with Receiver().running() as receiver:
+        asked = {"filter": COMPUTERS, "deliver": {"webhook": {"url": receiver.url}}}
+        with house.running(), house.client() as http:
+            made = http.post("/v1/services/house/subscriptions", json=asked).json()
+        house.semantics = None
+        with house.running(), house.client() as http, capture_logs() as logged:
+            house.put(*EVENTS)
+            until(lambda: any("can't begin" in each["event"] for each in logged), "a warning")
+            assert http.get(f"/v1/subscriptions/{made['id']}").json()["state"] == "active"
+            refused = http.get(f"/v1/subscriptions/{made['id']}/explain")
+            assert (refused.status_code, refused.json()["type"]) == (400, "urn:tidegate:problem:bad-filter")
+        house.semantics = knows
+        with house.running():
+            until(lambda: receiver.numbers == [0, 2, 3, 5], "what came meanwhile")
 
 
 # Where nothing knows what words mean ------------------------------------------------------------

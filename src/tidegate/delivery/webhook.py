@@ -23,7 +23,7 @@ from tidegate.delivery.batch import Events
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
-from tidegate.errors import FilterError, NotRegistered, TidegateError
+from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.subscriptions import Subscription, Webhook
@@ -373,10 +373,11 @@ class Couriers:
             courier = Courier(found, self._hub, self._post)
         except NotRegistered:
             return  # its service is not served yet, or it is gone: the next look tells
-        except FilterError as problem:
-            await self._post.ask(partial(_disable, id_, str(problem)))
-            return
         except Exception as problem:
+            # What has no space here may have one when this is started again, or at another gateway.
+            if isinstance(problem, FilterError) and not isinstance(problem, SemanticsUnavailable):
+                await self._post.ask(partial(_disable, id_, str(problem)))
+                return
             _log.warning("a courier can't begin, and tries again", subscription=id_, problem=str(problem))
             return
         self._running[id_] = courier, self._loop.create_task(self._run(courier))
