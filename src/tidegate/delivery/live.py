@@ -15,7 +15,6 @@ from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
-from tidegate.model import Schema
 
 MOST = 2_000
 """Events of one pass. A pass takes what there is: the busier the stream, the larger."""
@@ -34,17 +33,19 @@ class Live(Worker):
         self,
         log: EventLog,
         service: str,
-        schema: Schema,
+        begin: Callable[[Cursor], Lane],
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
         sent_back: Callable[[Subscriber], None],
         dispatched: Callable[[str, float], None],
     ) -> None:
-        """Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with
-        how long a pass took until all was written.
+        """`begin` makes a lane.
+
+        Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with how
+        long a pass took until all was written.
         """
         super().__init__(service, loop, overflowed, "live")
-        self._log, self._schema, self._sent_back, self._dispatched = log, schema, sent_back, dispatched
+        self._log, self._begin, self._sent_back, self._dispatched = log, begin, sent_back, dispatched
         self._lane: Lane | None = None
         self.events = 0
         """How many were read."""
@@ -127,7 +128,7 @@ class Live(Worker):
         if self._lane is None or not self._lane.members:
             if self._lane is not None:
                 self._lane.close()
-            self._lane = Lane(self._log, self.service, self._schema, position or self._log.end(self.service))
+            self._lane = self._begin(position or self._log.end(self.service))
         return self._lane
 
     def _fetch_up(self, lane: Lane, members: Sequence[Member], position: Cursor) -> Cursor:

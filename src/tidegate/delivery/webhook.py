@@ -25,10 +25,10 @@ from tidegate.delivery.conflation import conflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
-from tidegate.errors import FilterError, NotRegistered, TidegateError
+from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -162,13 +162,14 @@ class Courier:
         self._sink = QueueSink(post.settings.held)
         self._under_way = False
         position = None if found.cursor is None else Cursor.from_text(found.cursor)
-        filter_ = compiled(self.subscription, hub.schema(self.subscription.service))
+        encoding = post.encoding(self.subscription)
+        filter_ = hub.filter_of(self.subscription, encoding)
         self.subscriber = Subscriber(
             self.subscription.id,
             self.subscription.service,
             filter_,
             conflated(self._sink, (self.subscription.every_s, self.subscription.key)),
-            post.encoding(self.subscription),
+            encoding,
             position,
         )
 
@@ -395,10 +396,11 @@ class Couriers:
             courier = Courier(found, self._hub, self._post)
         except NotRegistered:
             return  # its service is not served yet, or it is gone: the next look tells
-        except FilterError as problem:
-            await self._post.ask(partial(_disable, id_, str(problem)))
-            return
         except Exception as problem:
+            # What has no space here may have one when this is started again, or at another gateway.
+            if isinstance(problem, FilterError) and not isinstance(problem, SemanticsUnavailable):
+                await self._post.ask(partial(_disable, id_, str(problem)))
+                return
             _log.warning("a courier can't begin, and tries again", subscription=id_, problem=str(problem))
             return
         self._running[id_] = courier, self._loop.create_task(self._run(courier))

@@ -28,7 +28,7 @@ from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -193,6 +193,7 @@ class Durable:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
         sink = reconflated(subscriber.sink, (record.every_s, record.key))
+        sees_other = subscriber.encoding.hidden != encoding.hidden
         if subscriber.encoding != encoding or subscriber.sink is not sink:
             # What is on its way is written as before: it is dropped, and read again from its place on.
             self._hub.unsubscribe(subscriber)
@@ -200,9 +201,12 @@ class Durable:
             sink.subscribers.add(subscriber)
             self._hub.subscribe(subscriber)
         old = subscriber.filter
-        if (record.filter.strip(), record.params) != (("", ()) if old is None else (old.text.strip(), old.params)):
+        is_other = (record.filter.strip(), record.params) != (
+            ("", ()) if old is None else (old.text.strip(), old.params)
+        )
+        if is_other or (sees_other and old is not None and old.tree.is_semantic):
             try:
-                await self._hub.change(subscriber, compiled(record, self._hub.schema(record.service)))
+                await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
             except TidegateError as problem:
                 self._dismiss(subscriber, str(problem))
 
@@ -253,11 +257,11 @@ class Durable:
         newest = self._known.get(id_)
         if newest is not None and newest.version > found.version:
             record = newest.subscription
-            subscriber.filter = compiled(record, self._hub.schema(record.service))
             subscriber.encoding = self.encoding(record, subscriber.sink.caller)
             subscriber.sink.subscribers.discard(subscriber)
             subscriber.sink = reconflated(subscriber.sink, (record.every_s, record.key))
             subscriber.sink.subscribers.add(subscriber)
+            subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
         here = self._connected.setdefault(id_, set())
         here -= {each for each in here if each.state == "gone"}
         here.add(subscriber)

@@ -362,7 +362,7 @@ class Session:
         schema = self._view.schema(record.service)
         if message.latest:
             parameters.need_attribute("latest", message.latest, schema)
-        filter_ = compiled(record, schema)
+        filter_ = compiled(record, schema, self._view.meaning(record.service))
         before = parameters.conflated(record.every_s, record.key, schema)
         place = await consuming.begin(self._durable, found, None, message.cursor)
         encoding = self._durable.encoding(record, self._view.caller)

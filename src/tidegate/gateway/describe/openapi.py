@@ -136,6 +136,7 @@ CALLS: dict[str, Call] = {
     ),
     "GET /v1/me": Call("whoAmI", _json("Me")),
     "GET /v1/overview": Call("getOverview", _json("Overview")),
+    "GET /v1/semantics": Call("lookIntoMeaning", _json("Meaning"), (404, 422)),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
     "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
     "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),

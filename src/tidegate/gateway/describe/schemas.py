@@ -225,6 +225,14 @@ _LINK = record(
     }
 )
 
+
+_FIGURE: Schema = {"type": "number", "minimum": 0}
+
+
+def _named(name: str, figure: str) -> Schema:
+    return array(record({name: TEXT, figure: _FIGURE}))
+
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
         {
@@ -281,7 +289,7 @@ SCHEMAS: dict[str, Schema] = {
     "DiscoverRequest": _optional(
         {
             "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
-            "names": {"enum": ["exact", "edits"], "default": "exact"},
+            "names": {"enum": ["exact", "edits", "meaning"], "default": "exact"},
             "coverage": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
             "filter": {**TEXT, "description": "Over the properties of services."},
             "params": array({"type": ["string", "number", "boolean"]}),
@@ -480,6 +488,20 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "sample": array(ref("PlainEvent")),
             "took_ms": _NUMBER,
+        }
+    ),
+    "Meaning": record(
+        {
+            "term": TEXT,
+            "themes": array(TEXT),
+            "threshold": _FIGURE,
+            "related": array(record({"to": TEXT, "relatedness": _FIGURE, "concepts": _named("concept", "share")})),
+            "words": array({**TEXT, "description": "As the space has them: stems, without common words."}),
+            "unknown": array({**TEXT, "description": "Of these what the space, or the theme, does not have."}),
+            "documents": WHOLE,
+            "basis": {**WHOLE, "description": "Documents of the theme."},
+            "concepts": _named("concept", "weight"),
+            "nearest": _named("term", "relatedness"),
         }
     ),
     "Explanation": {**ANY_OBJECT, "required": ["subscription", "index"]},
