@@ -11,7 +11,7 @@ from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_ar
 from tidegate.semantics.words import Analyser
 
 if TYPE_CHECKING:
-    from tidegate.semantics.relatedness import Relatedness
+    from tidegate.filters.meaning import Semantics
 
 
 class Occurrences(NamedTuple):
@@ -71,10 +71,10 @@ class Space:
         return Occurrences(self.documents[begin:end], self.counts[begin:end])
 
     @cached_property
-    def _best(self) -> Relatedness:
-        from tidegate.semantics.relatedness import Relatedness
+    def _best(self) -> Semantics:
+        from tidegate.semantics.default import default_semantics
 
-        return Relatedness(self)
+        return default_semantics(self)
 
     @property
     def threshold(self) -> float:
