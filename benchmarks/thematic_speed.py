@@ -2,10 +2,10 @@
 
     python -m benchmarks.thematic_speed SPACE EUROVOC [--json] [--subscriptions 94,10000] [--threshold 0.3]
 
-Events are those of `benchmarks.thematic`: seeds whose words were exchanged for others of EuroVoc, each with its tags.
-They come as a record batch whose columns are all attributes that occur, most of them null in an event. The first
-batch meets every word for the first time; those after it meet them again. The first hundred subscriptions are some
-tuples of a seed each, as in the paper, which has 94; those beyond have any label of EuroVoc as values.
+Events are things that sensors tell of, whose words were exchanged for others of EuroVoc, each with its tags. They come
+as a record batch whose columns are all attributes that occur, most of them null in an event. The first batch meets
+every word for the first time; those after it meet them again. The first hundred subscriptions are some tuples of such
+a thing each, as in the paper, which has 94; those beyond have any label of EuroVoc as values.
 
 Times are CPU time of one thread. What is counted is `Matcher.match`, from the batch to pairs and degrees.
 """
@@ -24,12 +24,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.thematic import SEED, TYPES, VALUES, exchangeable
 from tidegate import Matcher, Space
 
+SEED = 7
 BATCH = 8_192
 TAGS = {"subscriptions": 6, "events": 3}
 """How many theme tags subscriptions have, and events: some of them."""
+
+
+TYPES = ("energy consumption", "noise", "air quality", "parking area", "solar energy", "wind energy", "drinking water")
+VALUES = {
+    "vehicle": ("motor car", "bus", "commercial vehicle", "two-wheeled vehicle", "aircraft"),
+    "town": ("Galway", "Santander", "Dublin", "Bilbao"),
+    "country": ("Ireland", "Spain", "Germany", "Italy", "Denmark"),
+    "housing": ("room 112", "room 204", "room 7"),
+    "educational institution": ("university", "primary education", "library"),
+    "computer": ("laptop", "server", "printer"),
+    "region": ("urban area", "rural region", "coastal region"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,18 @@ class Speed:
     dicts_per_s: float
     """The same from dicts."""
     index: dict[str, Any]
+
+
+def exchangeable(eurovoc: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What a label may be exchanged for: others of its concept, and those of concepts that are related."""
+    concepts = eurovoc["concepts"]
+    out: dict[str, list[str]] = {}
+    for concept in concepts.values():
+        labels = [concept["pref"], *concept["alt"]]
+        related = [concepts[str(each)]["pref"] for each in concept["rt"] if str(each) in concepts]
+        for label in labels:
+            out[label] = sorted({*labels, *related} - {label})
+    return out
 
 
 def exchanged(chance: random.Random, exchange: Mapping[str, Sequence[str]], text: str) -> str:
@@ -92,12 +116,14 @@ def subscriptions(
     return found
 
 
-def measured(space: str, eurovoc: Mapping[str, Any], count: int, threshold: float | None, batches: int) -> Speed:
+def measured(
+    space: str, eurovoc: Mapping[str, Any], count: int, threshold: float | None, batches: int, size: int = BATCH
+) -> Speed:
     """Match batches of events against so many subscriptions."""
     chance = random.Random(SEED)
     exchange = exchangeable(eurovoc)
     tops = sorted(each["pref"] for each in eurovoc["concepts"].values() if each["top"])
-    tags = chance.sample(tops, TAGS["subscriptions"])
+    tags = chance.sample(tops, min(len(tops), TAGS["subscriptions"]))
     filters = subscriptions(chance, exchange, tags, count)
     origins = [chance.choice(seeds(chance, 166)) for _ in range(200)]
     pool = [
@@ -105,7 +131,7 @@ def measured(space: str, eurovoc: Mapping[str, Any], count: int, threshold: floa
         for seed in origins
         for _ in range(10)
     ]
-    rows: list[dict[str, Any]] = [{**chance.choice(pool), "_themes": tags[: TAGS["events"]]} for _ in range(BATCH)]
+    rows: list[dict[str, Any]] = [{**chance.choice(pool), "_themes": tags[: TAGS["events"]]} for _ in range(size)]
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "_themes"]
     schema = pa.schema([*((name, pa.string()) for name in names), ("_themes", pa.list_(pa.string()))])
     batch = pa.RecordBatch.from_pylist(rows, schema)

@@ -81,7 +81,8 @@ class Matcher:
         self._axes = Axes()
         self._index = ENGINES[engine](schema, self._axes) if workers == 1 else _parallel(engine, workers)
         self._meaning = Meaning.of(semantics, threshold, themes)
-        self._by_meaning: Index = MeaningScan() if engine == "scan" else MeaningIndex()
+        slow = engine == "scan" or self._meaning is None
+        self._by_meaning: Index = MeaningScan() if slow else MeaningIndex()
         """The filters with ~."""
         self._crossed = 0
         """Changed by every change of filters with ~, odd during it: whoever matches then may see half of it."""

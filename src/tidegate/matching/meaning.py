@@ -164,6 +164,7 @@ class MeaningIndex:
     """Matches whole batches against all filters with ~ at once."""
 
     def __init__(self) -> None:
+        meaning_kernels.warm_up()
         self._snapshots = Snapshots(_made)
 
     def apply(
