@@ -14,6 +14,7 @@ import uvloop
 
 from tidegate.delivery.webhook import CourierSettings
 from tidegate.federation.link import LinkSettings
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
@@ -62,6 +63,7 @@ class World:
         for service in self.registry.services():
             self.log.create(service, ["gps_taxi.0"])
         self.durable = HASTY
+        self.statuses = STATUSES
         self.sent = 0
         self.port = 0
         self.needs_keys = False
@@ -71,6 +73,8 @@ class World:
         self.access: AccessSettings | None = None
         self.links: LinkSettings | None = None
         """How it is linked to other brokers; None: it is not."""
+        self.semantics: Semantics | None = None
+        """What filters with ~ are evaluated by."""
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -91,13 +95,14 @@ class World:
             self.registry,
             self.log,
             ingest,
-            STATUSES,
+            self.statuses,
             needs_keys=self.needs_keys,
             durable=self.durable,
             origins=self.origins,
             tracing=tracing_of(self.environment),
             access=self.access,
             links=self.links,
+            semantics=self.semantics,
         )
         self._gateways.append(made)
         return self._gateways[-1]

@@ -104,6 +104,7 @@ def _run(
                     seen.update({status.service: replace(status) for status in runner.statuses()})
                     live.update(_table(seen) if runner.is_ready else "")
                     if audience is None and runner.is_ready and child.answers("/readyz"):
+                        live.console.print(f"look at it: {child.url}/", highlight=False, soft_wrap=True)
                         live.console.print("listen too, in another terminal:", highlight=False)
                         live.console.print(f"  {_curl(child.url)}", highlight=False, soft_wrap=True)
                         audience = Audience(child.url)

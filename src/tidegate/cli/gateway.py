@@ -62,6 +62,7 @@ def gateway(
     origin: Origin = None,
     allow_private_webhooks: PrivateWebhooks = False,
     broker: Broker = None,
+    semantics: options.Semantics = None,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
@@ -75,12 +76,26 @@ def gateway(
         private=allow_private_webhooks,
         origins=checked_origins(home, host, origin),
         broker=broker_name(broker),
+        semantics=semantics,
         child=child,
     )
 
 
-def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[str], broker: str, child: bool) -> None:
-    """Listen until told to stop. `private`: webhooks may go to addresses that are not public."""
+def serve(
+    home: Home,
+    host: str,
+    port: int,
+    *,
+    private: bool,
+    origins: Sequence[str],
+    broker: str,
+    semantics: str | None,
+    child: bool,
+) -> None:
+    """Listen until told to stop. `private`: webhooks may go to addresses that are not public.
+
+    `semantics` is the space that is named on the command line.
+    """
     from tidegate.federation.link import LinkSettings
     from tidegate.gateway.durable import DurableSettings
     from tidegate.gateway.gateway import Gateway
@@ -90,6 +105,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
     from tidegate.gateway.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
+    knows = home.semantics(semantics)
     registry = home.existing_registry()
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
@@ -108,6 +124,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
             origins=origins,
             tracing=tracing_of(os.environ),
             links=LinkSettings(broker),
+            semantics=knows,
         )
 
     if child:
@@ -209,6 +226,7 @@ class Child:
         origins: Sequence[str] = (),
         private_webhooks: bool = False,
         broker: str | None = None,
+        semantics: str | None = None,
     ) -> None:
         """`announce` is told None when it starts, and its URL when it takes requests."""
         self._announce, self._is_announced = announce, False
@@ -218,6 +236,7 @@ class Child:
             self._command += ["--origin", origin]
         self._command += ["--allow-private-webhooks"] * private_webhooks
         self._command += [] if broker is None else ["--broker", broker]
+        self._command += [] if semantics is None else ["--semantics", semantics]
         self.url = url(host, port)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0

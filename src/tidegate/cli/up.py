@@ -50,11 +50,12 @@ def up(
     origin: Origin = None,
     allow_private_webhooks: PrivateWebhooks = False,
     broker: Broker = None,
+    semantics: options.Semantics = None,
     with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
 
-    Prints one line with the address when all of them read their inputs.
+    Prints one line with the address, where the console is too, when all of them read their inputs.
     """
     home = options.home(data, profile)
     limit = durations.seconds(for_) if for_ is not None else None
@@ -75,6 +76,7 @@ def up(
                     origins=origin,
                     private_webhooks=allow_private_webhooks,
                     broker=broker_name(broker),
+                    semantics=semantics,
                 )
                 if with_gateway
                 else nullcontext() as child,
@@ -97,9 +99,11 @@ def serving(
     origins: list[str] | None = None,
     private_webhooks: bool = False,
     broker: str | None = None,
+    semantics: str | None = None,
 ) -> Iterator[Child]:
     """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
+    home.semantics(semantics)  # what is no space is told of here, before anything starts
     child = Child(
         home,
         profile,
@@ -109,6 +113,7 @@ def serving(
         origins=checked_origins(home, host, origins),
         private_webhooks=private_webhooks,
         broker=broker,
+        semantics=semantics,
     )
     child.start()
     try:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tidegate.delivery.batch import Batch, ahead
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.lane import Lane
 from tidegate.delivery.latest import Latest, Snapshot, newest
 from tidegate.delivery.live import Live, changed
 from tidegate.delivery.past import NoPasts, Pasts
@@ -19,8 +21,10 @@ from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
 from tidegate.delivery.worker import gap
 from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
+from tidegate.subscriptions import Subscription, compiled
 
 MOST = 1_000
 """Events that one `give` reads."""
@@ -75,6 +79,7 @@ class Hub:
         self._heed, self._pasts = heed, pasts or NoPasts()
         self._log, self._loop, self._dispatched = log, asyncio.get_running_loop(), dispatched
         self._schemas: dict[str, Schema] = {}
+        self._meanings: dict[str, Meaning] = {}
         self._live: dict[str, Live] = {}
         self._replay: dict[str, Replay] = {}
         self._subscribers: set[Subscriber] = set()
@@ -84,14 +89,19 @@ class Hub:
 
     # Services ------------------------------------------------------------------------
 
-    def serve(self, schemas: Mapping[str, Schema]) -> None:
-        """Serve these services, by the schemas of their outputs.
+    def serve(self, schemas: Mapping[str, Schema], meanings: Mapping[str, Meaning] | None = None) -> None:
+        """Serve these services, by the schemas of their outputs, and what filters with ~ over them are evaluated by.
 
         Where a schema is another, subscribers go on with it; one whose filter does
         not fit it any more, or whose service is gone, is told so.
         """
-        changed = [name for name, schema in self._schemas.items() if schemas.get(name) != schema]
-        self._schemas = dict(schemas)
+        meanings = meanings or {}
+        changed = [
+            name
+            for name, schema in self._schemas.items()
+            if schemas.get(name) != schema or meanings.get(name) != self._meanings.get(name)
+        ]
+        self._schemas, self._meanings = dict(schemas), dict(meanings)
         for name in changed:
             of_it = [each for each in self._subscribers if each.service == name]
             self._stop(of_it)
@@ -106,13 +116,23 @@ class Hub:
             raise NotRegistered(f"no service {service!r}{did_you_mean(service, self._schemas)}")
         return found
 
+    def filter_of(self, record: Subscription, encoding: Encoding) -> Filter | None:
+        """The filter of a durable subscription, for one who sees what is so written; None: everything."""
+        return compiled(record, self.schema(record.service), self.meaning(record.service), encoding.hidden)
+
+    def meaning(self, service: str) -> Meaning | None:
+        """What filters with ~ over a service are evaluated by; None: nothing is there."""
+        return self._meanings.get(service)
+
     def _retype(self, subscriber: Subscriber) -> None:
         """Bring a subscriber to the new schema of its service."""
         try:
             schema = self.schema(subscriber.service)
             old = subscriber.filter
             if old is not None:
-                subscriber.filter = Filter(old.text, schema, old.params, like_star=old.like_star)
+                seen = schema.without(subscriber.encoding.hidden) if old.tree.is_semantic else schema
+                meaning = self.meaning(subscriber.service)
+                subscriber.filter = Filter(old.text, seen, old.params, like_star=old.like_star, semantics=meaning)
                 self._heed(subscriber, True)
         except TidegateError as problem:
             self._refuse(subscriber, problem)
@@ -509,16 +529,16 @@ class Hub:
     def _live_of(self, service: str) -> Live:
         found = self._live.get(service)
         if found is None:
-            schema = self.schema(service)
-            found = Live(self._log, service, schema, self._loop, self._overflow, self._sent_back, self._dispatched)
+            begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
+            found = Live(self._log, service, begin, self._loop, self._overflow, self._sent_back, self._dispatched)
             self._live[service] = found
         return found
 
     def _replay_of(self, service: str) -> Replay:
         found = self._replay.get(service)
         if found is None:
-            schema = self.schema(service)
-            found = Replay(self._log, service, schema, self._loop, self._overflow, self._arrived, self._failed)
+            begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
+            found = Replay(service, begin, self._loop, self._overflow, self._arrived, self._failed)
             self._replay[service] = found
         return found
 

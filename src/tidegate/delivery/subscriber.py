@@ -41,6 +41,8 @@ class Sink(ABC):
 
     kind = "other"
     """What whoever watches calls it: sse, websocket, webhook."""
+    may_conflate = True
+    """Whether just the latest event of each key may be wanted of it."""
 
     def __init__(self) -> None:
         self.epoch = 0

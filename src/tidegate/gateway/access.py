@@ -10,6 +10,7 @@ each service says of its own access, `policy` knows.
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +21,7 @@ from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.protocol import kept_of
 from tidegate.gateway.quotas import Meter
 from tidegate.registry import Role
 
@@ -57,7 +59,11 @@ class Access:
         try:
             await self._app(scope, receive, send)
         finally:
-            self._meter.end(caller)
+            socket = kept_of(scope)
+            if socket is None:
+                self._meter.end(caller)
+            else:
+                socket.when_lost(partial(self._meter.end, caller))
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
@@ -79,9 +85,11 @@ class Access:
         if scope.get("method", "GET") not in ("GET", "HEAD"):
             return False
         match scope["path"].split("/")[2:]:
-            case ["services"] | ["events"]:
+            case ["services"] | ["events"] | ["me"] | ["overview"]:
                 return self._policies.has_public
             case ["services", name] | ["services", name, "events" | "status" | "asyncapi.json"]:
+                return self._policies.is_public(name)
+            case ["services", name, "explain" | "backtest"]:
                 return self._policies.is_public(name)
         return False
 

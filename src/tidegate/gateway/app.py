@@ -15,18 +15,38 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.limits import Limits
 from tidegate.gateway.origins import Origins
 from tidegate.gateway.routes import (
+    console,
     definitions,
     discover,
     documents,
     events,
+    filters,
     health,
     links,
+    overview,
     quarantine,
+    semantics,
     services,
     sockets,
     streams,
     subscriptions,
     webhooks,
+)
+
+_UNDER_V1 = (
+    overview,
+    definitions,
+    discover,
+    semantics,
+    streams,
+    services,
+    quarantine,
+    events,
+    filters,
+    sockets,
+    subscriptions,
+    webhooks,
+    links,
 )
 
 
@@ -55,10 +75,9 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     app.include_router(health.router(gateway))
     app.include_router(documents.router(gateway))
-    for each in (
-        *(definitions, discover, streams, services, quarantine, events, sockets, subscriptions, webhooks, links),
-    ):
+    for each in _UNDER_V1:
         app.include_router(each.router(gateway), prefix="/v1")
+    app.include_router(console.router())
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ import structlog
 
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
 from tidegate.delivery.batch import distance, reaches
+from tidegate.delivery.conflation import reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
@@ -26,7 +28,7 @@ from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -107,6 +109,7 @@ class Durable:
         self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._follower: asyncio.Task[None] | None = None
         self.lags = Lags({}, {})
+        self._measured_at = -math.inf
 
     async def start(self) -> None:
         """Look once, then go on looking."""
@@ -189,16 +192,21 @@ class Durable:
     async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
-        if subscriber.encoding != encoding:
+        sink = reconflated(subscriber.sink, (record.every_s, record.key))
+        sees_other = subscriber.encoding.hidden != encoding.hidden
+        if subscriber.encoding != encoding or subscriber.sink is not sink:
             # What is on its way is written as before: it is dropped, and read again from its place on.
             self._hub.unsubscribe(subscriber)
-            subscriber.encoding = encoding
-            subscriber.sink.subscribers.add(subscriber)
+            subscriber.encoding, subscriber.sink = encoding, sink
+            sink.subscribers.add(subscriber)
             self._hub.subscribe(subscriber)
         old = subscriber.filter
-        if (record.filter.strip(), record.params) != (("", ()) if old is None else (old.text.strip(), old.params)):
+        is_other = (record.filter.strip(), record.params) != (
+            ("", ()) if old is None else (old.text.strip(), old.params)
+        )
+        if is_other or (sees_other and old is not None and old.tree.is_semantic):
             try:
-                await self._hub.change(subscriber, compiled(record, self._hub.schema(record.service)))
+                await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
             except TidegateError as problem:
                 self._dismiss(subscriber, str(problem))
 
@@ -249,8 +257,11 @@ class Durable:
         newest = self._known.get(id_)
         if newest is not None and newest.version > found.version:
             record = newest.subscription
-            subscriber.filter = compiled(record, self._hub.schema(record.service))
             subscriber.encoding = self.encoding(record, subscriber.sink.caller)
+            subscriber.sink.subscribers.discard(subscriber)
+            subscriber.sink = reconflated(subscriber.sink, (record.every_s, record.key))
+            subscriber.sink.subscribers.add(subscriber)
+            subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
         here = self._connected.setdefault(id_, set())
         here -= {each for each in here if each.state == "gone"}
         here.add(subscriber)
@@ -290,8 +301,15 @@ class Durable:
         await self.acks.stored()
         return moved.text, True
 
-    async def measure(self) -> None:
-        """See how far everybody is behind the end of its stream, and keep it in `lags`."""
+    async def measure(self, fresh_s: float = 0.0) -> None:
+        """See how far everybody is behind the end of its stream, and keep it in `lags`.
+
+        Nothing is done where they were measured so many seconds ago, or less.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._measured_at < fresh_s:
+            return
+        self._measured_at = now
         places = self._hub.places()
         try:
             found = await self.ask(lambda registry: registry.subscriptions())
@@ -309,7 +327,7 @@ class Durable:
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
-            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record)])
+            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record, encoding)])
             if outcome.kind == "taken":
                 await self.ask(partial(_unbury, record.id, letter.id))
                 done.taken.append(letter.id)

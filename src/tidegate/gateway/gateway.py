@@ -14,6 +14,7 @@ from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, did_you_mean
 from tidegate.federation.link import LinkSettings, Remote
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.finder import Finder
@@ -30,7 +31,8 @@ from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
-from tidegate.registry import Registry
+from tidegate.registry import RegisteredSubscription, Registry
+from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 
 LOOK_S = 0.25
@@ -56,12 +58,13 @@ class Gateway:
         origins: Collection[str] = (),
         tracing: Tracing | None = None,
         links: LinkSettings | None = None,
+        semantics: Semantics | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
         whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
-        other brokers; None: it is not.
+        other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
@@ -73,7 +76,8 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.tracing = tracing
-        self.policies = Policies()
+        self.semantics = None if semantics is None else Shared(semantics)
+        self.policies = Policies(self.semantics)
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
         dispatched = self.metrics.dispatched if tracing is None else self._dispatched
         if self.linked is None:
@@ -91,9 +95,8 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
-        if self.linked is not None:
-            self.durable.heed = self.linked.heed_durable
-        self.finder = Finder()
+        self.durable.heed = self._heed_durable
+        self.finder = Finder(self.semantics)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -104,6 +107,12 @@ class Gateway:
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self.is_draining = False
+
+    def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
+        if found is None:
+            self.metrics.forget(id_)
+        if self.linked is not None:
+            self.linked.heed_durable(id_, found)
 
     def _dispatched(self, service: str, seconds: float) -> None:
         self.metrics.dispatched(service, seconds)
@@ -227,7 +236,8 @@ class Gateway:
         if self.linked is not None:
             self.linked.services = own
         self.policies.define(services, {**served, **told})
-        self.hub.serve({**served, **told})
+        meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
+        self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
         self.durable.heed_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 

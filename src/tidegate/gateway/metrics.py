@@ -23,10 +23,18 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 class Tally:
     """Counts in the event loop, without a lock: a batch costs one addition."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_within", "count")
 
-    def __init__(self) -> None:
+    def __init__(self, *within: Tally) -> None:
+        """`within`: those that count the same, too."""
         self.count = 0
+        self._within = within
+
+    def add(self, count: int) -> None:
+        """Count some more."""
+        self.count += count
+        for each in self._within:
+            each.add(count)
 
 
 class Metrics:
@@ -37,6 +45,8 @@ class Metrics:
         self.deliveries: dict[tuple[str, Way], Tally] = {}
         self.attempts: dict[tuple[str, str], Tally] = {}
         """Messages to webhooks, by service and what became of them."""
+        self.subscriptions: dict[str, Tally] = {}
+        """Events that went out from here to durable subscriptions, by SSE, in pages and to webhooks."""
         self._dispatch = Histogram(
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
@@ -53,15 +63,31 @@ class Metrics:
         """Note how long a pass took."""
         self._dispatch.labels(service).observe(seconds)
 
-    def delivered(self, service: str, way: Way) -> Tally:
-        """Where events of a service that go out one way are counted."""
-        return self.deliveries.setdefault((service, way), Tally())
+    def dispatch_buckets(self) -> dict[str, dict[str, int]]:
+        """Of each service how many passes took at most so many seconds, as texts; `+Inf` is all."""
+        found: dict[str, dict[str, int]] = {}
+        for family in self._dispatch.collect():
+            for each in family.samples:
+                if each.name.endswith("_bucket"):
+                    found.setdefault(each.labels["service"], {})[each.labels["le"]] = int(each.value)
+        return found
+
+    def delivered(self, service: str, way: Way, subscription: str | None = None) -> Tally:
+        """Where events of a service that go out one way are counted, or those of one of its durable subscriptions."""
+        whole = self.deliveries.setdefault((service, way), Tally())
+        if subscription is None:
+            return whole
+        return Tally(whole, self.subscriptions.setdefault(subscription, Tally()))
+
+    def forget(self, subscription: str) -> None:
+        """Let go of what was counted of a durable subscription that is no more."""
+        self.subscriptions.pop(subscription, None)
 
     def sent(self, record: Subscription, outcome: Outcome, events: int) -> None:
         """Note what became of a message to a webhook."""
         self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
         if outcome.kind == "taken":
-            self.delivered(record.service, "webhook").count += events
+            self.delivered(record.service, "webhook", record.id).add(events)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

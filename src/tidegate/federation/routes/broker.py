@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from tidegate.errors import FederationError, LinkRefused, did_you_mean
+from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings
 from tidegate.federation.routes.messages import Hello, Message, Path, Reach, Refusal, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 from tidegate.federation.routes.table import Incoming, Outgoing
@@ -34,6 +35,8 @@ class _Link:
         """Whether it has said what it has since the link came up; before, nothing is said to it."""
         self.outgoing: dict[str, Outgoing] = {}
         self.incoming: dict[str, Incoming] = {}
+        self.filtering: dict[str, Adaptive] = {}
+        """Whether events of a service are filtered on their way there."""
         self.told: tuple[Path, ...] = ()
         """Whom it knows to reach by us."""
 
@@ -54,13 +57,19 @@ class Broker:
     """
 
     def __init__(
-        self, name: str, strategy: str = "covering", leads: Callable[[str, str], bool] = lambda _, __: True
+        self,
+        name: str,
+        strategy: str = "covering",
+        leads: Callable[[str, str], bool] = lambda _, __: True,
+        adaptive: AdaptiveSettings | None = None,
     ) -> None:
         """`leads` says whether events of a service may come from a neighbour: others are not asked for it."""
         if strategy not in STRATEGIES:
             hint = did_you_mean(strategy, STRATEGIES) or f"; expected one of {', '.join(STRATEGIES)}"
             raise FederationError(f"unknown strategy {strategy!r}{hint}")
         self.name, self.strategy, self._leads = name, strategy, leads
+        self.adaptive = adaptive
+        """When a link filters more or less than all; None: always all."""
         self.refused: dict[str, Path] = {}
         """Links that were given up, with the loop that each would have closed."""
         self._numbers = count(1)
@@ -290,6 +299,26 @@ class Broker:
     def _services(self) -> list[str]:
         return sorted({*self._local, *(service for link in self._links.values() for service in link.incoming)})
 
+    # Work that is left -----------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change left something to do: a table has more than it must until `work` has done it."""
+        return any(each.strategy.pending for link in self._links.values() for each in link.outgoing.values())
+
+    def work(self) -> list[Sent]:
+        """Take a step of what is pending, for each table; to be called while `pending`, whenever there is time.
+
+        Changes do so too, for the table that they touch. Nothing is missed meanwhile.
+        """
+        sent = []
+        for neighbour, link in self._links.items():
+            for outgoing in link.outgoing.values():
+                update = outgoing.work() if outgoing.strategy.pending else None
+                if update is not None and link.is_open:
+                    sent.append(Sent(neighbour, update))
+        return sent
+
     # Loops -----------------------------------------------------------------------
 
     def _reached(self, neighbour: str, paths: tuple[Path, ...]) -> list[Sent]:
@@ -322,14 +351,30 @@ class Broker:
     def towards(self, service: str, event: Mapping[str, Any], source: str | None = None) -> list[str]:
         """The neighbours that an event goes to, never back to the one it came from.
 
-        Asks each filter in turn; a matcher over `routes` does so for many.
+        Asks each filter in turn; a matcher over `routes` does so for many, and `filtering` says whether it must.
         """
-        return [
-            neighbour
-            for neighbour in self._links
-            if neighbour != source
-            and (self._floods or any(may_match(each, event) for each in self.routes(service, neighbour).values()))
-        ]
+        return [each for each in self._links if each != source and (self._floods or self._goes(service, event, each))]
+
+    def _goes(self, service: str, event: Mapping[str, Any], neighbour: str) -> bool:
+        policy, routes = self.filtering(service, neighbour), self.routes(service, neighbour).values()
+        if policy is None:
+            return any(may_match(each, event) for each in routes)
+        if not policy.asks():
+            return policy.decide(None)
+        asked = next((n for n, each in enumerate(routes, 1) if may_match(each, event)), 0)
+        return policy.decide(bool(asked), (asked or len(routes)) * policy.settings.asking_s)
+
+    def filtering(self, service: str, neighbour: str) -> Adaptive | None:
+        """Whether events are filtered on their way to a neighbour, and the figures; None: always, or asked for none.
+
+        Who matches by other means than `towards` asks it first, tells it what that cost, and does as it says.
+        """
+        link = self._link(neighbour)
+        if self.adaptive is None or service not in link.incoming or not link.incoming[service].entries:
+            return None
+        if service not in link.filtering:
+            link.filtering[service] = Adaptive(self.adaptive)
+        return link.filtering[service]
 
     def routes(self, service: str, neighbour: str) -> dict[int, Filter]:
         """What a neighbour has asked us for."""

@@ -28,10 +28,15 @@ class Outgoing:
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Update | None:
         """Take what is needed now; give the step that follows from it, if one does."""
-        delta = self.strategy.change(put, drop)
-        return self._step(delta) if delta else None
+        return self._step(self.strategy.change(put, drop))
 
-    def _step(self, delta: Delta) -> Update:
+    def work(self) -> Update | None:
+        """Go on with what a change has left to do."""
+        return self._step(self.strategy.work())
+
+    def _step(self, delta: Delta) -> Update | None:
+        if not delta:
+            return None
         add = tuple(Entry(number, delta.add[number]) for number in sorted(delta.add))
         gone = [self.entries.pop(number) for number in delta.remove]
         self.entries.update((each.number, each) for each in add)

@@ -134,6 +134,9 @@ CALLS: dict[str, Call] = {
         (400, 413, 422),
         body=_json("DiscoverRequest", attributes=_WANTED_SERVICE),
     ),
+    "GET /v1/me": Call("whoAmI", _json("Me")),
+    "GET /v1/overview": Call("getOverview", _json("Overview")),
+    "GET /v1/semantics": Call("lookIntoMeaning", _json("Meaning"), (404, 422)),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
     "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
     "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
@@ -165,6 +168,8 @@ CALLS: dict[str, Call] = {
         "replayQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
     "GET /v1/services/{name}/events": Call("subscribe", _STREAMED, _READ),
+    "GET /v1/services/{name}/explain": Call("explainFilter", _json("FilterExplanation"), _READ),
+    "GET /v1/services/{name}/backtest": Call("backtest", _json("Backtest"), _READ),
     "POST /v1/services/{name}/subscriptions": Call(
         "createSubscription",
         _json("Subscription"),
@@ -174,6 +179,7 @@ CALLS: dict[str, Call] = {
         headers={**_ETAG, "Location": {"schema": {"type": "string"}}},
     ),
     "GET /v1/services/{name}/subscriptions": Call("listSubscriptions", _json("Subscriptions"), (404,)),
+    "GET /v1/subscriptions": Call("listAllSubscriptions", _json("Subscriptions"), (422,)),
     f"GET {_ID}": Call("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
     f"PATCH {_ID}": Call(
         "changeSubscription",

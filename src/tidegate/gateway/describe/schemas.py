@@ -100,6 +100,9 @@ def _optional(properties: Schema, **more: Any) -> Schema:
 
 _ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT, "path": TEXT, "message": TEXT}})
 
+_COUNTS: Schema = {"type": "object", "additionalProperties": WHOLE}
+_NUMBER: Schema = {"type": "number"}
+
 _STATUS = record(
     {"service": TEXT, "state": TEXT, "version": WHOLE, "time": MOMENT},
     description="The newest event of `_status` for the service, with its rates and latencies.",
@@ -184,8 +187,10 @@ _SUBSCRIPTION = record(
         "created_at": MOMENT,
         "changed_at": MOMENT,
         "connected": WHOLE,
+        "lag": or_null({**WHOLE, "description": "What it has yet to acknowledge, in the log's measure."}),
+        "delivered": {**WHOLE, "description": "Events that went out from this gateway."},
     },
-    optional=("connected",),
+    optional=("connected", "lag", "delivered"),
 )
 
 _LETTER = record({"id": WHOLE, "cursor": CURSOR, "error": TEXT, "attempts": WHOLE, "at": MOMENT, "event": ANY_OBJECT})
@@ -219,6 +224,14 @@ _LINK = record(
         "figures": {"type": "object", "additionalProperties": WHOLE},
     }
 )
+
+
+_FIGURE: Schema = {"type": "number", "minimum": 0}
+
+
+def _named(name: str, figure: str) -> Schema:
+    return array(record({name: TEXT, figure: _FIGURE}))
+
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
@@ -276,7 +289,7 @@ SCHEMAS: dict[str, Schema] = {
     "DiscoverRequest": _optional(
         {
             "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
-            "names": {"enum": ["exact", "edits"], "default": "exact"},
+            "names": {"enum": ["exact", "edits", "meaning"], "default": "exact"},
             "coverage": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
             "filter": {**TEXT, "description": "Over the properties of services."},
             "params": array({"type": ["string", "number", "boolean"]}),
@@ -400,9 +413,97 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "SubscriptionChange": _optional({**_wanted(changed=True), "version": {"type": ["integer", "null"]}}),
     "Subscription": _SUBSCRIPTION,
-    "Subscriptions": record({"subscriptions": array(ref("Subscription"))}),
+    "Subscriptions": record({"subscriptions": array(ref("Subscription")), "total": WHOLE}, optional=("total",)),
     "Acknowledgement": record({"cursor": CURSOR}, closed=True),
     "Acknowledged": record({"cursor": or_null(CURSOR), "moved": FLAG, "detail": TEXT}),
+    "Me": record(
+        {
+            "name": TEXT,
+            "known": {**FLAG, "description": "Whether a key or token says who it is."},
+            "role": {"enum": ["consumer", "provider", "admin"]},
+            "services": or_null(array(TEXT)),
+            "expires_at": or_null(MOMENT),
+            "version": {**TEXT, "description": "Of the gateway."},
+        }
+    ),
+    "Overview": record(
+        {
+            "at": MOMENT,
+            "streams": array(record({"name": TEXT, "source": TEXT, "description": TEXT})),
+            "services": array(
+                record(
+                    {
+                        "name": TEXT,
+                        "version": or_null(WHOLE),
+                        "description": TEXT,
+                        "inputs": array(TEXT),
+                        "lost": FLAG,
+                        "status": or_null(_STATUS),
+                        "subscribers": _COUNTS,
+                        "behind": WHOLE,
+                        "lag": WHOLE,
+                        "durable": record({"count": WHOLE, "lag": WHOLE}),
+                        "delivered": _COUNTS,
+                        "dispatch": {**_COUNTS, "description": "Passes that took at most so many seconds."},
+                    }
+                )
+            ),
+        }
+    ),
+    "FilterExplanation": record(
+        {
+            "service": TEXT,
+            "text": TEXT,
+            "canonical": TEXT,
+            "tree": array(TEXT),
+            "normal_form": ANY_OBJECT,
+            "fuzzy": array(ANY_OBJECT),
+            "warnings": array(TEXT),
+            "attributes": array(record({"name": TEXT, "type": TEXT})),
+            "event": ANY_OBJECT,
+        },
+        optional=("event",),
+    ),
+    "Backtest": record(
+        {
+            "service": TEXT,
+            "filter": {**TEXT, "description": "In its canonical form."},
+            "events": WHOLE,
+            "matched": WHOLE,
+            "complete": {**FLAG, "description": "Whether all that is kept of the time was looked at."},
+            "first": or_null(MOMENT),
+            "last": or_null(MOMENT),
+            "timeline": array(record({"at": MOMENT, "events": WHOLE, "matched": WHOLE})),
+            "attributes": array(
+                record(
+                    {
+                        "name": TEXT,
+                        "type": TEXT,
+                        "missing": WHOLE,
+                        "bins": array(record({"from": _NUMBER, "to": _NUMBER, "events": WHOLE, "matched": WHOLE})),
+                        "values": array(record({"value": or_null(TEXT), "events": WHOLE, "matched": WHOLE})),
+                    },
+                    optional=("bins", "values"),
+                )
+            ),
+            "sample": array(ref("PlainEvent")),
+            "took_ms": _NUMBER,
+        }
+    ),
+    "Meaning": record(
+        {
+            "term": TEXT,
+            "themes": array(TEXT),
+            "threshold": _FIGURE,
+            "related": array(record({"to": TEXT, "relatedness": _FIGURE, "concepts": _named("concept", "share")})),
+            "words": array({**TEXT, "description": "As the space has them: stems, without common words."}),
+            "unknown": array({**TEXT, "description": "Of these what the space, or the theme, does not have."}),
+            "documents": WHOLE,
+            "basis": {**WHOLE, "description": "Documents of the theme."},
+            "concepts": _named("concept", "weight"),
+            "nearest": _named("term", "relatedness"),
+        }
+    ),
     "Explanation": {**ANY_OBJECT, "required": ["subscription", "index"]},
     "Secret": record({"secret": TEXT, "secrets": WHOLE}),
     "Secrets": record({"secrets": WHOLE}),

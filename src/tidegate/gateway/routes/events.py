@@ -76,7 +76,7 @@ def router(gateway: Gateway) -> APIRouter:
         if is_stream:
             return EventStream(gateway.hub, make, gateway.metrics.delivered(name, "sse"), now=now, idle_s=idle_s)
         found = await page(gateway.hub, make, most, wait_s)
-        gateway.metrics.delivered(name, "poll").count += len(found.events)
+        gateway.metrics.delivered(name, "poll").add(len(found.events))
         return Response(found.to_json(), media_type="application/json")
 
     return routes

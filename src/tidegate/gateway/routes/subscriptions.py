@@ -22,7 +22,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.filters import Filter
-from tidegate.filters import explain as explaining
+from tidegate.filters.meaning import Meaning
 from tidegate.gateway import consuming, parameters
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
@@ -35,12 +35,19 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
 from tidegate.registry import RegisteredSubscription
+from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
 """Of a subscription's document."""
+MOST_LISTED = 1_000
+"""Subscriptions of one answer."""
+LAG_FRESH_S = 1.0
+"""How long lags are told again before they are measured anew."""
 MOST_LOOKED = 200_000
 """Events that are looked through for one with an id."""
+
+JSON = "application/json"
 
 _numbers = itertools.count()
 
@@ -57,12 +64,18 @@ def router(gateway: Gateway) -> APIRouter:
         said = describe(found, durable.cursor(found), show_secret=show_secret)
         return {**said, "connected": len(durable.connected(found.subscription.id))}
 
+    def doing(found: RegisteredSubscription) -> dict[str, Any]:
+        """A subscription, and how it does: what it has yet to acknowledge, and what went out from here."""
+        record, tally = found.subscription, gateway.metrics.subscriptions.get(found.subscription.id)
+        lag = durable.lags.stored.get((record.service, record.id))
+        return {**described(found), "lag": lag, "delivered": 0 if tally is None else tally.count}
+
     def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
         headers = {"etag": f'"{found.version}"'}
         if status == 201:
             headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
         body = orjson.dumps(described(found, show_secret=show_secret))
-        return Response(body, status, headers, "application/json")
+        return Response(body, status, headers, JSON)
 
     async def need_receiver(record: Subscription, said: Any) -> None:
         if isinstance(record.deliver, Webhook):
@@ -75,7 +88,7 @@ def router(gateway: Gateway) -> APIRouter:
         if isinstance(record.deliver, Webhook):
             await gateway.sweep.read_keys()
             owner = gateway.policies.owner(record.owner)
-            compiled(record, gateway.policies.schema(owner, record.service))
+            compiled(record, gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service))
 
     # Making and changing -----------------------------------------------------------------
 
@@ -87,7 +100,8 @@ def router(gateway: Gateway) -> APIRouter:
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
         gateway.meter.need("durable", caller, durable.count(caller.id))
-        record = changed(begun, said, schema, beside=("from", "cursor"))
+        meaning = gateway.policies.meaning(name)
+        record = changed(begun, said, schema, beside=("from", "cursor"), meaning=meaning)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -107,13 +121,28 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        is_providers = caller.role == "provider"
-        shown = [each for each in all_.values() if is_providers or may_touch(caller, each.subscription)]
-        return {"subscriptions": [described(each) for each in shown]}
+        return {"subscriptions": [described(each) for each in all_.values() if may_see(caller, each.subscription)]}
+
+    @routes.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
+    async def all_of_them(
+        request: Request,
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
+    ) -> dict[str, Any]:
+        await durable.measure(LAG_FRESH_S)
+        caller = caller_of(request)
+        all_ = await durable.ask(lambda registry: registry.subscriptions())
+        shown = [
+            each
+            for each in all_.values()
+            if may_see(caller, each.subscription) and gateway.policies.may_keep(caller, each.subscription.service)
+        ]
+        return {"subscriptions": [doing(each) for each in reversed(shown[-most:])], "total": len(shown)}
 
     @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
     async def get(request: Request, id_: Id) -> Response:
-        return answer(await found_for(gateway, request, id_))
+        found = await found_for(gateway, request, id_)
+        await durable.measure(LAG_FRESH_S)
+        return Response(orjson.dumps(doing(found)), headers={"etag": f'"{found.version}"'}, media_type=JSON)
 
     @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
     async def patch(request: Request, id_: Id) -> Response:
@@ -123,9 +152,9 @@ def router(gateway: Gateway) -> APIRouter:
         if version is not None and type(version) is not int:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
-        record = changed(
-            before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
-        )
+        service = before.subscription.service
+        schema, meaning = gateway.view(request).schema(service), gateway.policies.meaning(service)
+        record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning)
         await need_owner(record)
         gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
@@ -176,7 +205,7 @@ def router(gateway: Gateway) -> APIRouter:
         schema = view.schema(record.service)
         if latest:
             parameters.need_attribute("latest", latest, schema)
-        filter_ = compiled(record, schema)
+        filter_ = compiled(record, schema, view.meaning(record.service))
         encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
@@ -191,13 +220,13 @@ def router(gateway: Gateway) -> APIRouter:
 
         if is_stream:
             return EventStream(
-                gateway.hub, make, gateway.metrics.delivered(record.service, "sse"), idle_s=record.idle_s
+                gateway.hub, make, gateway.metrics.delivered(record.service, "sse", id_), idle_s=record.idle_s
             )
         try:
             got = await page(gateway.hub, make, most, wait_s)
         except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
-        gateway.metrics.delivered(record.service, "poll").count += len(got.events)
+        gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
         return Response(got.to_json(), media_type="application/json")
 
     @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
@@ -224,7 +253,8 @@ def router(gateway: Gateway) -> APIRouter:
         record = (await found_for(gateway, request, id_)).subscription
         view = gateway.view(request)
         schema = view.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event, view.hidden(record.service))
+        meaning, hidden = view.meaning(record.service), view.hidden(record.service)
+        work = partial(explained, record, schema, gateway.log, event, hidden, meaning)
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -268,24 +298,32 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
 
 
 def explained(
-    record: Subscription, schema: Schema, log: EventLog, event: str | None, hidden: Collection[str] = ()
+    record: Subscription,
+    schema: Schema,
+    log: EventLog,
+    event: str | None,
+    hidden: Collection[str] = (),
+    meaning: Meaning | None = None,
 ) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
-    filter_ = compiled(record, schema) or Filter("", schema)
-    given = None if event is None else _event(event, record.service, log)
-    given = given and {name: value for name, value in given.items() if name not in hidden}
-    matcher = Matcher(schema)
+    filter_ = compiled(record, schema, meaning) or Filter("", schema)
+    given = None if event is None else event_of(event, record.service, log, hidden)
+    matcher = Matcher(schema, semantics=meaning)
     try:
         matcher.add(record.id, filter_)
         index = matcher.explain(record.id, None if given is None else [given])
     finally:
         matcher.close()
-    return {"subscription": record.id, **explaining.describe(filter_, given), "index": index}
+    return {"subscription": record.id, **described_by_meaning(filter_, given), "index": index}
 
 
-def _event(said: str, service: str, log: EventLog) -> dict[str, Any]:
-    if not said.lstrip().startswith("{"):
-        return _sought(said, service, log)
+def event_of(said: str, service: str, log: EventLog, hidden: Collection[str] = ()) -> dict[str, Any]:
+    """An event that was given as JSON, or by its id in a service's output; without what is hidden."""
+    given = _given(said) if said.lstrip().startswith("{") else _sought(said, service, log)
+    return {name: value for name, value in given.items() if name not in hidden}
+
+
+def _given(said: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = orjson.loads(said)
     except orjson.JSONDecodeError as error:
@@ -315,6 +353,11 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 def may_touch(caller: Caller, record: Subscription) -> bool:
     """Whether a subscription is a caller's own, or everything is; what nobody owns was made where nobody is known."""
     return caller.role == "admin" or record.owner == caller.id
+
+
+def may_see(caller: Caller, record: Subscription) -> bool:
+    """Whether a caller is told of a subscription: a provider of all to the services that they see."""
+    return caller.role == "provider" or may_touch(caller, record)
 
 
 async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:

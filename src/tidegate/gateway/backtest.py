@@ -1,0 +1,222 @@
+"""A filter over what a service has put out lately: what it would have matched, and what its attributes were like.
+
+Looks at the newest events alone, with pauses in which delivery runs: it is for whoever writes a filter and
+waits. All of a stream's past is for `tidegate backtest`, which has Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from tidegate.delivery.batch import Batch, reaches
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.latest import PAUSE_S, READ, stretch
+from tidegate.errors import LogError
+from tidegate.filters import Filter
+from tidegate.filters.nodes import Path, paths, predicates
+from tidegate.filters.render import path_text
+from tidegate.filters.values import raw_reader
+from tidegate.logs import Cursor, EventLog
+from tidegate.model import Schema, timestamps
+from tidegate.model.types import Struct
+
+BINS = 24
+"""Of a distribution of numbers."""
+SPANS = 60
+"""Of the time that is looked at."""
+MOST_VALUES = 12
+"""Of a distribution of what are no numbers: the commonest."""
+MOST_ATTRIBUTES = 8
+"""Whose distributions are told."""
+MOST_TEXT = 200
+"""Characters of a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """What a filter would have matched, as JSON values."""
+
+    events: int
+    """That were looked at."""
+    matched: int
+    complete: bool
+    """Whether these were all that the stream still holds of the time asked for."""
+    first: str | None
+    """The event time of the first match."""
+    last: str | None
+    timeline: list[dict[str, Any]]
+    """Spans of event time, each with its events and matches."""
+    attributes: list[dict[str, Any]]
+    sample: list[Any]
+    """The newest of the matches, plain."""
+
+
+def backtest(
+    log: EventLog,
+    service: str,
+    schema: Schema,
+    filter_: Filter | None,
+    since_micros: int | None,
+    most: int,
+    encoding: Encoding,
+    sample: int = 5,
+) -> Backtest:
+    """Look through about the newest `most` events, of all that is kept or since a moment.
+
+    Blocks: it is called in a thread.
+    """
+    seen = _Seen([_Attribute(path) for path in named(filter_, schema)], deque(maxlen=sample or 0))
+    matches = (lambda _: True) if filter_ is None else filter_.matches
+    is_complete = True
+    try:
+        place = log.begin(service) if since_micros is None else log.since(service, since_micros)
+        end = log.end(service)
+        start = stretch(log, service, place, end, most)
+        is_complete = start == place
+        for batch in _batches(log, service, start, end):
+            seen.take(batch, matches)
+    except LogError:
+        pass  # it has put out nothing yet
+    return seen.told(service, encoding, is_complete)
+
+
+def named(filter_: Filter | None, schema: Schema) -> list[Path]:
+    """The attributes that a filter names; without one, the first of the schema that are no objects."""
+    if filter_ is not None:
+        found = dict.fromkeys(path for each in predicates(filter_.tree.root) for path in paths(each))
+    else:
+        plain = (each for each in schema.root if not isinstance(each.type, Struct))
+        found = dict.fromkeys(Path((each.name,), each.type) for each in plain)
+    by_text = {path_text(path): path for path in found}
+    return list(by_text.values())[:MOST_ATTRIBUTES]
+
+
+def _batches(log: EventLog, service: str, position: Cursor, end: Cursor) -> Iterator[Batch]:
+    while not reaches(position, end):
+        batch = Batch(service, position, log.read(service, position, READ))
+        if not batch.records and not batch.gaps:
+            return
+        yield batch
+        position = batch.end
+        time.sleep(PAUSE_S)
+
+
+class _Attribute:
+    """The values of one attribute, and which of them were in events that match."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._read = path, raw_reader(path)
+        self.values: list[Any] = []
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        self.values.append(self._read(event))
+
+    def told(self, flags: Sequence[bool]) -> dict[str, Any]:
+        kind = self.path.type
+        said: dict[str, Any] = {"name": path_text(self.path), "type": "" if kind is None else str(kind)}
+        present = [(value, flag) for value, flag in zip(self.values, flags, strict=True) if value is not None]
+        said["missing"] = len(flags) - len(present)
+        numbers = [(float(value), flag) for value, flag in present if _is_number(value)]
+        if present and len(numbers) == len(present):
+            return {**said, "bins": _bins(numbers)}
+        return {**said, "values": _values(present)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _bins(numbers: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
+    """How many numbers are in each of some equal parts of their range.
+
+    >>> _bins([(1.0, True), (1.0, False)])
+    [{'from': 1.0, 'to': 1.0, 'events': 2, 'matched': 1}]
+    """
+    least, greatest = min(numbers)[0], max(numbers)[0]
+    count = BINS if greatest > least else 1
+    width = (greatest - least) / count
+    found = [[0, 0] for _ in range(count)]
+    for value, flag in numbers:
+        at = found[min(count - 1, int((value - least) / width)) if width else 0]
+        at[0] += 1
+        at[1] += flag
+    edges = [least + n * width for n in range(count)] + [greatest]
+    return [
+        {"from": edges[n], "to": edges[n + 1], "events": events, "matched": matched}
+        for n, (events, matched) in enumerate(found)
+    ]
+
+
+def _values(present: Sequence[tuple[Any, bool]]) -> list[dict[str, Any]]:
+    """The commonest values; those that are left are `null`."""
+    texts = [(_text(value), flag) for value, flag in present]
+    events = Counter(text for text, _ in texts)
+    matched = Counter(text for text, flag in texts if flag)
+    common: list[dict[str, Any]] = [
+        {"value": text, "events": count, "matched": matched.pop(text, 0)}
+        for text, count in events.most_common(MOST_VALUES)
+    ]
+    left = len(texts) - sum(each["events"] for each in common)
+    return [*common, {"value": None, "events": left, "matched": matched.total()}] if left else common
+
+
+def _text(value: Any) -> str:
+    return (value if isinstance(value, str) else orjson.dumps(value).decode())[:MOST_TEXT]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was looked at so far."""
+
+    attributes: list[_Attribute]
+    sample: deque[tuple[bytes, Mapping[str, Any]]]
+    flags: list[bool] = field(default_factory=list)
+    moments: list[int | None] = field(default_factory=list)
+
+    def take(self, batch: Batch, matches: Callable[[Mapping[str, Any]], bool]) -> None:
+        for record, event in zip(batch.records, batch.events, strict=True):
+            flag = matches(event)
+            self.flags.append(flag)
+            self.moments.append(timestamps.from_text(str(event.get("_time") or "")))
+            for each in self.attributes:
+                each.take(event)
+            if flag:
+                self.sample.append((bytes(record), event))
+
+    def told(self, service: str, encoding: Encoding, is_complete: bool) -> Backtest:
+        matched = [at for at, flag in zip(self.moments, self.flags, strict=True) if flag and at is not None]
+        return Backtest(
+            events=len(self.flags),
+            matched=sum(self.flags),
+            complete=is_complete,
+            first=timestamps.to_text(min(matched)) if matched else None,
+            last=timestamps.to_text(max(matched)) if matched else None,
+            timeline=_timeline(self.moments, self.flags),
+            attributes=[each.told(self.flags) for each in self.attributes],
+            sample=[orjson.loads(encoding.encode(service, *each)) for each in reversed(self.sample)],
+        )
+
+
+def _timeline(moments: Sequence[int | None], flags: Sequence[bool]) -> list[dict[str, Any]]:
+    known = [(at, flag) for at, flag in zip(moments, flags, strict=True) if at is not None]
+    if not known:
+        return []
+    least, greatest = min(known)[0], max(known)[0]
+    count = SPANS if greatest - least >= SPANS else 1
+    width = (greatest - least) // count + 1
+    found = [[0, 0] for _ in range(count)]
+    for at, flag in known:
+        span = found[(at - least) // width]
+        span[0] += 1
+        span[1] += flag
+    return [
+        {"at": timestamps.to_text(least + n * width), "events": events, "matched": matched}
+        for n, (events, matched) in enumerate(found)
+    ]

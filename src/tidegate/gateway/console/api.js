@@ -1,0 +1,161 @@
+/** The public HTTP API, as any client uses it: calls, problem documents, and streams of events that come back. */
+
+const STORED = "tidegate.key";
+const FIRST_WAIT_MS = 500;
+const MOST_WAIT_MS = 8000;
+
+/** What the gateway says is wrong (RFC 9457), or that it can't be reached: status 0. */
+export class ApiProblem extends Error {
+  constructor(status, document) {
+    super(document.detail ?? document.title ?? `HTTP ${status}`);
+    this.status = status;
+    this.document = document;
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(STORED),
+  set: (secret) => sessionStorage.setItem(STORED, secret),
+  forget: () => sessionStorage.removeItem(STORED),
+};
+
+/** Secrets of webhooks that were made here, by subscription: told once, and kept nowhere but here. */
+export const secrets = new Map();
+
+/** Called when a key does not hold any more. */
+export const gate = { refused: () => {} };
+
+/** A path under the gateway's root, with a query; lists become repeated parameters. */
+export function address(path, query = {}) {
+  const url = new URL(`.${path}`, document.baseURI.replace(/#.*$/, ""));
+  for (const [name, value] of Object.entries(query)) {
+    if (value === null || value === undefined || value === "") continue;
+    for (const each of Array.isArray(value) ? value : [value]) url.searchParams.append(name, String(each));
+  }
+  return url;
+}
+
+/** One part of a path. */
+export const part = encodeURIComponent;
+
+function headers(more = {}) {
+  const secret = key.get();
+  return secret === null ? more : { ...more, authorization: `Bearer ${secret}` };
+}
+
+/**
+ * Ask, and give the answer's JSON.
+ * @param {string} method
+ * @param {string} path
+ * @param {{query?: object, body?: any, signal?: AbortSignal, headers?: object}} [more]
+ */
+export async function call(method, path, more = {}) {
+  const answer = await asked(address(path, more.query), {
+    method,
+    signal: more.signal,
+    headers: headers({ accept: "application/json", ...(more.body === undefined ? {} : { "content-type": "application/json" }), ...more.headers }),
+    body: more.body === undefined ? undefined : JSON.stringify(more.body),
+  });
+  const text = await answer.text();
+  return text ? JSON.parse(text) : null;
+}
+
+export const get = (path, query, signal) => call("GET", path, { query, signal });
+
+async function asked(url, options) {
+  let answer;
+  try {
+    answer = await fetch(url, { credentials: "omit", cache: "no-store", ...options });
+  } catch (problem) {
+    if (problem.name === "AbortError") throw problem;
+    throw new ApiProblem(0, { detail: String(problem.message ?? problem) });
+  }
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => ({ title: answer.statusText }));
+  if (answer.status === 401) gate.refused(said.detail);
+  throw new ApiProblem(answer.status, said);
+}
+
+/** The blocks of a stream of server-sent events, as their text comes in pieces. */
+export class Blocks {
+  constructor() {
+    this.rest = "";
+  }
+
+  /** What a further piece completes: `{id, event, data}` each. */
+  take(piece) {
+    const blocks = (this.rest + piece.replaceAll("\r", "")).split("\n\n");
+    this.rest = blocks.pop();
+    return blocks.map(block).filter((each) => each.id !== undefined || each.data !== undefined);
+  }
+}
+
+function block(text) {
+  const found = { event: "message" };
+  for (const line of text.split("\n")) {
+    const at = line.indexOf(":");
+    if (at < 1) continue;
+    const name = line.slice(0, at);
+    const value = line.slice(at + 1).replace(/^ /, "");
+    if (name === "data") found.data = found.data === undefined ? value : `${found.data}\n${value}`;
+    else if (name === "id" || name === "event") found[name] = value;
+  }
+  return found;
+}
+
+/**
+ * Follow a stream of events until `signal` says no more. A lost connection is made again, behind the last event that
+ * came; so nothing is missed, and nothing comes twice. By fetch rather than EventSource: the key stays in a header.
+ * @param {string} path
+ * @param {object} query
+ * @param {{signal: AbortSignal, on: (block: {id?: string, event: string, data?: string}) => void,
+ *   state?: (state: "open" | "lost" | "ended", problem?: Error) => void, method?: string, body?: any}} how
+ */
+export async function follow(path, query, { signal, on, state = () => {}, method = "GET", body }) {
+  let last = null;
+  let wait_ms = FIRST_WAIT_MS;
+  while (!signal.aborted) {
+    try {
+      const answer = await asked(address(path, query), {
+        method,
+        signal,
+        body: body === undefined ? undefined : JSON.stringify(body),
+        headers: headers({ accept: "text/event-stream", ...(last === null ? {} : { "last-event-id": last }) }),
+      });
+      state("open");
+      wait_ms = FIRST_WAIT_MS;
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      const blocks = new Blocks();
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        for (const each of blocks.take(value)) {
+          if (each.id) last = each.id;
+          if (each.event === "error") {
+            state("ended", new Error(JSON.parse(each.data).detail));
+            return;
+          }
+          if (each.data !== undefined) on(each);
+        }
+      }
+      state("lost");
+    } catch (problem) {
+      if (signal.aborted) return;
+      if (problem instanceof ApiProblem && problem.status >= 400 && problem.status < 500 && problem.status !== 429) {
+        state("ended", problem);
+        return;
+      }
+      state("lost", problem);
+    }
+    await pause(wait_ms, signal);
+    wait_ms = Math.min(MOST_WAIT_MS, wait_ms * 2);
+  }
+}
+
+/** Wait, or until a signal ends it. */
+export function pause(wait_ms, signal) {
+  return new Promise((done) => {
+    const timer = setTimeout(done, wait_ms);
+    signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+  });
+}

@@ -1,0 +1,156 @@
+/** Charts, drawn as SVG: small ones in tables, lines over time, bars of what matches. */
+
+import { h, s } from "./dom.js";
+import { clock, compact, count, number, percent } from "./format.js";
+import { t } from "./texts.js";
+
+const known = (values) => values.filter((each) => each !== null && each !== undefined && Number.isFinite(each));
+
+/** A path through the values that are known; gaps stay gaps. */
+function path(values, x, y) {
+  let [text, pen] = ["", false];
+  values.forEach((value, n) => {
+    const is = value !== null && value !== undefined && Number.isFinite(value);
+    if (is) text += `${pen ? "L" : "M"}${x(n).toFixed(1)} ${y(value).toFixed(1)}`;
+    pen = is;
+  });
+  return text;
+}
+
+/**
+ * Lines without axes: a class each, drawn from the right. `update` takes a list of values for each line.
+ * @param {string[]} classes
+ */
+export function sparkline(classes, label, width = 72, height = 22) {
+  const lines = classes.map((each) => s("path", { class: `line ${each}`, fill: "none" }));
+  const node = s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, preserveAspectRatio: "none" }, lines);
+  return {
+    node,
+    update(series, most = 60) {
+      const shown = series.map((each) => each.slice(-most));
+      const top = Math.max(1e-9, ...known(shown.flat()));
+      shown.forEach((values, n) => {
+        const x = (at) => width - 1 - ((values.length - 1 - at) * (width - 2)) / (most - 1);
+        lines[n].setAttribute("d", path(values, x, (value) => height - 2 - (value / top) * (height - 4)));
+      });
+    },
+  };
+}
+
+/** A round number at or above a value, for the top of an axis. */
+export function rounded(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= value);
+}
+
+/**
+ * Lines over time with an axis, a legend, and what each was where the pointer is.
+ * @param {{name: string, class: string}[]} lines
+ * @param {(value: number) => string} said how a value is written
+ */
+export function timeChart(title, lines, said = number) {
+  const [width, height, left, bottom] = [480, 150, 44, 18];
+  const grid = s("g", { class: "grid" });
+  const paths = lines.map((each) => s("path", { class: `line ${each.class}`, fill: "none" }));
+  const hair = s("line", { class: "hair", y1: 6, y2: height - bottom, visibility: "hidden" });
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, grid, paths, hair);
+  const values = lines.map(() => h("b", { text: "–" }));
+  const when = h("span", { class: "dim" });
+  const legend = h("div", { class: "legend" }, lines.map((each, n) => h("span", {}, h("i", { class: `key ${each.class}` }), `${each.name} `, values[n])), when);
+  const node = h("figure", { class: "chart" }, h("figcaption", { text: title }), svg, legend);
+  let [moments, series, pointed] = [[], [], null];
+  const x = (n) => (moments.length < 2 ? width - 6 : left + (n / (moments.length - 1)) * (width - left - 6));
+
+  function tell() {
+    const n = pointed === null ? moments.length - 1 : Math.min(pointed, moments.length - 1);
+    series.forEach((each, at) => (values[at].textContent = each[n] === null || each[n] === undefined ? "–" : said(each[n])));
+    when.textContent = pointed === null || n < 0 ? "" : clock(moments[n]);
+    hair.setAttribute("visibility", pointed === null ? "hidden" : "visible");
+    if (pointed !== null) for (const end of ["x1", "x2"]) hair.setAttribute(end, String(x(n)));
+  }
+
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = (((event.clientX - box.left) / box.width) * width - left) / (width - left - 6);
+    pointed = Math.max(0, Math.min(moments.length - 1, Math.round(at * (moments.length - 1))));
+    tell();
+  });
+  svg.addEventListener("pointerleave", () => ((pointed = null), tell()));
+  return {
+    node,
+    update(newMoments, newSeries) {
+      [moments, series] = [newMoments, newSeries];
+      const top = rounded(Math.max(0, ...known(series.flat())));
+      const y = (value) => height - bottom - (value / top) * (height - bottom - 8);
+      grid.replaceChildren(
+        ...[0, 0.5, 1].flatMap((share) => [
+          s("line", { x1: left, x2: width - 6, y1: y(top * share), y2: y(top * share) }),
+          s("text", { x: left - 6, y: y(top * share) + 3, "text-anchor": "end", text: said(top * share) }),
+        ]),
+        ...(moments.length > 1
+          ? [s("text", { x: left, y: height - 4, text: clock(moments[0]) }), s("text", { x: width - 6, y: height - 4, "text-anchor": "end", text: clock(moments.at(-1)) })]
+          : []),
+      );
+      paths.forEach((each, n) => each.setAttribute("d", path(series[n], x, y)));
+      tell();
+    },
+  };
+}
+
+/** Bars of all events, and in them those that match. Each has `events`, `matched` and a `title`. */
+function bars(items, height, label) {
+  const width = 480;
+  const top = Math.max(1, ...items.map((each) => each.events));
+  const step = width / Math.max(1, items.length);
+  const bar = (n, value, kind) => {
+    const tall = (value / top) * (height - 2);
+    return s("rect", { class: kind, x: (n * step + 0.5).toFixed(2), y: (height - tall).toFixed(2), width: Math.max(0.5, step - 1).toFixed(2), height: tall.toFixed(2) });
+  };
+  return s(
+    "svg",
+    { class: "bars", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+    items.map((each, n) => s("g", {}, s("title", { text: each.title }), s("rect", { class: "hit", x: n * step, y: 0, width: step, height }), bar(n, each.events, "all"), bar(n, each.matched, "matched"))),
+  );
+}
+
+/** When events came, and which matched. */
+export function timeline(spans) {
+  if (spans.length < 2) return null;
+  const items = spans.map((each) => ({ ...each, title: t.chart.of(clock(each.at), count(each.matched), count(each.events)) }));
+  return h(
+    "figure",
+    { class: "chart" },
+    h("figcaption", { text: t.chart.timeline }),
+    bars(items, 56, t.chart.timeline),
+    h("div", { class: "ends dim" }, h("span", { text: clock(spans[0].at) }), h("span", { text: clock(spans.at(-1).at) })),
+  );
+}
+
+/** How the values of an attribute are spread, and which matched. */
+export function distribution(attribute) {
+  const missing = attribute.missing ? h("span", { class: "dim", text: t.chart.missing(count(attribute.missing)) }) : null;
+  const caption = h("figcaption", {}, h("code", { text: attribute.name }), h("span", { class: "dim", text: ` ${attribute.type}` }), " ", missing);
+  if (attribute.bins) {
+    const bins = attribute.bins;
+    const items = bins.map((each) => ({ ...each, title: t.chart.of(`${number(each.from)} … ${number(each.to)}`, count(each.matched), count(each.events)) }));
+    const ends = h("div", { class: "ends dim" }, h("span", { text: number(bins[0].from) }), h("span", { text: number(bins.at(-1).to) }));
+    return h("figure", { class: "chart" }, caption, bars(items, 56, t.chart.spread(attribute.name)), ends);
+  }
+  const top = Math.max(1, ...attribute.values.filter((each) => each.value !== null).map((each) => each.events));
+  const wide = (n) => `${Math.min(1, n / top) * 100}%`;
+  const rows = attribute.values.map((each) => {
+    const [all, matched] = [h("i", { class: "all" }), h("i", { class: "matched" })];
+    all.style.width = wide(each.events);
+    matched.style.width = wide(each.matched);
+    return h("div", { class: "value", title: t.chart.of(each.value ?? t.chart.others, count(each.matched), count(each.events)) }, h("span", { class: each.value === null ? "dim" : "", text: each.value ?? t.chart.others }), h("span", { class: "track" }, all, matched), h("b", { text: compact(each.events) }));
+  });
+  return h("figure", { class: "chart" }, caption, h("div", { class: "values" }, rows));
+}
+
+/** A share of one, as a bar. */
+export function meter(share, label) {
+  const fill = h("i");
+  fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  return h("span", { class: "meter", role: "img", "aria-label": label ?? percent(share) }, fill);
+}

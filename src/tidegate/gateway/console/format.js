@@ -1,0 +1,69 @@
+/** Figures for people. */
+
+const many = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** A whole number: 12,345. */
+export const count = (n) => (n === null || n === undefined ? "–" : many.format(n));
+
+/** A number of any size in few characters: 12K. */
+export const compact = (n) => (n === null || n === undefined ? "–" : short.format(n));
+
+/** So many a second. */
+export function rate(n) {
+  if (n === null || n === undefined || Number.isNaN(n)) return "–";
+  return `${n !== 0 && n < 10 ? n.toFixed(1) : n < 1000 ? Math.round(n) : compact(n)}/s`;
+}
+
+/** Milliseconds. */
+export function ms(n) {
+  if (n === null || n === undefined || Number.isNaN(n)) return "–";
+  if (n >= 1000) return `${(n / 1000).toFixed(n >= 10_000 ? 0 : 1)} s`;
+  return `${n >= 100 ? Math.round(n) : n.toFixed(1)} ms`;
+}
+
+/** Bytes, as the log measures lag. */
+export function size(n) {
+  if (!n) return "0";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (n >= 1000 && at < units.length - 1) [n, at] = [n / 1000, at + 1];
+  return `${at === 0 ? n : n.toFixed(1)} ${units[at]}`;
+}
+
+/** A share of one. */
+export const percent = (share) => (Number.isFinite(share) ? `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %` : "–");
+
+/** A number as short as it can be said. */
+export function number(n) {
+  if (typeof n !== "number" || !Number.isFinite(n)) return "–";
+  return Number.isInteger(n) && Math.abs(n) < 1e7 ? many.format(n) : String(Number(n.toPrecision(4)));
+}
+
+/** The time of day of a moment. */
+export function clock(moment) {
+  const date = new Date(moment);
+  return Number.isNaN(date.getTime()) ? String(moment ?? "") : date.toLocaleTimeString("en-GB");
+}
+
+/** A moment in full. */
+export function moment(text) {
+  const date = new Date(text);
+  return !text || Number.isNaN(date.getTime()) ? "–" : `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB")}`;
+}
+
+/** How long ago. */
+export function ago(text, now = Date.now()) {
+  const seconds = Math.max(0, (now - new Date(text).getTime()) / 1000);
+  if (Number.isNaN(seconds)) return "–";
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} d`;
+}
+
+/** A value of an event, for a cell. */
+export function value(of) {
+  if (of === null || of === undefined) return "";
+  if (typeof of === "number") return Number.isInteger(of) ? String(of) : String(Number(of.toPrecision(7)));
+  return typeof of === "object" ? JSON.stringify(of) : String(of);
+}

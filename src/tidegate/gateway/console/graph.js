@@ -1,0 +1,128 @@
+/** The graph of streams, services and subscribers: columns by how far each is from a raw stream, rates on the edges. */
+
+import { put, s, say } from "./dom.js";
+import { count, ms, rate } from "./format.js";
+import { severity } from "./live.js";
+import { t } from "./texts.js";
+
+const [WIDE, TALL, GAP, ACROSS, MARGIN] = [168, 46, 18, 92, 10];
+
+/** Nodes and edges of an overview: what is drawn, before anything has a place. */
+export function drawn(overview) {
+  const services = new Map(overview.services.map((each) => [each.name, each]));
+  const names = new Set([...services.keys(), ...overview.streams.map((each) => each.name)]);
+  const depth = (name, seen = new Set()) => {
+    const service = services.get(name);
+    if (!service || seen.has(name)) return 0;
+    return 1 + Math.max(0, ...service.inputs.map((each) => depth(each, new Set([...seen, name]))));
+  };
+  const nodes = [];
+  const edges = [];
+  for (const each of overview.streams) nodes.push({ id: `stream:${each.name}`, kind: "stream", name: each.name, note: each.source, column: 0 });
+  for (const each of services.values()) {
+    const status = each.status;
+    const note = status?.state === "running" ? `p99 ${ms(status.latency_p99_ms)}` : (status?.state ?? t.states.never);
+    nodes.push({ id: `service:${each.name}`, kind: "service", name: each.name, note, column: depth(each.name), level: severity(each) });
+    for (const input of each.inputs.filter((name) => names.has(name))) {
+      const from = services.has(input) ? `service:${input}` : `stream:${input}`;
+      edges.push({ id: `${from}>${each.name}`, from, to: `service:${each.name}`, per_s: each.inputs.length === 1 ? status?.read_per_s : (status?.read_per_s ?? 0) / each.inputs.length, about: each.inputs.length > 1 });
+    }
+  }
+  for (const each of services.values()) {
+    const listening = Object.values(each.subscribers).reduce((a, b) => a + b, 0);
+    if (!listening && !each.durable.count) continue;
+    const kinds = Object.entries(each.subscribers).map(([kind, n]) => `${count(n)} ${t.ways[kind] ?? kind}`);
+    if (each.durable.count && listening) kinds.push(t.overview.durable(each.durable.count));
+    const id = `subscribers:${each.name}`;
+    nodes.push({ id, kind: "subscribers", name: listening ? t.overview.subscribers(listening) : t.overview.away(each.durable.count), note: kinds.join(", "), column: depth(each.name) + 1, of: each.name, level: each.behind ? 1 : 0 });
+    edges.push({ id: `${each.name}>${id}`, from: `service:${each.name}`, to: id, per_s: each.sent_per_s });
+  }
+  return { nodes, edges };
+}
+
+/** A place for each node: columns from left to right, each sorted so that edges cross little. */
+export function placed({ nodes, edges }) {
+  const columns = [];
+  for (const each of nodes) (columns[each.column] ??= []).push(each);
+  const places = new Map();
+  const tallest = Math.max(1, ...columns.map((each) => each?.length ?? 0));
+  const height = tallest * (TALL + GAP) - GAP;
+  columns.forEach((column, x) => {
+    const middle = (node) => {
+      const from = edges.filter((edge) => edge.to === node.id).map((edge) => places.get(edge.from)?.y ?? 0);
+      return from.length ? from.reduce((a, b) => a + b, 0) / from.length : 0;
+    };
+    if (x > 0) column.sort((a, b) => middle(a) - middle(b) || a.name.localeCompare(b.name));
+    const offset = (height - (column.length * (TALL + GAP) - GAP)) / 2;
+    column.forEach((node, y) => places.set(node.id, { x: x * (WIDE + ACROSS), y: offset + y * (TALL + GAP) }));
+  });
+  return { places, width: columns.length * (WIDE + ACROSS) - ACROSS + 2 * MARGIN, height: height + 2 * MARGIN };
+}
+
+/** The graph as a node of the page that is brought up to date. */
+export function graph() {
+  const [lines, boxes] = [s("g"), s("g")];
+  const svg = s("svg", { class: "graph", role: "group", "aria-label": t.overview.graph }, s("g", { transform: `translate(${MARGIN} ${MARGIN})` }, lines, boxes));
+  const known = new Map();
+  let shape = "";
+  return {
+    node: svg,
+    update(overview) {
+      const what = drawn(overview);
+      const now = JSON.stringify([what.nodes.map((each) => [each.id, each.column]), what.edges.map((each) => each.id)]);
+      if (now !== shape) {
+        shape = now;
+        build(what, { svg, lines, boxes, known });
+      }
+      for (const each of what.nodes) known.get(each.id).update(each);
+      for (const each of what.edges) known.get(each.id).update(each);
+    },
+  };
+}
+
+function build(what, { svg, lines, boxes, known }) {
+  const { places, width, height } = placed(what);
+  for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height })) svg.setAttribute(name, String(value));
+  known.clear();
+  lines.replaceChildren(...what.edges.map((each) => edge(each, places, known)));
+  boxes.replaceChildren(...what.nodes.map((each) => box(each, places.get(each.id), known)));
+}
+
+function edge(each, places, known) {
+  const [from, to] = [places.get(each.from), places.get(each.to)];
+  const [x1, y1, x2, y2] = [from.x + WIDE, from.y + TALL / 2, to.x, to.y + TALL / 2];
+  const bend = Math.max(40, (x2 - x1) / 2);
+  const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+  const flow = s("path", { class: "flow", d, fill: "none" });
+  const label = s("text", { class: "rate", x: x2 - 8, y: y2 - 6, "text-anchor": "end" });
+  known.set(each.id, {
+    update(now) {
+      say(label, now.per_s ? `${now.about ? "~" : ""}${rate(now.per_s)}` : "");
+      put(flow, "class", now.per_s > 0 ? "flow runs" : "flow");
+      flow.style.strokeWidth = String(1 + Math.min(4, Math.log10(1 + (now.per_s || 0))));
+    },
+  });
+  return s("g", { class: "edge" }, s("path", { class: "way", d, fill: "none" }), flow, label);
+}
+
+function box(each, place, known) {
+  const name = s("text", { class: "name", x: 14, y: 19 });
+  const note = s("text", { class: "note", x: 14, y: 35 });
+  const shape = s("rect", { width: WIDE, height: TALL, rx: 8 });
+  const title = s("title");
+  const inside = [title, shape, s("rect", { class: "stripe", width: 4, height: TALL - 16, x: 0, y: 8, rx: 2 }), name, note];
+  const at = { transform: `translate(${place.x} ${place.y})` };
+  const to = each.kind === "service" ? `#/services/${encodeURIComponent(each.name)}` : each.kind === "subscribers" ? `#/subscriptions?service=${encodeURIComponent(each.of)}` : null;
+  const node = to === null ? s("g", at, inside) : s("a", { ...at, href: to }, inside);
+  known.set(each.id, {
+    update(now) {
+      put(node, "class", `node ${now.kind} level${now.level ?? 0}`);
+      say(name, clipped(now.name, 20));
+      say(note, clipped(now.note ?? "", 25));
+      say(title, `${now.name} · ${now.note ?? ""}`);
+    },
+  });
+  return node;
+}
+
+const clipped = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

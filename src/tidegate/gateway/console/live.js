@@ -1,0 +1,162 @@
+/** How everything does, asked every other second while somebody looks, and what it was like before. */
+
+import { get, pause } from "./api.js";
+
+export const EVERY_MS = 2000;
+export const KEPT = 150;
+/** Samples: five minutes. */
+
+/** The share of passes at or below each bound, made a quantile; null where there was none. */
+export function quantile_ms(buckets, q) {
+  const bounds = Object.entries(buckets)
+    .map(([most, n]) => [most === "+Inf" ? Infinity : Number(most), n])
+    .sort((a, b) => a[0] - b[0]);
+  const all = bounds.at(-1)?.[1] ?? 0;
+  if (!all) return null;
+  let [below, before] = [0, 0];
+  for (const [most, n] of bounds) {
+    if (n >= q * all) {
+      if (most === Infinity) return below * 1000;
+      return (below + (most - below) * ((q * all - before) / (n - before || 1))) * 1000;
+    }
+    [below, before] = [most, n];
+  }
+  return below * 1000;
+}
+
+const sum = (counts) => Object.values(counts ?? {}).reduce((a, b) => a + b, 0);
+
+class Live {
+  constructor() {
+    this.overview = null;
+    this.history = new Map();
+    this.isLost = false;
+    this.listeners = new Set();
+    this.running = null;
+  }
+
+  /** Begin to ask, until `stop`. */
+  start() {
+    this.stop();
+    this.running = new AbortController();
+    void this.run(this.running.signal);
+  }
+
+  stop() {
+    this.running?.abort();
+    this.running = null;
+  }
+
+  /** Call a listener with each look from now on, and at once with the last; give what ends it. */
+  listen(listener) {
+    this.listeners.add(listener);
+    if (this.overview !== null) listener(this);
+    return () => this.listeners.delete(listener);
+  }
+
+  async run(signal) {
+    void this.remember(signal);
+    while (!signal.aborted) {
+      if (!document.hidden) await this.look(signal);
+      await pause(EVERY_MS, signal);
+    }
+  }
+
+  /** Ask once, and tell. */
+  async look(signal) {
+    try {
+      this.take(await get("/v1/overview", {}, signal));
+      this.isLost = false;
+    } catch (problem) {
+      if (signal?.aborted) return;
+      this.isLost = problem.status === 0 || problem.status >= 500;
+    }
+    for (const each of this.listeners) each(this);
+  }
+
+  take(overview) {
+    const before = this.overview;
+    const seconds = before === null ? 0 : (Date.parse(overview.at) - Date.parse(before.at)) / 1000;
+    for (const service of overview.services) {
+      const old = before?.services.find((each) => each.name === service.name);
+      const passes = Object.fromEntries(
+        Object.entries(service.dispatch).map(([most, n]) => [most, n - (old?.dispatch[most] ?? 0)]),
+      );
+      const restarted = sum(service.delivered) < sum(old?.delivered);
+      const shown = restarted ? service.dispatch : passes;
+      service.sent_per_s = old && seconds > 0 && !restarted ? (sum(service.delivered) - sum(old.delivered)) / seconds : null;
+      service.dispatch_p50_ms = quantile_ms(shown, 0.5);
+      service.dispatch_p99_ms = quantile_ms(shown, 0.99);
+      const refused = (service.status?.quarantined ?? 0) - (old?.status?.quarantined ?? service.status?.quarantined ?? 0);
+      service.refused_per_s = seconds > 0 ? Math.max(0, refused) / seconds : 0;
+      this.note(service.name, { at: Date.parse(overview.at), ...figures(service.status), sent: service.sent_per_s, d50: service.dispatch_p50_ms, d99: service.dispatch_p99_ms });
+    }
+    this.overview = overview;
+  }
+
+  note(name, sample) {
+    if (!this.history.has(name)) this.history.set(name, []);
+    const kept = this.history.get(name);
+    kept.push(sample);
+    if (kept.length > KEPT) kept.splice(0, kept.length - KEPT);
+  }
+
+  /** Charts begin with what `_status` still knows, where one may see that. */
+  async remember(signal) {
+    try {
+      const from = `${Math.round((KEPT * EVERY_MS) / 1000)}s`;
+      const page = await get("/v1/services/_status/events", { from, format: "plain", max: 5000 }, signal);
+      const older = new Map();
+      for (const each of page.events) {
+        if (!older.has(each.service)) older.set(each.service, []);
+        older.get(each.service).push({ at: Date.parse(each.time), ...figures(each) });
+      }
+      for (const [name, samples] of older) {
+        const now = this.history.get(name) ?? [];
+        const first = now[0]?.at ?? Infinity;
+        const thin = samples.filter((each, n) => each.at < first && n % 2 === 0);
+        this.history.set(name, [...thin, ...now].slice(-KEPT));
+      }
+    } catch {
+      // It is not for this caller, or nothing has run: charts begin empty.
+    }
+  }
+
+  /** One attribute of a service's samples. */
+  series(name, attribute) {
+    return (this.history.get(name) ?? []).map((each) => each[attribute] ?? null);
+  }
+
+  service(name) {
+    return this.overview?.services.find((each) => each.name === name);
+  }
+}
+
+function figures(status) {
+  return {
+    in: status?.read_per_s ?? null,
+    out: status?.written_per_s ?? null,
+    p50: status?.latency_p50_ms ?? null,
+    p99: status?.latency_p99_ms ?? null,
+    lag: status?.behind_bytes ?? null,
+  };
+}
+
+export const live = new Live();
+
+/** What is wrong with a service, the worst first; nothing: it is well. Each has a `kind` of bad or warn, and a `what`. */
+export function troubles(service) {
+  const status = service.status;
+  const found = [];
+  if (status === null) found.push({ kind: "warn", what: "never" });
+  else if (status.state !== "running") found.push({ kind: "bad", what: "state", value: status.state, more: status.error });
+  else if (service.lost) found.push({ kind: "bad", what: "silent" });
+  else if (status.error) found.push({ kind: "warn", what: "error", more: status.error });
+  if (status?.missed_bytes) found.push({ kind: "warn", what: "missed", value: status.missed_bytes });
+  if (service.behind) found.push({ kind: "warn", what: "behind", value: service.behind });
+  if (service.refused_per_s > 0) found.push({ kind: "warn", what: "refusing", value: service.refused_per_s });
+  return found;
+}
+
+/** How ill a service is: 2 bad, 1 warned of, 0 well. */
+export const severity = (service) => Math.max(0, ...troubles(service).map((each) => (each.kind === "bad" ? 2 : 1)));

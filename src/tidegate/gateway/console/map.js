@@ -1,0 +1,226 @@
+/**
+ * A map without tiles: a grid of degrees, the last places of events, and an area that is drawn to make a predicate.
+ * On a canvas, since thousands of places may be there. A degree of longitude is as wide as it is in the middle of the map.
+ */
+
+import { button, h, say } from "./dom.js";
+import { number } from "./format.js";
+import { t } from "./texts.js";
+
+const KEPT = 3000;
+const METRES = 111_195;
+/** Of a degree of latitude. */
+const PAIRS = [
+  ["longitude", "latitude"],
+  ["lon", "lat"],
+  ["lng", "lat"],
+  ["long", "lat"],
+];
+
+/** The attributes of a schema that say where; null where there are none. */
+export function places(schema) {
+  const named = new Map(Object.keys(schema).map((each) => [each.toLowerCase(), each]));
+  const found = PAIRS.find(([x, y]) => named.has(x) && named.has(y));
+  return found ? { x: named.get(found[0]), y: named.get(found[1]) } : null;
+}
+
+const short = (n, digits = 5) => String(Number(n.toFixed(digits)));
+const name = (text) => (/^[A-Za-z_]\w*$/.test(text) ? text : `"${text.replaceAll('"', '""')}"`);
+
+/** A drawn area as a predicate of the filter language. */
+export function predicate({ x, y }, area) {
+  const of = `(${name(x)}, ${name(y)}) INSIDE`;
+  if (area.kind === "circle") return `${of} CIRCLE(${short(area.at[0])}, ${short(area.at[1])}, ${Math.max(1, Math.round(area.metres))})`;
+  if (area.kind === "box") {
+    const [[x1, y1], [x2, y2]] = area.corners;
+    return `${of} BOX(${[Math.min(x1, x2), Math.min(y1, y2), Math.max(x1, x2), Math.max(y1, y2)].map((each) => short(each)).join(", ")})`;
+  }
+  return `${of} POLYGON(${area.corners.map(([lon, lat]) => `${short(lon)} ${short(lat)}`).join(", ")})`;
+}
+
+/** Metres between two places, near enough for a circle on a city's map. */
+export function distance([x1, y1], [x2, y2]) {
+  const wide = Math.cos((((y1 + y2) / 2) * Math.PI) / 180);
+  return Math.hypot((x2 - x1) * wide, y2 - y1) * METRES;
+}
+
+/** A round step of degrees, so that about so many lines are in a span. */
+export function step(span, lines) {
+  const raw = span / lines;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
+}
+
+/** @param {{x: string, y: string}} where the attributes @param {(predicate: string) => void} drawn */
+export function map(where, drawn) {
+  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": t.map.label });
+  const status = h("span", { class: "dim", role: "status" });
+  let [middle, perPixel, points, isFitted] = [[0, 0], 0.5, [], false];
+  let [tool, area, pull, corners] = ["move", null, null, []];
+  const tools = h("div", { class: "switch", role: "group", "aria-label": t.map.tools });
+  for (const each of ["move", "circle", "box", "polygon"]) tools.append(button(t.map[each], () => pick(each), { "aria-pressed": String(each === tool), data: { tool: each } }));
+  const use = button(t.map.use, () => drawn(predicate(where, area)), { class: "primary", disabled: true });
+  const node = h(
+    "div",
+    { class: "map" },
+    h("div", { class: "row" }, tools, button("+", () => zoom(0.6), { "aria-label": t.map.nearer }), button("−", () => zoom(1 / 0.6), { "aria-label": t.map.farther }), button(t.map.fit, () => fit()), use, status),
+    canvas,
+  );
+
+  const wide = () => Math.max(0.05, Math.cos((middle[1] * Math.PI) / 180));
+  const size = () => [canvas.clientWidth || 600, canvas.clientHeight || 360];
+  const at = ([x, y]) => [size()[0] / 2 + ((x - middle[0]) * wide()) / perPixel, size()[1] / 2 - (y - middle[1]) / perPixel];
+  const under = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [middle[0] + ((event.clientX - box.left - size()[0] / 2) * perPixel) / wide(), middle[1] - (event.clientY - box.top - size()[1] / 2) * perPixel];
+  };
+
+  function pick(name_) {
+    tool = name_;
+    corners = [];
+    for (const each of tools.children) each.setAttribute("aria-pressed", String(each.dataset.tool === tool));
+    say(status, t.map.hints[tool]);
+    canvas.style.cursor = tool === "move" ? "grab" : "crosshair";
+  }
+
+  function zoom(by) {
+    perPixel = Math.max(1e-6, Math.min(1, perPixel * by));
+    paint();
+  }
+
+  function fit() {
+    if (!points.length) return;
+    const xs = points.map((each) => each[0]).sort((a, b) => a - b);
+    const ys = points.map((each) => each[1]).sort((a, b) => a - b);
+    const of = (sorted, share) => sorted[Math.round((sorted.length - 1) * share)];
+    middle = [(of(xs, 0.02) + of(xs, 0.98)) / 2, (of(ys, 0.02) + of(ys, 0.98)) / 2];
+    const [w, h_] = size();
+    perPixel = Math.max(1e-5, ((of(xs, 0.98) - of(xs, 0.02)) * wide()) / (w * 0.8), (of(ys, 0.98) - of(ys, 0.02)) / (h_ * 0.8));
+    isFitted = points.length > 20;
+    paint();
+  }
+
+  function settle(made) {
+    area = made;
+    use.disabled = made === null;
+    say(status, made === null ? t.map.hints[tool] : predicate(where, made));
+    paint();
+  }
+
+  canvas.addEventListener("pointerdown", (event) => {
+    const place = under(event);
+    if (tool === "polygon") {
+      corners.push(place);
+      settle(corners.length > 2 ? { kind: "polygon", corners: [...corners] } : null);
+      return;
+    }
+    canvas.setPointerCapture(event.pointerId);
+    pull = { from: place, middle, at: [event.clientX, event.clientY] };
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (pull === null) return;
+    if (tool === "move") {
+      middle = [pull.middle[0] - ((event.clientX - pull.at[0]) * perPixel) / wide(), pull.middle[1] + (event.clientY - pull.at[1]) * perPixel];
+      paint();
+    } else if (tool === "circle") settle({ kind: "circle", at: pull.from, metres: distance(pull.from, under(event)) });
+    else settle({ kind: "box", corners: [pull.from, under(event)] });
+  });
+  canvas.addEventListener("pointerup", () => (pull = null));
+  canvas.addEventListener("wheel", (event) => (event.preventDefault(), zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2)), { passive: false });
+  canvas.addEventListener("keydown", (event) => {
+    const by = perPixel * 40;
+    const moves = { ArrowLeft: [-by, 0], ArrowRight: [by, 0], ArrowUp: [0, by], ArrowDown: [0, -by] };
+    if (event.key === "+" || event.key === "=") zoom(0.8);
+    else if (event.key === "-") zoom(1.25);
+    else if (moves[event.key]) {
+      middle = [middle[0] + moves[event.key][0] / wide(), middle[1] + moves[event.key][1]];
+      paint();
+    } else return;
+    event.preventDefault();
+  });
+
+  function paint() {
+    const [w, h_] = size();
+    const ratio = devicePixelRatio || 1;
+    if (canvas.width !== Math.round(w * ratio)) [canvas.width, canvas.height] = [Math.round(w * ratio), Math.round(h_ * ratio)];
+    const pen = canvas.getContext("2d");
+    const style = getComputedStyle(canvas);
+    const colour = (name_) => style.getPropertyValue(name_);
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, w, h_);
+    grid(pen, w, h_, colour);
+    pen.fillStyle = colour("--accent");
+    points.forEach(([x, y], n) => {
+      const [px, py] = at([x, y]);
+      pen.globalAlpha = 0.15 + (0.85 * (n + 1)) / points.length;
+      pen.fillRect(px - 1.5, py - 1.5, 3, 3);
+    });
+    pen.globalAlpha = 1;
+    outline(pen, colour("--warn"));
+  }
+
+  function grid(pen, w, h_, colour) {
+    const by = step(w * perPixel / wide(), 6);
+    const digits = Math.max(0, -Math.floor(Math.log10(by)));
+    pen.strokeStyle = colour("--line");
+    pen.fillStyle = colour("--dim");
+    pen.font = "10px system-ui, sans-serif";
+    pen.lineWidth = 1;
+    pen.beginPath();
+    const left = middle[0] - (w / 2) * (perPixel / wide());
+    for (let x = Math.ceil(left / by) * by; x < left + w * (perPixel / wide()); x += by) {
+      const [px] = at([x, 0]);
+      pen.moveTo(px, 0);
+      pen.lineTo(px, h_);
+      pen.fillText(`${x.toFixed(digits)}°`, px + 3, h_ - 4);
+    }
+    const bottom = middle[1] - (h_ / 2) * perPixel;
+    for (let y = Math.ceil(bottom / by) * by; y < bottom + h_ * perPixel; y += by) {
+      const [, py] = at([0, y]);
+      pen.moveTo(0, py);
+      pen.lineTo(w, py);
+      pen.fillText(`${y.toFixed(digits)}°`, 4, py - 3);
+    }
+    pen.stroke();
+    const metres = step(100 * perPixel * METRES, 1);
+    const long = metres / METRES / perPixel;
+    pen.fillRect(w - long - 12, 14, long, 2);
+    pen.fillText(metres >= 1000 ? `${number(metres / 1000)} km` : `${number(metres)} m`, w - long - 12, 11);
+  }
+
+  function outline(pen, colour) {
+    const open = tool === "polygon" && corners.length;
+    if (area === null && !open) return;
+    pen.strokeStyle = pen.fillStyle = colour;
+    pen.lineWidth = 2;
+    pen.beginPath();
+    if (open || area.kind === "polygon") (open ? corners : area.corners).map(at).forEach(([x, y], n) => (n ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+    else if (area.kind === "circle") pen.arc(...at(area.at), area.metres / METRES / perPixel, 0, 7);
+    else {
+      const [[x1, y1], [x2, y2]] = area.corners.map(at);
+      pen.rect(x1, y1, x2 - x1, y2 - y1);
+    }
+    if (area !== null) pen.closePath();
+    pen.stroke();
+    pen.globalAlpha = 0.12;
+    if (area !== null) pen.fill();
+    pen.globalAlpha = 1;
+  }
+
+  pick("move");
+  return {
+    node,
+    take(event) {
+      const [x, y] = [event[where.x], event[where.y]];
+      if (!Number.isFinite(x) || !Number.isFinite(y)) return;
+      points.push([x, y]);
+      if (points.length > KEPT * 1.2) points = points.slice(-KEPT);
+    },
+    draw() {
+      if (!isFitted && points.length) fit();
+      else paint();
+    },
+    shown: () => requestAnimationFrame(paint),
+    clear: () => (points = []),
+  };
+}

@@ -1,0 +1,50 @@
+/** What is told for a moment, and what went wrong. */
+
+import { h } from "./dom.js";
+
+const SHOWN_MS = 5000;
+
+/** Tell something that was done, for a moment. */
+export function toast(text, kind = "good") {
+  let place = document.querySelector(".toasts");
+  if (!place) document.body.append((place = h("div", { class: "toasts", role: "status", "aria-live": "polite" })));
+  const node = h("div", { class: `toast ${kind}`, text });
+  place.append(node);
+  setTimeout(() => node.remove(), SHOWN_MS);
+}
+
+
+
+/** A problem that the API tells, with every place of it; an empty node where there is none. */
+export function problem(error) {
+  if (!error) return h("div", { hidden: true });
+  const places = error.document?.errors ?? [];
+  return h(
+    "div",
+    { class: "problem", role: "alert" },
+    h("pre", { text: error.message }),
+    places.length > 1 ? h("ul", {}, places.map((each) => h("li", { text: [each.pointer ?? each.path, each.detail ?? each.message].filter(Boolean).join(": ") }))) : null,
+  );
+}
+
+/** Do something that may be refused, and tell how it went. */
+export async function attempt(work, done) {
+  try {
+    const result = await work();
+    if (done) toast(typeof done === "function" ? done(result) : done);
+    return result;
+  } catch (error) {
+    toast(error.message, "bad");
+    return undefined;
+  }
+}
+
+/** Put a text where others can paste it from. */
+export async function copy(text, done) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(done);
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}

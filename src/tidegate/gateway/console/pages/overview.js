@@ -1,0 +1,122 @@
+/** Everything at a glance: what is wrong first, then the graph, then a row for each service. */
+
+import { sparkline } from "../charts.js";
+import { add, badge, card, h, keyed, put, say } from "../dom.js";
+import { compact, count, ms, rate, size } from "../format.js";
+import { graph } from "../graph.js";
+import { live, severity, troubles } from "../live.js";
+import { t } from "../texts.js";
+
+const to = (name) => `#/services/${encodeURIComponent(name)}`;
+
+export function show({ into, me, signal }) {
+  const figures = tiles();
+  const bad = h("ul", { class: "troubles" });
+  const well = h("p", { class: "well", text: t.overview.well });
+  const picture = graph();
+  const rows = h("tbody");
+  const empty = h("p", { class: "dim", text: t.overview.empty, hidden: true });
+  const table = h(
+    "table",
+    { class: "services wide" },
+    h("thead", {}, h("tr", {}, t.overview.columns.map(([name, kind]) => h("th", { class: kind, scope: "col", text: name })))),
+    rows,
+  );
+  add(
+    into,
+    h("h1", { text: t.nav.overview }),
+    figures.node,
+    h("section", { "aria-label": t.overview.attention, class: "attention" }, bad, well),
+    card(t.overview.graph, h("div", { class: "scroll" }, picture.node)),
+    card(t.nav.services, empty, h("div", { class: "scroll" }, table)),
+  );
+  const stop = live.listen(({ overview }) => {
+    if (overview === null) return;
+    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    const wrong = services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })));
+    figures.update(overview);
+    keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what}`, (each) => troubleRow(each, me));
+    well.hidden = wrong.length > 0 || !services.length;
+    empty.hidden = services.length > 0;
+    picture.update(overview);
+    keyed(rows, services, (each) => each.name, serviceRow);
+  });
+  signal.addEventListener("abort", stop);
+}
+
+function tiles() {
+  const values = Object.keys(t.overview.tiles).map((name) => [name, h("b", { text: "–" }), h("small", { class: "dim" })]);
+  const node = h("div", { class: "tiles" }, values.map(([name, value, note]) => h("div", { class: "tile", data: { tile: name } }, h("span", { text: t.overview.tiles[name] }), value, note)));
+  const set = (name, value, note = "") => values.filter((each) => each[0] === name).forEach((each) => (say(each[1], value), say(each[2], note)));
+  return {
+    node,
+    update({ services, streams }) {
+      const sum = (of) => services.reduce((all, each) => all + (of(each) ?? 0), 0);
+      const running = services.filter((each) => each.status?.state === "running" && !each.lost).length;
+      const raw = new Set(streams.map((each) => each.name));
+      set("running", `${running} / ${services.length}`, t.overview.streams(streams.length));
+      set("in", rate(sum((each) => (each.inputs.some((input) => raw.has(input)) ? each.status?.read_per_s : 0))));
+      set("out", rate(sum((each) => each.status?.written_per_s)));
+      set("sent", rate(sum((each) => each.sent_per_s)), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
+      const worst = services.reduce((most, each) => ((each.status?.latency_p99_ms ?? -1) > (most?.status?.latency_p99_ms ?? -1) ? each : most), null);
+      set("latency", ms(worst?.status?.latency_p99_ms), worst?.status?.latency_p99_ms != null ? worst.name : "");
+      set("quarantined", compact(sum((each) => each.status?.quarantined)), "");
+    },
+  };
+}
+
+function troubleRow({ service }, me) {
+  const what = h("span");
+  const more = h("small", { class: "dim" });
+  const mark = h("i", { class: "dot", "aria-hidden": "true" });
+  const node = h("li", {}, mark, h("a", { href: to(service.name), text: service.name }), what, more);
+  return {
+    node,
+    update({ trouble }) {
+      put(mark, "class", `dot ${trouble.kind}`);
+      say(what, t.troubles[trouble.what](trouble.value));
+      say(more, trouble.more);
+      if (trouble.what === "refusing" && me.role !== "consumer" && !node.querySelector("a + span + small + a")) node.append(h("a", { href: `#/quarantine/services/${encodeURIComponent(service.name)}`, text: t.nav.quarantine }));
+    },
+  };
+}
+
+function serviceRow({ name }) {
+  const state = h("span");
+  const cells = Object.fromEntries(["mode", "in", "out", "engine", "dispatch", "lag", "subscribers", "quarantined"].map((each) => [each, h("span")]));
+  const [engine, dispatch] = [sparkline(["p99", "p50"], t.overview.engine(name)), sparkline(["p99", "p50"], t.overview.dispatch(name))];
+  const [, ...labels] = t.overview.columns.map(([label]) => label);
+  const cell = (n, kind, ...inside) => h("td", { class: kind, data: { label: labels[n] } }, ...inside);
+  const node = h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, h("a", { href: to(name), text: name })),
+    cell(0, "", state),
+    cell(1, "dim", cells.mode),
+    cell(2, "num", cells.in),
+    cell(3, "num", cells.out),
+    cell(4, "num latency", engine.node, cells.engine),
+    cell(5, "num latency", dispatch.node, cells.dispatch),
+    cell(6, "num", cells.lag),
+    cell(7, "num", cells.subscribers),
+    cell(8, "num", cells.quarantined),
+  );
+  return {
+    node,
+    update(service) {
+      const status = service.status;
+      const level = severity(service);
+      state.replaceChildren(badge(service.lost && status?.state === "running" ? t.states.lost : (t.states[status?.state] ?? status?.state ?? t.states.never), ["good", "warn", "bad"][level]));
+      say(cells.mode, t.modes[status?.mode] ?? status?.mode ?? "");
+      say(cells.in, rate(status?.read_per_s));
+      say(cells.out, rate(status?.written_per_s));
+      say(cells.engine, `${ms(status?.latency_p50_ms)} / ${ms(status?.latency_p99_ms)}`);
+      say(cells.dispatch, `${ms(service.dispatch_p50_ms)} / ${ms(service.dispatch_p99_ms)}`);
+      say(cells.lag, size(status?.behind_bytes));
+      say(cells.subscribers, count(Object.values(service.subscribers).reduce((a, b) => a + b, 0)) + (service.behind ? t.overview.behind(service.behind) : ""));
+      say(cells.quarantined, count(status?.quarantined ?? 0));
+      engine.update([live.series(name, "p99"), live.series(name, "p50")]);
+      dispatch.update([live.series(name, "d99"), live.series(name, "d50")]);
+    },
+  };
+}

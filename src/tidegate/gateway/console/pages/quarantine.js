@@ -1,0 +1,123 @@
+/** What was refused, and why, by rule; corrected, and sent again. */
+
+import { call, get, part } from "../api.js";
+import { add, badge, button, card, h, keyed, say } from "../dom.js";
+import { count, moment } from "../format.js";
+import { live } from "../live.js";
+import { problem, toast } from "../notices.js";
+import { t } from "../texts.js";
+
+const PAGE = 200;
+
+export async function show(page) {
+  const [kind, name] = page.parts;
+  return name && (kind === "services" || kind === "streams") ? one(page, kind, name) : list(page);
+}
+
+function list({ into, signal }) {
+  const [services, streams] = [h("ul", { class: "cards" }), h("ul", { class: "cards" })];
+  add(into, h("h1", { text: t.nav.quarantine }), h("p", { class: "lead dim", text: t.quarantine.lead }), h("h2", { text: t.nav.services }), services, h("h2", { text: t.quarantine.streams }), streams);
+  const stop = live.listen(({ overview }) => {
+    if (overview === null) return;
+    const refused = (each) => each.status?.quarantined ?? 0;
+    keyed(services, [...overview.services].sort((a, b) => refused(b) - refused(a) || a.name.localeCompare(b.name)), (each) => each.name, (each) => entry("services", each.name, refused));
+    keyed(streams, overview.streams, (each) => each.name, (each) => entry("streams", each.name, () => null));
+  });
+  signal.addEventListener("abort", stop);
+}
+
+function entry(kind, name, refused) {
+  const number_ = h("b");
+  return { node: h("li", { class: "card slim" }, h("a", { href: `#/quarantine/${kind}/${part(name)}`, text: name }), number_), update: (each) => say(number_, refused(each) === null ? "" : count(refused(each))) };
+}
+
+async function one({ into, signal, query }, kind, name) {
+  const path = `/v1/${kind}/${part(name)}/quarantine`;
+  const rules = h("div", { class: "chips", role: "group", "aria-label": t.quarantine.rules });
+  const rows = h("ul", { class: "refused" });
+  const [none, more, said] = [h("p", { class: "dim", text: t.quarantine.none, hidden: true }), button(t.quarantine.more, () => load()), h("div", { role: "status" })];
+  const patch = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: '{"speed": 0}', "aria-label": t.quarantine.patch });
+  const left = h("input", { type: "checkbox", prop: { checked: true }, on: { change: () => restart() } });
+  let [rule, cursor, entries, isLoading] = [query.get("rule"), null, [], false];
+
+  async function load() {
+    if (isLoading) return;
+    isLoading = true;
+    try {
+      const page = await get(path, { rule, cursor, max: PAGE, replayed: left.checked ? "false" : undefined }, signal);
+      entries = [...entries, ...page.quarantined];
+      cursor = page.cursor;
+      more.hidden = !page.more;
+      none.hidden = entries.length > 0;
+      draw();
+    } catch (error) {
+      if (!signal.aborted) said.replaceChildren(problem(error));
+    }
+    isLoading = false;
+  }
+
+  function restart() {
+    [cursor, entries] = [null, []];
+    return load();
+  }
+
+  function draw() {
+    const counts = new Map();
+    for (const each of entries) for (const of of each.rules.length ? each.rules : ["event"]) counts.set(of, (counts.get(of) ?? 0) + 1);
+    const chip = (of, text, pressed) => button(text, () => ((rule = of), void restart()), { class: "chip", "aria-pressed": String(pressed) });
+    rules.replaceChildren(chip(null, t.quarantine.all, rule === null), ...[...counts].sort((a, b) => b[1] - a[1]).map(([of, n]) => chip(of, `${of} ${count(n)}`, rule === of)));
+    all.textContent = rule === null ? t.quarantine.replayAll : t.quarantine.replayRule(rule);
+    all.disabled = !entries.some((each) => !each.replayed);
+    keyed(rows, entries, (each) => `${each.id} ${each.replayed ? 1 : 0}`, refused);
+  }
+
+  async function send(body) {
+    try {
+      const done = await call("POST", `${path}/replay`, { query: { mode: "partial" }, body });
+      const why = done.results.find((each) => each.errors)?.errors[0];
+      said.replaceChildren(h("p", { class: done.refused ? "warn-text" : "good-text", text: t.quarantine.done(done.replayed, done.already, done.refused, why ? [why.pointer, why.detail ?? why.message].filter(Boolean).join(": ") : "") }));
+      if (done.replayed) toast(t.quarantine.sent(done.replayed));
+      await restart();
+      return true;
+    } catch (error) {
+      said.replaceChildren(problem(error));
+      return false;
+    }
+  }
+
+  /** The patch that was typed; undefined where it is none. */
+  function typed(text, into_) {
+    try {
+      return text.trim() ? JSON.parse(text) : {};
+    } catch (error) {
+      into_.replaceChildren(problem(error));
+      return undefined;
+    }
+  }
+
+  function refused(each) {
+    const shown = each.event ?? each.raw ?? each.raw64;
+    const mine = h("div");
+    const edit = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: '{"speed": 0}', "aria-label": t.quarantine.patchOf(each.id), prop: { value: each.event ? JSON.stringify(Object.fromEntries(each.rules.filter((name_) => name_ in each.event).map((name_) => [name_, each.event[name_]]))) : "" } });
+    const go = button(t.quarantine.replay, () => {
+      const change = typed(edit.value, mine);
+      if (change !== undefined) void send({ events: [each.event || !edit.value.trim() ? { id: each.id, patch: change } : { id: each.id, event: change }] });
+    }, { class: "primary" });
+    const state = each.replayed ? badge(t.quarantine.replayed(moment(each.replayed.at), each.replayed.stream), "good") : null;
+    return {
+      node: h("li", {}, h("div", { class: "row" }, h("b", { class: "bad-text", text: each.reason }), h("span", { class: "dim", text: [moment(each.time), each.source].filter((of) => of && of !== "–").join(" · ") }), state), h("details", {}, h("summary", { text: typeof shown === "string" ? shown.slice(0, 120) : JSON.stringify(shown).slice(0, 120) }), h("pre", { text: typeof shown === "string" ? shown : JSON.stringify(shown, null, 1) }), each.replayed ? null : h("div", {}, h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), edit), mine, h("div", { class: "row" }, go)))),
+      update: () => {},
+    };
+  }
+
+  const all = button(t.quarantine.replayAll, () => {
+    const change = typed(patch.value, said);
+    if (change !== undefined) void send({ all: rule === null ? {} : { rule }, ...(patch.value.trim() ? { patch: change } : {}) });
+  }, { disabled: true });
+  add(
+    into,
+    h("header", { class: "head" }, h("h1", { text: t.quarantine.of(name) }), h("a", { href: "#/quarantine", text: t.quarantine.back })),
+    card("", h("div", { class: "row spread" }, rules, h("label", { class: "check" }, left, t.quarantine.left)), said, h("details", {}, h("summary", { text: t.quarantine.together }), h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), patch), h("div", { class: "row" }, all)), none, rows, more),
+  );
+  await load();
+}

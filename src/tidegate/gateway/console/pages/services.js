@@ -1,0 +1,149 @@
+/** All services, one of them, and its workbench. */
+
+import { get, call, part } from "../api.js";
+import { timeChart } from "../charts.js";
+import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
+import { ms, rate, size } from "../format.js";
+import { live, severity, troubles } from "../live.js";
+import { t } from "../texts.js";
+import { workbench } from "../workbench.js";
+
+export async function show(page) {
+  if (!page.parts.length) return list(page);
+  const [name, tab] = page.parts;
+  const service = await get(`/v1/services/${part(name)}`, {}, page.signal);
+  const at = `#/services/${part(name)}`;
+  const state = h("span");
+  add(
+    page.into,
+    h("header", { class: "head" }, h("h1", { text: name }), state, h("span", { class: "dim", text: t.service.version(service.version) })),
+    service.definition.description ? h("p", { class: "lead", text: service.definition.description }) : null,
+    h("nav", { class: "tabs", "aria-label": t.service.tabs }, tabLink(at, t.service.about, tab === undefined), tabLink(`${at}/workbench`, t.service.workbench, tab === "workbench")),
+  );
+  const stop = live.listen((now) => {
+    const found = now.service(name);
+    if (!found) return;
+    const [trouble] = troubles(found);
+    state.replaceChildren(badge(trouble ? t.troubles[trouble.what](trouble.value) : t.states.running, ["good", "warn", "bad"][severity(found)]));
+  });
+  page.signal.addEventListener("abort", stop);
+  if (tab === "workbench") workbench({ ...page, service });
+  else about({ ...page, service });
+}
+
+const tabLink = (href, text, is) => h("a", { href, text, "aria-current": is ? "page" : null });
+
+function list({ into, signal }) {
+  const rows = h("ul", { class: "cards" });
+  add(into, h("h1", { text: t.nav.services }), rows);
+  const stop = live.listen(({ overview }) => {
+    if (overview === null) return;
+    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    keyed(rows, services, (each) => each.name, listed);
+  });
+  signal.addEventListener("abort", stop);
+}
+
+function listed({ name }) {
+  const [mark, rates, text] = [h("i", { "aria-hidden": "true" }), h("span", { class: "dim" }), h("p", { class: "dim" })];
+  const at = `#/services/${part(name)}`;
+  return {
+    node: h("li", { class: "card" }, h("h2", {}, mark, h("a", { href: at, text: name })), text, h("footer", {}, rates, h("a", { href: `${at}/workbench`, text: t.service.workbench }))),
+    update(service) {
+      mark.className = `dot ${["good", "warn", "bad"][severity(service)]}`;
+      say(text, service.description || t.service.from(service.inputs.join(", ")));
+      say(rates, t.service.rates(rate(service.status?.read_per_s), rate(service.status?.written_per_s)));
+    },
+  };
+}
+
+// One service -------------------------------------------------------------------------------
+
+function about({ into, service, signal, me }) {
+  const { name, definition } = service;
+  const charts = [
+    [timeChart(t.service.throughput, [{ name: t.service.in, class: "c1" }, { name: t.service.out, class: "c2" }, { name: t.service.sent, class: "c3" }], rate), ["in", "out", "sent"]],
+    [timeChart(t.service.engine, [{ name: "p50", class: "p50" }, { name: "p99", class: "p99" }], ms), ["p50", "p99"]],
+    [timeChart(t.service.dispatch, [{ name: "p50", class: "p50" }, { name: "p99", class: "p99" }], ms), ["d50", "d99"]],
+    [timeChart(t.service.lag, [{ name: t.service.lag, class: "c1" }], size), ["lag"]],
+  ];
+  const [mode, why, errors] = [h("b"), h("p", { class: "dim" }), h("p", { class: "problem", hidden: true })];
+  const quality = h("div");
+  add(
+    into,
+    h("div", { class: "charts" }, charts.map(([each]) => each.node)),
+    h(
+      "div",
+      { class: "columns" },
+      card(t.service.pipeline, errors, h("p", {}, mode), why, steps(definition)),
+      card(t.service.quality, quality),
+      card(t.service.schema, schema(service)),
+      card(t.service.more, more(service, me)),
+    ),
+  );
+  const stop = live.listen((now) => {
+    const found = now.service(name);
+    const kept = now.history.get(name) ?? [];
+    const moments = kept.map((each) => each.at);
+    for (const [chart, names] of charts) chart.update(moments, names.map((each) => now.series(name, each)));
+    const status = found?.status;
+    say(mode, status ? (t.modes[status.mode] ?? status.mode) : t.states.never);
+    say(why, status?.reason);
+    say(errors, status?.error);
+    errors.hidden = !status?.error;
+  });
+  signal.addEventListener("abort", stop);
+  void qos(quality, name, definition, signal);
+}
+
+function steps(definition) {
+  if (!definition.pipeline && !definition.from) return null;
+  const inputs = [definition.from].flat().join(", ");
+  const all = [[t.service.reads, inputs], ...(definition.pipeline ?? []).map((each) => step(each))];
+  if (definition.constraints) all.push([t.service.constraints, Object.entries(definition.constraints).map(([name, rest]) => `${name} ${rest}`).join("\n")]);
+  if (definition.mask) all.push([t.service.mask, Object.entries(definition.mask).map(([name, how]) => `${name}: ${how}`).join("\n")]);
+  return h("ol", { class: "steps" }, all.map(([name, text]) => h("li", {}, h("b", { text: name }), text ? h("pre", { text }) : null)));
+}
+
+function step(each) {
+  if (typeof each === "string") return [each, ""];
+  const [[name, how]] = Object.entries(each);
+  if (typeof how !== "object" || how === null) return [name, String(how)];
+  return [name, Object.entries(how).map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("\n")];
+}
+
+function schema({ schema: attributes, definition }) {
+  const rows = Object.entries(attributes).map(([name, type]) =>
+    h("tr", {}, h("th", { scope: "row" }, h("code", { text: name })), h("td", { text: typeof type === "string" ? type : JSON.stringify(type) }), h("td", {}, h("code", { text: definition.constraints?.[name] ?? "" }))),
+  );
+  return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.columns.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows));
+}
+
+function more({ definition, name }, me) {
+  const list_ = (of) => (of ? [of].flat().join(", ") : null);
+  const entries = [
+    definition.themes && [t.service.themes, list_(definition.themes)],
+    definition.categories && [t.service.categories, list_(definition.categories)],
+    definition.properties && [t.service.properties, h("pre", { text: JSON.stringify(definition.properties, null, 1) })],
+    definition.terms && [t.service.terms, h("pre", { text: JSON.stringify(definition.terms, null, 1) })],
+    definition.on_violation && [t.service.violation, definition.on_violation],
+    definition.access && [t.service.access, h("pre", { text: JSON.stringify(definition.access, null, 1) })],
+    [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
+    me.role !== "consumer" && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
+  ];
+  return pairs(entries);
+}
+
+async function qos(into, name, definition, signal) {
+  const promised = Object.entries(definition.qos ?? {});
+  const answer = await call("POST", "/v1/discover", { body: { limit: 1000, explain: true, qos: { weights: Object.fromEntries(t.metrics.map(([metric]) => [metric, 1])) } }, signal }).catch(() => null);
+  const found = answer?.results.find((each) => each.name === name);
+  if (!found) return add(into, promised.length ? pairs(promised.map(([metric, value]) => [metric, String(value)])) : h("p", { class: "dim", text: t.service.unmeasured }));
+  const rows = t.metrics.map(([metric, title, said]) => {
+    const promise = found.promises.find((each) => each.metric === metric);
+    const figure = found.figures[metric];
+    const verdict = promise ? badge(t.verdicts[promise.verdict], { kept: "good", broken: "bad" }[promise.verdict] ?? "") : null;
+    return h("tr", {}, h("th", { scope: "row", text: title }), h("td", { class: "num", text: promise ? said(promise.promised) : "–" }), h("td", { class: "num", text: figure?.measured ? said(figure.value) : "–" }), h("td", {}, verdict));
+  });
+  add(into, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows)));
+}

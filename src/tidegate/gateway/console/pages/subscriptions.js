@@ -1,0 +1,248 @@
+/** Durable subscriptions: how each does, what it asks for, changed while it runs; why an event matches. */
+
+import { call, get, part, pause, secrets } from "../api.js";
+import { sparkline } from "../charts.js";
+import { add, badge, button, card, field, h, keyed, pairs, say, settled } from "../dom.js";
+import { ago, count, moment, rate, size } from "../format.js";
+import { attempt, copy, problem } from "../notices.js";
+import { t } from "../texts.js";
+import { verdicts } from "../workbench.js";
+
+const EVERY_MS = 2000;
+
+export async function show(page) {
+  return page.parts.length ? one(page) : list(page);
+}
+
+/** Events a second since the answer before; null where there was none. */
+class Rates {
+  constructor() {
+    this.before = new Map();
+    this.series = new Map();
+  }
+
+  of({ id, delivered }, now = performance.now()) {
+    const old = this.before.get(id);
+    this.before.set(id, { delivered, now });
+    const found = old && delivered >= old.delivered ? ((delivered - old.delivered) * 1000) / (now - old.now) : null;
+    const kept = [...(this.series.get(id) ?? []), found].slice(-60);
+    this.series.set(id, kept);
+    return { now: found, kept };
+  }
+}
+
+const mode = ({ deliver }) => (deliver === "pull" ? t.subscription.pull : t.subscription.webhook);
+const isWell = (each) => each.state === "active" && !each.attempts;
+
+function state(each) {
+  if (each.state !== "active") return badge(t.subscription.disabled, "bad");
+  return each.attempts ? badge(t.subscription.failing(each.attempts), "warn") : badge(t.subscription.active, "good");
+}
+
+/** Ask again and again while the page is shown. */
+async function every(signal, look) {
+  while (!signal.aborted) {
+    await look();
+    await pause(EVERY_MS, signal);
+  }
+}
+
+async function list({ into, query, signal }) {
+  const [rows, empty, total] = [h("tbody"), h("p", { class: "dim", text: t.subscription.none, hidden: true }), h("span", { class: "dim" })];
+  const rates = new Rates();
+  const service = query.get("service");
+  const head = h("tr", {}, t.subscription.columns.map(([text, kind]) => h("th", { scope: "col", class: kind, text })));
+  add(
+    into,
+    h("header", { class: "head" }, h("h1", { text: t.nav.subscriptions }), total, service ? h("a", { class: "chip", href: "#/subscriptions", text: `${service} ×`, "aria-label": t.subscription.all }) : null),
+    card("", empty, h("div", { class: "scroll" }, h("table", { class: "wide" }, h("thead", {}, head), rows))),
+  );
+  const look = async () => {
+    const found = await get("/v1/subscriptions", { max: 1000 }, signal).catch(() => null);
+    if (found === null) return;
+    const shown = found.subscriptions.filter((each) => !service || each.service === service).sort((a, b) => Number(isWell(a)) - Number(isWell(b)));
+    say(total, count(found.total));
+    empty.hidden = shown.length > 0;
+    keyed(rows, shown.map((each) => ({ ...each, rate: rates.of(each) })), (each) => each.id, row);
+  };
+  await look();
+  void every(signal, look);
+}
+
+function row({ id }) {
+  const cells = Object.fromEntries(["service", "filter", "state", "mode", "lag", "rate", "connected"].map((each) => [each, h("span")]));
+  const spark = sparkline(["c2"], t.subscription.rateOf(id), 64, 20);
+  const label = Object.fromEntries(t.subscription.columns.map(([text, , name]) => [name, text]));
+  const cell = (name, kind, ...before) => h("td", { class: kind, data: { label: label[name] } }, before, cells[name]);
+  return {
+    node: h("tr", {}, h("th", { scope: "row" }, h("a", { href: `#/subscriptions/${part(id)}`, text: id })), cell("service", ""), cell("filter", "filter-cell"), cell("state", ""), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
+    update(each) {
+      say(cells.service, each.service);
+      cells.filter.replaceChildren(h("code", { text: told(each) }), each.description ? h("small", { class: "dim", text: each.description }) : "");
+      cells.state.replaceChildren(state(each));
+      say(cells.mode, mode(each));
+      say(cells.lag, each.lag === null ? "–" : size(each.lag));
+      say(cells.rate, rate(each.rate.now));
+      say(cells.connected, count(each.connected));
+      spark.update([each.rate.kept]);
+    },
+  };
+}
+
+/** A filter with its parameters in their places, for reading. */
+export function told({ filter, params }) {
+  if (!filter.trim()) return t.workbench.everything;
+  return filter.replace(/'(?:[^']|'')*'|%(\d{1,2})/g, (all, n) => (n === undefined || params[n] === undefined ? all : String(params[n])));
+}
+
+// One of them ------------------------------------------------------------------------------
+
+async function one({ into, parts, signal }) {
+  const path = `/v1/subscriptions/${part(parts[0])}`;
+  let record = await get(path, {}, signal);
+  const schema = await get(`/v1/services/${part(record.service)}`, {}, signal).then((found) => found.schema, () => ({}));
+  const rates = new Rates();
+  const [facts, head, secret] = [h("div"), h("span"), secrets.get(record.id)];
+  const spark = sparkline(["c2"], t.subscription.rateOf(record.id), 240, 40);
+  const reason = h("p", { class: "problem", role: "alert", hidden: true });
+  const enable = button(t.subscription.enable, () => attempt(() => call("POST", `${path}/enable`), t.subscription.enabled).then(look), { hidden: true });
+  const remove = button(t.subscription.remove, () => gone(), { class: "danger" });
+  let isSure = false;
+
+  function gone() {
+    if (!isSure) {
+      isSure = true;
+      say(remove, t.subscription.sure);
+      return;
+    }
+    void attempt(() => call("DELETE", path), t.subscription.removed).then(() => (location.hash = "#/subscriptions"));
+  }
+
+  function tell() {
+    head.replaceChildren(state(record));
+    reason.hidden = !record.reason;
+    say(reason, record.reason);
+    enable.hidden = record.state === "active";
+    const flow = rates.of(record);
+    spark.update([flow.kept]);
+    const webhook = record.deliver?.webhook;
+    facts.replaceChildren(
+      pairs([
+        [t.subscription.service, h("a", { href: `#/services/${part(record.service)}`, text: record.service })],
+        [t.subscription.mode, webhook ? h("code", { text: webhook.url }) : mode(record)],
+        [t.subscription.lag, record.lag === null || record.lag === undefined ? "–" : size(record.lag)],
+        [t.subscription.rate, h("span", { class: "row" }, h("b", { text: rate(flow.now) }), t.subscription.delivered(count(record.delivered)))],
+        [t.subscription.connected, count(record.connected)],
+        record.attempts ? [t.subscription.attempts, t.subscription.next(record.attempts, record.retry_at ? moment(record.retry_at) : "–")] : null,
+        [t.subscription.cursor, record.cursor ? button(`${record.cursor.slice(0, 18)}…`, () => copy(record.cursor, t.workbench.copied), { class: "chip", title: t.subscription.copyCursor }) : "–"],
+        [t.subscription.version, String(record.version)],
+        [t.subscription.changed, t.ago(ago(record.changed_at))],
+        record.description ? [t.subscribe.description, record.description] : null,
+      ]),
+    );
+  }
+
+  async function look() {
+    const found = await get(path, {}, signal).catch((error) => (error.status === 404 ? error : null));
+    if (found === null) return;
+    if (found instanceof Error) return say(reason, found.message), void (reason.hidden = false);
+    record = found;
+    tell();
+  }
+
+  const change = async (said) => {
+    const done = await attempt(() => call("PATCH", path, { body: { ...said, version: record.version } }), t.subscription.done);
+    if (done) record = { ...record, ...done };
+    else await look();
+    tell();
+    return Boolean(done);
+  };
+
+  add(
+    into,
+    h("header", { class: "head" }, h("h1", { text: record.id }), head, h("span", { class: "grow" }), enable, remove),
+    reason,
+    secret ? card(t.subscription.secret, h("p", { class: "dim", text: t.subscription.secretWhy }), h("div", { class: "row" }, h("code", { text: secret }), button(t.workbench.copy, () => copy(secret, t.workbench.copied)))) : null,
+    h("div", { class: "columns" }, card(t.subscription.how, spark.node, facts), card(t.subscription.asks, asks(() => record, schema, change)), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
+  );
+  tell();
+  void every(signal, look);
+}
+
+/** The filter and its parameters, changed while it runs. */
+function asks(record, schema, change) {
+  const now = record();
+  const text = h("textarea", { rows: 2, class: "filter", spellcheck: "false", prop: { value: now.filter } });
+  const params = h("div", { class: "sliders" });
+  const send = settled(() => change({ params: [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value)) }), 300);
+  const fill = () => params.replaceChildren(...record().params.map((value, n) => parameter(n, value, send)));
+  const save = button(t.subscription.save, () => change({ filter: text.value, ...(text.value.includes("%") ? {} : { params: [] }) }).then((is) => is && fill()));
+  fill();
+  const keys = h("select", {}, h("option", { value: "", text: "–" }), Object.keys(schema).map((name) => h("option", { value: name, text: name, selected: name === now.key })));
+  const every_ = h("input", { size: 6, placeholder: "1s", prop: { value: now.every ?? "" } });
+  const description = h("input", { maxlength: 200, prop: { value: now.description } });
+  return h(
+    "div",
+    {},
+    field(t.workbench.filter, text),
+    params,
+    h("details", {}, h("summary", { text: t.subscription.more }), field(t.subscription.every, every_, t.subscription.everyHint), field(t.subscription.key, keys), field(t.subscribe.description, description), button(t.subscription.save, () => change({ every: every_.value || null, key: every_.value ? keys.value || null : null, description: description.value }))),
+    h("div", { class: "row" }, save, h("a", { href: `#/services/${part(now.service)}/workbench?${new URLSearchParams([["filter", now.filter], ...now.params.map((each) => ["param", String(each)])])}`, text: t.subscription.bench })),
+  );
+}
+
+/** A slider and a field for a number, a field for all else. */
+function parameter(n, value, send) {
+  const number_ = Number(value);
+  if (typeof value === "boolean" || value === "" || Number.isNaN(number_)) return field(`%${n}`, h("input", { data: { param: n }, prop: { value: String(value) }, on: { change: send } }));
+  const reach = Math.max(1, Math.abs(number_) * 2);
+  const step = reach > 20 ? 1 : reach / 100;
+  const box = h("input", { type: "number", step: "any", data: { param: n }, size: 7, prop: { value: number_ }, on: { input: () => ((slider.value = box.value), send()) } });
+  const slider = h("input", { type: "range", min: number_ < 0 ? -reach : 0, max: reach, step, "aria-label": t.subscription.slider(n), prop: { value: number_ }, on: { input: () => ((box.value = slider.value), send()) } });
+  return h("div", { class: "slider" }, h("span", { class: "label", text: `%${n}` }), slider, box);
+}
+
+/** Why an event matches, or not: one that came lately, or one that is given. */
+function explaining(path, record, signal) {
+  const given = h("textarea", { rows: 3, class: "filter", spellcheck: "false", placeholder: t.explain.placeholder, "aria-label": t.explain.event });
+  const recent = h("select", { "aria-label": t.explain.recent }, h("option", { value: "", text: t.explain.recent }));
+  const answer = h("div");
+  const ask = async () => {
+    try {
+      const said = await get(`${path}/explain`, { event: given.value.trim() || undefined }, signal);
+      answer.replaceChildren(said.event ? verdicts(said.event) : h("pre", { text: said.tree.join("\n") }), h("details", {}, h("summary", { text: t.explain.index }), h("pre", { text: typeof said.index === "string" ? said.index : JSON.stringify(said.index, null, 1) })));
+    } catch (error) {
+      if (!signal.aborted) answer.replaceChildren(problem(error));
+    }
+  };
+  recent.addEventListener("focus", async () => {
+    const found = await get(`/v1/services/${part(record().service)}/backtest`, { from: "1h", sample: 20, max: 1000 }, signal).catch(() => null);
+    if (found && recent.children.length < 2) recent.append(...found.sample.map((each) => h("option", { value: JSON.stringify(each), text: `${each._id} ${JSON.stringify(each).slice(0, 60)}` })));
+  }, { once: true });
+  recent.addEventListener("change", () => ((given.value = recent.value), void ask()));
+  return card(t.explain.title, recent, given, h("div", { class: "row" }, button(t.explain.ask, ask)), answer);
+}
+
+/** What a receiver did not take. */
+function letters(path, signal) {
+  const [rows, none, said] = [h("ul", { class: "letters" }), h("p", { class: "dim", text: t.letters.none }), h("div", { role: "status" })];
+  const look = async () => {
+    const found = await get(`${path}/dead-letters`, { max: 100 }, signal).catch(() => null);
+    if (found === null) return;
+    none.hidden = found.dead_letters.length > 0;
+    all.disabled = !found.dead_letters.length;
+    keyed(rows, found.dead_letters, (each) => String(each.id), letter);
+  };
+  const send = async (ids) => {
+    const done = await attempt(() => call("POST", `${path}/dead-letters/redeliver`, { body: { ids } }));
+    if (done) say(said, t.letters.sent(done.delivered.length, done.failed.length + done.untried.length, done.failed[0]?.error));
+    await look();
+  };
+  const all = button(t.letters.all, () => send("all"), { disabled: true });
+  const letter = (each) => ({
+    node: h("li", {}, h("div", { class: "row" }, h("b", { text: `#${each.id}` }), h("span", { class: "bad-text", text: each.error }), h("span", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) }), button(t.letters.again, () => send([each.id]))), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: JSON.stringify(each.event, null, 1) }))),
+    update: () => {},
+  });
+  void look();
+  return card(t.letters.title, h("div", { class: "row" }, all, said), none, rows);
+}

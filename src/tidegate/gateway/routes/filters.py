@@ -1,0 +1,90 @@
+"""Filters before they are subscribed with: what one means, and what it would have matched."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from tidegate.delivery.encoding import Encoding
+from tidegate.filters import Filter
+from tidegate.filters.render import path_text
+from tidegate.gateway import parameters
+from tidegate.gateway.backtest import backtest, named
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.problems import bad_parameter
+from tidegate.gateway.routes.subscriptions import event_of
+from tidegate.semantics.looking import described
+
+MOST_LOOKED = 100_000
+"""Events of one backtest: a second's work."""
+MOST_SAMPLE = 100
+AT_ONCE = 2
+"""Backtests that run together: whoever asks meanwhile waits, so that delivery does not."""
+
+_Text = Annotated[str | None, Query(alias="filter", description="The filter; without one, all events.")]
+_Params = Annotated[list[str] | None, Query(description="Values of the filter's %0, %1, ...")]
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["filters"])
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    @routes.get("/services/{name}/explain", summary="What a filter over a service means, and why an event matches")
+    async def explain(
+        request: Request,
+        name: str,
+        filter_: _Text = None,
+        param: _Params = None,
+        event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
+    ) -> Response:
+        view = gateway.view(request)
+        schema, hidden = view.schema(name), view.hidden(name)
+        wanted = view.filter_(filter_, param, name) or Filter("", schema)
+
+        def work() -> dict[str, Any]:
+            given = None if event is None else event_of(event, name, gateway.log, hidden)
+            attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(wanted, schema)]
+            return {"service": name, **described(wanted, given), "attributes": attributes}
+
+        said = await asyncio.get_running_loop().run_in_executor(None, work)
+        return Response(orjson.dumps(said, default=str), media_type="application/json")
+
+    @routes.get("/services/{name}/backtest", summary="What a filter would have matched lately, and what was there")
+    async def look_back(
+        request: Request,
+        name: str,
+        filter_: _Text = None,
+        param: _Params = None,
+        begin: Annotated[str, Query(alias="from", description="beginning, a moment, or 10m for ten minutes ago.")] = (
+            "5m"
+        ),
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LOOKED, description="Events, about: the newest.")] = (
+            20_000
+        ),
+        sample: Annotated[int, Query(ge=0, le=MOST_SAMPLE, description="Matches that are shown: the newest.")] = 5,
+    ) -> Response:
+        view = gateway.view(request)
+        schema = view.schema(name)
+        wanted = view.filter_(filter_, param, name)
+        start = parameters.start(None, begin)
+        if start.is_now:
+            raise bad_parameter("from", begin, "beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
+        encoding = view.encoding(Encoding("plain"), name)
+        work = partial(
+            backtest, gateway.log, name, schema, wanted, start.since_micros, most, encoding=encoding, sample=sample
+        )
+        async with turns:
+            begun = time.perf_counter()
+            found = await asyncio.get_running_loop().run_in_executor(None, work)
+        took_ms = round((time.perf_counter() - begun) * 1e3, 1)
+        said = {"service": name, "filter": "" if wanted is None else str(wanted), **asdict(found), "took_ms": took_ms}
+        return Response(orjson.dumps(said), media_type="application/json")
+
+    return routes

@@ -1,0 +1,419 @@
+"""The console in a real browser, on a real gateway: each page, and what people do there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.console.city import City
+from tests.console.conftest import PATIENCE_MS, SHOTS
+from tests.gateway.receiver import Receiver
+from tests.gateway.running import World
+from tests.pipelines.running import until
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
+
+
+def see(page: Any, text: str | re.Pattern[str], selector: str = "main") -> Any:
+    """Wait until a text is somewhere."""
+    found = page.locator(selector).get_by_text(text).first
+    found.wait_for()
+    return found
+
+
+def comes(page: Any, claim: str) -> None:
+    """Wait until something is so; the page's policy lets nobody evaluate texts in it, as `wait_for_function` does."""
+    until(lambda: page.evaluate(claim) is True, claim, PATIENCE_MS / 1e3)
+
+
+def opened(page: Any, world: World, path: str) -> Any:
+    page.goto(f"{world.url}/#/{path}")
+    page.locator(".page").wait_for()
+    return page
+
+
+# Overview ---------------------------------------------------------------------------------------
+
+
+def test_the_overview_lives_without_a_reload(page: Any, city: City) -> None:
+    opened(page, city, "")
+    see(page, "gps_taxi", ".graph .name")
+    row = page.locator("tr", has_text="gps").first
+    row.wait_for()
+    page.evaluate("window.same = true")
+    city.tell("gps", written_per_s=777.0)
+    see(page, "777/s", "tbody")
+    assert page.evaluate("window.same"), "it was loaded again"
+    assert page.locator("[data-tile=running] b").inner_text() == "3 / 3"
+    with city.lively(50):
+        city.tell("gps", written_per_s=778.0)
+        see(page, "778/s", "tbody")
+
+
+def test_the_first_paint_is_at_once(page: Any, city: City) -> None:
+    opened(page, city, "")
+    page.reload()  # a browser that has just begun is slow, whatever it shows
+    page.locator(".tiles").wait_for()
+    assert page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1_000
+
+
+def test_what_is_ill_comes_first(page: Any, city: City) -> None:
+    city.tell("speeding", "restarting", error="the executor was lost")
+    try:
+        opened(page, city, "")
+        see(page, "the executor was lost", ".troubles")
+        assert page.locator("tbody th").first.inner_text() == "speeding"
+        assert page.locator(".graph .level2").count() == 1
+    finally:
+        city.tell("speeding", "running", error=None)
+    page.locator(".troubles li").first.wait_for(state="detached")
+
+
+# A service --------------------------------------------------------------------------------------
+
+
+def test_a_service_shows_what_it_is_and_what_it_keeps_of_its_promises(page: Any, city: City) -> None:
+    opened(page, city, "services/gps")
+    see(page, "every record is handed on at once")
+    see(page, "BETWEEN 115 AND 118", "table")
+    see(page, "kept", "table")
+    assert page.locator("figure.chart").count() == 4
+    page.get_by_role("link", name="Who subscribes").click()
+    page.wait_for_url("**/#/subscriptions?service=gps")
+
+
+def test_from_a_wrong_filter_to_a_running_subscription(page: Any, city: City) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened(page, city, "services/gps/workbench")
+    filter_ = page.get_by_label("Filter", exact=True)
+    filter_.fill("sped > %0")
+    page.get_by_label("%0").fill("40")
+    see(page, "unknown field 'sped'; did you mean 'speed'?", ".caret")
+    assert "^^^^" in page.locator(".caret").inner_text()
+    assert page.get_by_role("button", name="Subscribe…").is_disabled()
+    filter_.fill("speed > %0 AND vid != 'B3'")
+    see(page, "speed > 40 AND vid <> 'B3'", ".verdict")
+    see(page, re.compile(r"\d+ of 6\d\d events"))
+    see(page, "speed", ".spreads")
+    see(page, "vid", ".spreads")
+    see(page, "live", ".tail-box")
+    city.drive(20, speed=99.0, vid="B7")
+    see(page, "99", ".tail")
+    page.get_by_role("button", name="Copy curl").click()
+    see(page, "Copied.", ".toasts")
+    line = page.evaluate("navigator.clipboard.readText()")
+    assert line.startswith("curl -N -H 'Accept: text/event-stream' ")
+    assert "param=40" in line
+    page.get_by_role("button", name="Subscribe…").click()
+    page.get_by_label("Description").fill("fast ones")
+    page.get_by_role("button", name="Make it").click()
+    page.wait_for_url("**/#/subscriptions/sub_*")
+    see(page, "active", ".head")
+    id_ = page.url.rpartition("/")[2]
+    slider = page.get_by_label("Parameter 0")
+    slider.focus()
+    slider.press("ArrowRight")
+    see(page, "Changed; whoever is connected goes on with it.", ".toasts")
+    with city.client() as http:
+        found = http.get(f"/v1/subscriptions/{id_}").json()
+    assert (found["filter"], found["params"][0], found["params"][1:]) == ("speed > %0 AND vid != 'B3'", 41, [])
+    page.get_by_label("An event, as JSON").fill('{"speed": 10, "vid": "B3"}')
+    page.get_by_role("button", name="Explain").click()
+    see(page, "does not match", ".verdicts")
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Really remove?").click()
+    page.wait_for_url("**/#/subscriptions")
+
+
+def placed(page: Any) -> dict[str, float]:
+    """Where the map is, in view."""
+    page.locator("canvas").scroll_into_view_if_needed()
+    found: dict[str, float] = page.locator("canvas").bounding_box()
+    return found
+
+
+def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> None:
+    opened(page, city, "services/gps/workbench?filter=speed %3E 1 OR vid = 'B1'")
+    page.get_by_role("tab", name="Map").click()
+    see(page, "live", ".tail-box")
+    city.drive(50, speed=50.0)
+    see(page, re.compile(r"of \d+ events"))
+    page.get_by_role("button", name="Circle").click()
+    box = placed(page)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 + 80, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    page.get_by_role("button", name="Use in filter").click()
+    said = page.get_by_label("Filter", exact=True).input_value()
+    assert said.startswith("(speed > 1 OR vid = 'B1') AND (longitude, latitude) INSIDE CIRCLE(")
+    see(page, "parses", ".verdict")
+    see(page, "longitude", ".spreads")
+    page.get_by_role("button", name="Box").click()
+    box = placed(page)
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 300, steps=4)
+    page.mouse.up()
+    page.get_by_role("button", name="Use in filter").click()
+    said = page.get_by_label("Filter", exact=True).input_value()
+    assert re.fullmatch(r"\(speed > 1 OR vid = 'B1'\) AND \(longitude, latitude\) INSIDE BOX\([-\d., ]+\)", said)
+
+
+def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> None:
+    opened(page, city, "services/gps/workbench")
+    see(page, "live", ".tail-box")
+    page.evaluate("""() => {
+        window.gaps = []; let last = performance.now();
+        const frame = (now) => { window.gaps.push(now - last); last = now; requestAnimationFrame(frame); };
+        requestAnimationFrame(frame);
+    }""")
+    with city.lively(500):
+        comes(page, "window.gaps.length > 90")
+        comes(page, "document.querySelectorAll('.tail tbody tr').length === 100")
+        gaps = sorted(page.evaluate("window.gaps"))
+    assert page.locator(".tail tbody tr").count() == 100, "the table is bounded"
+    assert gaps[len(gaps) * 9 // 10] < 150, f"frames of {gaps[-5:]} ms"
+    page.get_by_role("button", name="Pause").click()
+    assert page.get_by_role("button", name="Go on").is_visible()
+
+
+# Subscriptions ----------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
+    with Receiver().running() as receiver, city.client() as http:
+        receiver.status = 422
+        said = {"deliver": {"webhook": {"url": receiver.url, "handshake": False}}, "filter": "vid = 'letter'"}
+        id_ = http.post("/v1/services/gps/subscriptions", json=said).json()["id"]
+        city.drive(1, vid="letter")
+        letters = f"/v1/subscriptions/{id_}/dead-letters"
+        until(lambda: len(http.get(letters).json()["dead_letters"]) == 1, "the receiver to refuse it")
+        opened(page, city, f"subscriptions/{id_}")
+        see(page, "422", ".letters")
+        receiver.status = 200
+        page.get_by_role("button", name="Redeliver all").click()
+        see(page, "1 delivered")
+        see(page, "Nothing was put aside.")
+        opened(page, city, "subscriptions")
+        see(page, id_)
+        http.delete(f"/v1/subscriptions/{id_}").raise_for_status()
+        page.get_by_text(id_).wait_for(state="detached")
+
+
+# Discover ---------------------------------------------------------------------------------------
+
+
+def test_services_are_ranked_again_as_weights_move(page: Any, city: City) -> None:
+    opened(page, city, "discover")
+    page.get_by_label("Attributes").fill("vid, kmh:float64")
+    page.get_by_role("slider", name="Quality").fill("0")
+    comes(page, "document.querySelector('.found li a')?.textContent === 'speeding'")
+    see(page, "without kmh")
+    page.get_by_role("slider", name="Quality").fill("5")
+    comes(page, "document.querySelector('.found li a')?.textContent === 'gps'")
+    see(page, re.compile("latency .* measured"), ".found")
+    page.get_by_label("Filter over properties").fill("price < 5")
+    comes(page, "document.querySelectorAll('.found > li').length === 1")
+    see(page, "fit", ".found .share")
+    page.get_by_label("Filter over properties").fill("price <")
+    see(page, "expected a value or a field", ".problem")
+
+
+# Quarantine -------------------------------------------------------------------------------------
+
+
+def test_what_was_refused_is_corrected_and_sent_again(page: Any, city: City) -> None:
+    opened(page, city, "quarantine")
+    page.get_by_role("link", name="gps", exact=True).click()
+    see(page, "speed: -1.0 violates speed >= 0")
+    page.get_by_role("button", name="speed 4").click()
+    first = page.locator(".refused > li").first
+    first.locator("summary").click()
+    first.get_by_label("What is other in", exact=False).first.fill('{"speed": "slow"}')
+    first.get_by_role("button", name="Send again").click()
+    see(page, re.compile("can't be: speed: expected a number"))
+    first.get_by_label("What is other in", exact=False).first.fill('{"speed": 1.5}')
+    first.get_by_role("button", name="Send again").click()
+    see(page, "1 sent again")
+    comes(page, "document.querySelectorAll('.refused > li').length === 3")
+    page.get_by_text("Send several again").click()
+    page.get_by_label("What is other in the record, as JSON", exact=True).first.fill('{"speed": 0}')
+    page.get_by_role("button", name="Send all again").click()
+    see(page, "3 sent again")
+    see(page, "Nothing here.")
+
+
+# Who, and where ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[City, dict[str, str]]]:
+    """A city that asks for keys, and one of each role."""
+    city = City(tmp_path_factory.mktemp("locked"))
+    city.needs_keys = True
+    city.tell_all()
+    keys = {role: city.registry.create_key(role, role)[1] for role in ("consumer", "provider")}
+    with city.running():
+        yield city, keys
+
+
+def test_sign_in_and_what_a_role_may_not_do_is_not_shown(page: Any, locked: tuple[City, dict[str, str]]) -> None:
+    city, keys = locked
+    page.goto(city.url)
+    page.get_by_label("API key").fill("tg_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    see(page, "the API key is not known here")
+    page.get_by_label("API key").fill(keys["consumer"])
+    page.get_by_role("button", name="Sign in").click()
+    see(page, "Overview")
+    assert page.get_by_role("link", name="Quarantine").count() == 0
+    assert keys["consumer"] not in page.url
+    page.goto(f"{city.url}/#/quarantine")
+    see(page, "There is no such page, or it is not for you.")
+    opened(page, city, "services/gps/workbench")
+    see(page, "live", ".tail-box")
+    city.drive(3, vid="keyed")
+    see(page, "keyed", ".tail")
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("API key").fill(keys["provider"])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Quarantine").first.wait_for()
+
+
+def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: Path) -> None:
+    city = City(tmp_path)
+    city.tell_all()
+    with city.running():
+        opened(page, city, "services/gps/workbench")
+        see(page, "live", ".tail-box")
+        city.drive(1, vid="before")
+        see(page, "before", ".tail")
+    see(page, "connection lost, trying again", ".tail-box")
+    see(page, re.compile("Connection lost"), ".body")
+    city.drive(1, vid="meanwhile")
+    with city.running():
+        city.drive(1, vid="afterwards")
+        see(page, "afterwards", ".tail")
+        assert page.locator(".tail td", has_text="meanwhile").count() == 1
+        page.locator(".lost").wait_for(state="hidden")
+
+
+EVIL = "<img src=x onerror=window.owned=1><script>window.owned=1</script>"
+
+
+def test_nothing_that_is_said_runs(page: Any, tmp_path: Path) -> None:
+    text = "streams: {s: {schema: {vid: string, note: string}}}\nservices:\n  s1:\n    from: s\n"
+    city = City(tmp_path, f"{text}    description: '{EVIL}'\n    themes: ['{EVIL}']\n")
+    moment = "2026-01-01T00:00:00.000000Z"
+    record = b'{"_id":"s:0:1","_time":"%s","vid":"%s","note":"\\u2028javascript:"}'
+    with city.running(), city.client() as http:
+        said = {"filter": f"vid = '{EVIL}'", "description": EVIL}
+        id_ = http.post("/v1/services/s1/subscriptions", json=said).raise_for_status().json()["id"]
+        city.tell("s1", "restarting", error=EVIL, reason=EVIL, mode=EVIL)
+        opened(page, city, "")
+        see(page, EVIL, ".troubles")
+        opened(page, city, "services/s1")
+        see(page, EVIL)
+        opened(page, city, "services/s1/workbench")
+        page.get_by_label("Filter", exact=True).fill(f"vid = '{EVIL}'")
+        see(page, "parses", ".verdict")
+        see(page, "live", ".tail-box")
+        city.log.append("s1", "gps_taxi.0", [record % (moment.encode(), EVIL.encode())])
+        see(page, EVIL, ".tail").click()
+        see(page, "Why an event matches", ".live")
+        page.get_by_label("Filter", exact=True).fill(f"{EVIL} >")
+        see(page, "does not parse", ".verdict")
+        opened(page, city, f"subscriptions/{id_}")
+        see(page, EVIL)
+        opened(page, city, "subscriptions")
+        see(page, EVIL)
+        opened(page, city, f"services/{EVIL}")
+        see(page, re.compile("no service"))
+        opened(page, city, f"quarantine/services/{EVIL}")
+        see(page, re.compile("no service"))
+        opened(page, city, "discover")
+        page.get_by_label("Attributes").fill(EVIL)
+        see(page, re.compile("onerror"))
+        assert page.evaluate("window.owned") is None
+        assert page.locator("img, main script").count() == 0
+
+
+def test_the_policy_keeps_out_what_is_not_ours(browser: Any, city: City) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(city.url)
+    page.locator(".page").wait_for()
+    tried = page.evaluate("""async () => {
+        const script = document.createElement("script");
+        const tries = [
+            () => { script.textContent = "window.owned = 1"; document.body.append(script); },
+            () => document.body.insertAdjacentHTML("beforeend", "<b>x</b>"),
+        ];
+        for (const each of tries) try { each(); } catch (error) { window.kept = error.name; }
+        const elsewhere = await fetch("http://127.0.0.1:1/").then(() => "reached", () => "kept");
+        return [window.owned ?? null, window.kept, elsewhere];
+    }""")
+    assert tried == [None, "TypeError", "kept"]
+    context.close()
+
+
+def test_with_the_keyboard_alone(page: Any, city: City) -> None:
+    opened(page, city, "")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')").startswith("#/")
+    unnamed = page.evaluate("""() => [...document.querySelectorAll("button, input, select, textarea, a[href]")]
+        .filter((it) => !(it.textContent.trim() || it.labels?.length || it.getAttribute("aria-label"))).length""")
+    assert unnamed == 0
+    page.get_by_role("button", name="Light or dark").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+# To look at -------------------------------------------------------------------------------------
+
+PAGES = {
+    "overview": ("", "777/s|/s"),
+    "service": ("services/gps", "handed on at once"),
+    "workbench": ("services/gps/workbench?filter=speed %3E 60", r"of [\d,]+ events"),
+    "subscriptions": ("subscriptions", "Subscriptions"),
+    "discover": ("discover", "quality"),
+    "quarantine": ("quarantine", "Raw streams"),
+}
+LOOKS = {"light": ("light", 1360), "dark": ("dark", 1360), "phone": ("light", 390)}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_is_kept_as_a_picture_and_fits_its_window(browser: Any, city: City, look: str) -> None:
+    scheme, width = LOOKS[look]
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    for name, (path, text) in PAGES.items():
+        opened(page, city, path)
+        see(page, re.compile(text))
+        page.screenshot(path=SHOTS / f"{name}-{look}.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than its window"
+    context.close()
+
+
+def test_what_is_asked_for_is_public(page: Any, city: City) -> None:
+    """The console is a client as any other: it asks for what the API's document names, and nothing else."""
+    asked: set[str] = set()
+    page.on("request", lambda request: asked.add(httpx.URL(request.url).path))
+    for path, _ in PAGES.values():
+        opened(page, city, path)
+    with city.client() as http:
+        paths = http.get("/openapi.json").json()["paths"]
+    known = [re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in paths]
+    unknown = {path for path in asked if not path.startswith("/console/") and not any(k.fullmatch(path) for k in known)}
+    assert unknown <= {"/", "/v1/semantics", "/v1/links"}

@@ -1,0 +1,107 @@
+"""Who asks, and everything at a glance, as each caller sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+
+from tests.gateway.running import World
+from tests.pipelines.running import until
+
+PUBLIC = """
+streams:
+  taxi: {schema: {vid: string, speed: float64}}
+services:
+  gps: {from: taxi, access: public, description: where they are}
+  chases: {from: taxi, access: [police]}
+"""
+
+
+def as_(http: httpx.Client, key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
+def test_whoever_asks_where_nobody_is_known_may_do_everything(shared: httpx.Client) -> None:
+    said = shared.get("/v1/me").json()
+    assert (said["known"], said["role"], said["services"]) == (False, "admin", None)
+
+
+def test_everybody_sees_who_they_are_and_what_is_theirs(tmp_path: Path) -> None:
+    world = World(tmp_path, PUBLIC)
+    world.needs_keys = True
+    keys = {
+        "police": world.registry.create_key("police", "consumer")[1],
+        "one": world.registry.create_key("one", "provider", services=["gps"])[1],
+    }
+    with world.running(), world.client() as http:
+
+        def seen(key: str | None) -> tuple[str, list[str], list[str]]:
+            me = http.get("/v1/me", headers=as_(http, key)).raise_for_status().json()
+            all_ = http.get("/v1/overview", headers=as_(http, key)).raise_for_status().json()
+            names = [sorted(each["name"] for each in all_[kind]) for kind in ("streams", "services")]
+            return f"{me['role']} {me['name']}", names[0], names[1]
+
+        assert seen(None) == ("consumer guest", [], ["gps"]), "a guest sees what is public"
+        assert seen(keys["police"]) == ("consumer police", ["taxi"], ["chases", "gps"])
+        assert seen(keys["one"]) == ("provider one", [], ["gps"])
+
+
+def test_the_overview_counts_what_is_read_and_by_whom(world: World, http: httpx.Client) -> None:
+    world.tell_running("gps")
+    until(lambda: http.get("/v1/overview").json()["services"][1]["status"] is not None, "the status")
+    with http.stream("GET", "/v1/services/gps/events", headers={"accept": "text/event-stream"}) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        until(lambda: world.counts().get("gps", {}).get("live", 0) == 1, "it to listen")
+        world.append(3)
+        for _ in range(3):
+            while not next(lines).startswith("data:"):
+                pass
+        gps = next(each for each in http.get("/v1/overview").json()["services"] if each["name"] == "gps")
+    assert (gps["inputs"], gps["subscribers"], gps["delivered"]) == (["gps_taxi"], {"sse": 1}, {"sse": 3})
+    assert (gps["behind"], gps["lag"], gps["durable"]) == (0, 0, {"count": 0, "lag": 0})
+    assert gps["dispatch"]["+Inf"] >= 1
+    assert list(gps["dispatch"].values()) == sorted(gps["dispatch"].values()), "cumulative"
+
+
+def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: httpx.Client) -> None:
+    first, second = (
+        http.post(f"/v1/services/{name}/subscriptions", json={"from": "now"}).json()["id"] for name in ("gps", "fast")
+    )
+    world.append(4)
+    page = http.get(f"/v1/subscriptions/{first}/events").json()
+    assert len(page["events"]) == 4
+    found = http.get("/v1/subscriptions").json()
+    assert [each["id"] for each in found["subscriptions"]] == [second, first], "the newest first"
+    assert found["total"] == 2
+    by_id = {each["id"]: each for each in found["subscriptions"]}
+    assert (by_id[first]["delivered"], by_id[second]["delivered"]) == (4, 0)
+    assert by_id[first]["lag"] == world.log.end("gps").offsets["gps_taxi.0"]
+    assert http.get("/v1/subscriptions", params={"max": 1}).json()["total"] == 2
+    one = http.get(f"/v1/subscriptions/{first}")
+    assert (one.json()["delivered"], one.headers["etag"]) == (4, '"1"')
+    http.delete(f"/v1/subscriptions/{first}")
+    again = http.get("/v1/subscriptions").json()
+    assert [each["id"] for each in again["subscriptions"]] == [second]
+
+
+def test_subscriptions_of_others_are_not_listed(tmp_path: Path) -> None:
+    world = World(tmp_path, PUBLIC)
+    world.needs_keys = True
+    police, other, provider = (
+        world.registry.create_key(name, "provider" if name == "maker" else "consumer")[1]
+        for name in ("police", "other", "maker")
+    )
+    with world.running(), world.client() as http:
+        for service in ("gps", "chases"):
+            http.post(f"/v1/services/{service}/subscriptions", json={}, headers=as_(http, police)).raise_for_status()
+
+        def listed(key: str) -> list[str]:
+            found = http.get("/v1/subscriptions", headers=as_(http, key)).json()["subscriptions"]
+            return sorted(each["service"] for each in found)
+
+        assert listed(police) == ["chases", "gps"]
+        assert listed(other) == []
+        assert listed(provider) == ["gps"], "a provider sees those of the services that they see"
+        assert http.get("/v1/subscriptions").status_code == 401
