@@ -174,6 +174,13 @@ class Gateway:
         """Services of other brokers, by the names that they have here."""
         return {} if self.linked is None else self.linked.remotes
 
+    def unreached(self) -> set[str]:
+        """Services of other brokers to which no link leads at the moment."""
+        if self.linked is None:
+            return set()
+        neighbours = self.linked.federation.neighbours
+        return {name for name, each in self.remotes.items() if neighbours[each.via].state != "up"}
+
     @property
     def services(self) -> Mapping[str, Service]:
         """All services: our own, and those of other brokers."""

@@ -14,12 +14,12 @@ from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
 from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
 from tidegate.federation.link.records import mirror_of
+from tidegate.filters import Filter
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.policy import Policies
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import Link, RegisteredSubscription, Registry
 from tidegate.services import Service
-from tidegate.subscriptions import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -100,8 +100,9 @@ class Linked:
             self.federation.release(holder)
         elif remote is not None:
             with suppress(TidegateError):  # it does not fit any more: whoever consumes it is told
-                filter_ = compiled(found.subscription, remote.schema)
-                self.federation.hold(holder, found.subscription.service, filter_)
+                record = found.subscription  # by meaning or not: whoever can't evaluate a filter sends everything
+                filter_ = Filter(record.filter, remote.schema, list(record.params)) if record.filter.strip() else None
+                self.federation.hold(holder, record.service, filter_)
 
     # What is not here ------------------------------------------------------------------------
 

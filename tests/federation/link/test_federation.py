@@ -251,3 +251,22 @@ def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: 
                 await life.__aexit__(None, None, None)
 
     asyncio.run(run())
+
+
+def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running() as first:
+            await linked(here, there)
+            here.port = 0
+            async with here.running() as second:
+                assert second.neighbours["there"].dialling is None
+                await first.close()
+                await second.look()
+                await until(lambda: "numbers@there" in second.remotes, "the other to take over")
+                second.hold("me", "numbers@there", None)
+                await until(lambda: has_begun(there, "here"), "it to be asked for")
+                there.append(1)
+                await until(lambda: here.mirrored("numbers@there") == [1], "an event")
+
+    asyncio.run(run())

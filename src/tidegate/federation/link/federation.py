@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -37,6 +38,8 @@ from tidegate.logs import Cursor, EventLog, Retention
 from tidegate.model import Schema
 from tidegate.registry import Kept, Link, Registry, need_broker_name
 
+LEASE_S = 5.0
+"""How long a gateway that is gone keeps others of its broker from having the links."""
 LOOK_S = 1.0
 """Between two looks at which links there are."""
 EXPIRE_S = 60.0
@@ -85,7 +88,8 @@ class Federation:
         self._threads = ThreadPoolExecutor(2, "links")
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_open = False
+        self._is_open = self._is_closed = self._has_turn = False
+        self._lease, self._holder = f"links of {settings.broker}", f"links_{secrets.token_hex(8)}"
         self._prepared: set[str] = set()
         """Mirrors that are there."""
 
@@ -104,6 +108,7 @@ class Federation:
     async def open(self) -> None:
         """Dial, and let others in, from now on: whoever listens here is known."""
         self._is_open = True
+        self._has_turn = await self._take_turn()
         for each in self.neighbours.values():
             self._dial(each)
         self._spawn(self._follow(LOOK_S, self.look))
@@ -112,13 +117,17 @@ class Federation:
 
     async def close(self) -> None:
         """Let go of all links; they are taken up where they were."""
-        self._is_open = False
+        if self._is_closed:
+            return
+        self._is_open, self._is_closed = False, True
         await asyncio.gather(*(self._end(each, "the broker ends") for each in self.neighbours.values()))
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(TidegateError):
             await self._keep()
+            if self._has_turn:
+                await self._in_thread(partial(self._registry.release, self._lease, self._holder))
         self._threads.shutdown(wait=True)
 
     async def _end(self, neighbour: Neighbour, reason: str) -> None:
@@ -130,9 +139,17 @@ class Federation:
                 pass
         if neighbour.dialling is not None:
             neighbour.dialling.cancel()
+            neighbour.dialling = None
 
     async def look(self) -> None:
-        """Take in which links there are, by the registry."""
+        """Take in which links there are, by the registry; of several gateways of one broker one has them."""
+        had_turn, self._has_turn = self._has_turn, await self._take_turn()
+        for each in self.neighbours.values():
+            if had_turn and not self._has_turn:
+                await self._end(each, f"{self.name} has its links at another gateway")
+            if not had_turn:
+                await self._read_states(each)  # what the other gateway has done is in the registry
+                self._dial(each)
         links = await self._in_thread(self._registry.links)
         for name in self.neighbours.keys() - {name for name, each in links.items()}:
             await self._let_go(self.neighbours[name])
@@ -146,7 +163,13 @@ class Federation:
 
     async def _take_up(self, link: Link) -> Neighbour:
         neighbour = self.neighbours[link.name] = Neighbour(link)
-        states = await self._in_thread(partial(self._registry.link_states, link.name))
+        await self._read_states(neighbour)
+        return neighbour
+
+    async def _read_states(self, neighbour: Neighbour) -> None:
+        """Take up what is kept of a link."""
+        states = await self._in_thread(partial(self._registry.link_states, neighbour.name))
+        before = neighbour.offers
         with suppress(TidegateError):
             self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")))
         for (kind, name), document in states.items():
@@ -154,7 +177,7 @@ class Federation:
                 neighbour.kept[name] = Progress.from_json(document)
         tables = [self._table(neighbour, document) for (kind, _), document in states.items() if kind == "routes"]
         if tables:
-            self.broker.restore(link.name, tables)
+            self.broker.restore(neighbour.name, tables)
         now = self._loop.time()
         for (kind, name), document in states.items():
             remote = self.remotes.get(name)
@@ -162,14 +185,16 @@ class Federation:
                 for said in orjson.loads(document):
                     with suppress(TidegateError):
                         self.needs.linger(name, _filter(said, remote.schema), now)
-        if neighbour.offers:
+        if neighbour.offers != before:
             await self._local.changed()
-        return neighbour
 
     def _table(self, neighbour: Neighbour, document: str) -> Table:
         found = self._read(neighbour, orjson.loads(document))
         assert isinstance(found, Table)
         return found
+
+    async def _take_turn(self) -> bool:
+        return await self._in_thread(partial(self._registry.lease, self._lease, self._holder, LEASE_S))
 
     async def _let_go(self, neighbour: Neighbour) -> None:
         """A link was removed."""
@@ -185,7 +210,7 @@ class Federation:
     # Sessions ------------------------------------------------------------------------
 
     def _dial(self, neighbour: Neighbour) -> None:
-        if self._is_open and neighbour.link.url is not None:
+        if self._is_open and self._has_turn and neighbour.link.url is not None:
             neighbour.dialling = self._spawn(self._keep_dialled(neighbour, neighbour.link.url))
 
     async def _keep_dialled(self, neighbour: Neighbour, url: str) -> None:
@@ -230,6 +255,8 @@ class Federation:
     def _may_enter(self, name: str) -> None:
         if not self._is_open:
             raise FederationError(f"{self.name} is about to end")
+        if not self._has_turn:
+            raise FederationError(f"{self.name} has its links at another gateway")
         neighbour = self.neighbours[name]
         try:
             self.broker.check(name)
@@ -610,6 +637,8 @@ class Federation:
     async def _keep(self) -> None:
         """Write down what has changed, so that this broker goes on where it was."""
         self.needs.pass_time(self._loop.time())
+        if not self._has_turn:
+            return
         needed = self.needs.filters()
         for neighbour in list(self.neighbours.values()):
             states = await self._states(neighbour, needed)

@@ -99,8 +99,8 @@ class Forwarder:
         self._position: Cursor | None = None
         self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
         self._told_at, self._told = 0.0, ""
-        self.first: str | None = None
-        """The cursor that was handed over first."""
+        self.first = begin.cursor
+        """Where it began; None: it has not yet."""
         self.is_known = False
         """Whether the neighbour knows that it has begun."""
         self.has_begun = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import orjson
@@ -39,7 +40,7 @@ class Progress:
 
 
 class Mirror:
-    """Appends what comes over a link; one thread at a time calls it."""
+    """Appends what comes over a link. Whoever asks how far it is is told of nothing that is not there yet."""
 
     def __init__(self, log: EventLog, name: str, kept: Progress | None = None) -> None:
         """`kept` is how far it had come, at least: what was appended since is found in the mirror itself."""
@@ -48,7 +49,7 @@ class Mirror:
         self.there = kept.there
         self._marks = dict(kept.marks)
         self._partitions: set[str] = set()
-        self.appended = 0
+        self._lock = Lock()
         self._catch_up(kept.here)
 
     def _catch_up(self, here: str | None) -> None:
@@ -65,15 +66,17 @@ class Mirror:
     @property
     def marks(self) -> dict[str, int]:
         """How far each source is here."""
-        return dict(self._marks)
+        with self._lock:
+            return dict(self._marks)
 
     def progress(self) -> Progress:
-        """What to keep; the end is asked for first, so that nothing behind it is taken for known."""
-        try:
-            here = self._log.end(self.name).text
-        except LogError:
-            here = None
-        return Progress(self.there, self.marks, here)
+        """What to keep."""
+        with self._lock:
+            try:
+                here = self._log.end(self.name).text
+            except LogError:
+                here = None
+            return Progress(self.there, dict(self._marks), here)
 
     def append(self, records: Sequence[bytes], there: str) -> int:
         """Add what is not here yet; `there` is the cursor behind it all, in the neighbour's stream.
@@ -81,16 +84,15 @@ class Mirror:
         Where the log refuses, a part may have been added: the mirror is to be opened anew, and sees which.
         """
         by_partition: dict[str, list[bytes]] = {}
-        for record in records:
-            if (partition := self._is_new(record)) is not None:
-                by_partition.setdefault(partition, []).append(record)
-        for partition, some in by_partition.items():
-            self._need(partition)
-            self._log.append(self.name, partition, some)
-        self.there = there
-        added = sum(map(len, by_partition.values()))
-        self.appended += added
-        return added
+        with self._lock:
+            for record in records:
+                if (partition := self._is_new(record)) is not None:
+                    by_partition.setdefault(partition, []).append(record)
+            for partition, some in by_partition.items():
+                self._need(partition)
+                self._log.append(self.name, partition, some)
+            self.there = there
+        return sum(map(len, by_partition.values()))
 
     def _need(self, partition: str) -> None:
         if partition not in self._partitions:

@@ -23,6 +23,9 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["services"])
 
+    def lost() -> set[str]:
+        return gateway.finder.lost() | gateway.unreached()
+
     def described(request: Request, name: str, lost: set[str]) -> dict[str, Any]:
         service, view, remote = gateway.services[name], gateway.view(request), gateway.remotes.get(name)
         definition = to_dict(service)
@@ -43,20 +46,20 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get("/services", summary="All services")
     async def services(request: Request) -> dict[str, Any]:
         seen = gateway.view(request).services(gateway.services)
-        lost = gateway.finder.lost()
-        return {"services": [described(request, name, lost) for name in seen]}
+        gone = lost()
+        return {"services": [described(request, name, gone) for name in seen]}
 
     @routes.get("/services/{name}", summary="One service")
     async def service(request: Request, name: str) -> dict[str, Any]:
         gateway.service(name)
-        return described(request, name, gateway.finder.lost())
+        return described(request, name, lost())
 
     @routes.get("/services/{name}/status", summary="How a service does")
     async def status(name: str) -> dict[str, Any]:
         gateway.service(name)
         counts = gateway.hub.counts().get(name, {})
         said = gateway.status.get(name) or {"state": "never ran"}
-        return {"name": name, **said, "lost": name in gateway.finder.lost(), "subscribers": counts}
+        return {"name": name, **said, "lost": name in lost(), "subscribers": counts}
 
     @routes.put("/services/{name}", summary="Add or change a service; the body is its definition, JSON or YAML")
     async def put(
@@ -70,7 +73,7 @@ def router(gateway: Gateway) -> APIRouter:
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
-        return described(request, name, gateway.finder.lost())
+        return described(request, name, lost())
 
     @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
     async def delete(

@@ -1,0 +1,59 @@
+"""What links need of routes: filters go towards a service's origin alone, and outlive their broker."""
+
+from __future__ import annotations
+
+from tidegate.federation.routes import Broker, Sent, Table
+from tidegate.filters import Filter
+
+FAST, SLOW = Filter("speed > 60"), Filter("speed < 9")
+
+
+def carried(brokers: dict[str, Broker], sent: list[Sent], source: str) -> None:
+    """Bring messages to where they go, and what follows from them."""
+    waiting = [(source, each) for each in sent]
+    while waiting:
+        came_from, (to, message) = waiting.pop(0)
+        waiting += [(to, each) for each in brokers[to].receive(came_from, message)]
+
+
+def line(leads: dict[str, str]) -> dict[str, Broker]:
+    """Three brokers, the one in the middle linked to both others; `leads` is what it goes by."""
+    middle = Broker("b", leads=lambda service, neighbour: leads.get(service) == neighbour)
+    brokers = {"a": Broker("a", leads=lambda _, __: False), "b": middle, "c": Broker("c", leads=lambda _, __: False)}
+    for one, other in (("a", "b"), ("b", "c")):
+        first, second = brokers[one].connect(other), brokers[other].connect(one)
+        carried(brokers, first, one)
+        carried(brokers, second, other)
+    return brokers
+
+
+def test_a_filter_goes_where_its_service_comes_from_and_nowhere_else() -> None:
+    leads = {"gps@c": "c"}
+    brokers = line(leads)
+    carried(brokers, brokers["b"].subscribe("gps@c", "s", FAST), "b")
+    assert list(brokers["c"].routes("gps@c", "b").values()) == [FAST]
+    assert brokers["a"].routes("gps@c", "b") == {}
+    leads["gps@c"] = "a"  # the link was moved
+    carried(brokers, brokers["b"].reconsider("gps@c"), "b")
+    assert brokers["c"].routes("gps@c", "b") == {}
+    assert list(brokers["a"].routes("gps@c", "b").values()) == [FAST]
+    carried(brokers, brokers["b"].change("gps@c", "s", SLOW), "b")
+    assert list(brokers["a"].routes("gps@c", "b").values()) == [SLOW]
+    assert brokers["b"].reconsider("gps@c") == []
+
+
+def test_a_broker_that_begins_again_needs_what_its_neighbours_did() -> None:
+    brokers = line({})
+    brokers["a"] = Broker("a")
+    carried(brokers, brokers["a"].connect("b"), "a")
+    carried(brokers, brokers["b"].connect("a"), "b")
+    carried(brokers, brokers["a"].subscribe("gps@c", "s", FAST), "a")
+    (kept,) = brokers["b"].tables("a")
+    assert kept == Table("gps@c", kept.state, kept.entries)
+    again = brokers["b"] = Broker("b", leads=lambda service, neighbour: (service, neighbour) == ("gps@c", "c"))
+    again.restore("a", [kept])
+    assert list(again.asked("gps@c", "a").values()) == []
+    carried(brokers, again.connect("c"), "b")
+    carried(brokers, brokers["c"].connect("b"), "c")
+    assert list(brokers["c"].routes("gps@c", "b").values()) == [FAST]
+    assert list(again.routes("gps@c", "a").values()) == [FAST]
