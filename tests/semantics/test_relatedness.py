@@ -157,3 +157,17 @@ def test_what_is_remembered_has_a_bound_and_changes_nothing(city: Space) -> None
     short, long = Relatedness(city, remembered=1), Relatedness(city)
     for word in WORDS * 2:
         assert math.isclose(short(word, "power", [word]), long(word, "power", [word]))
+
+
+TERMS = [*WORDS, "power station", "Room 112", "room 113", " 5", "5.0", "zzz", "the", "laptop battery power"]
+
+
+@pytest.mark.parametrize("measure", [CosineEsa(), CosineEsa(2), PaperEsa()])
+def test_many_terms_at_once_are_as_related_as_one_by_one(city: Space, measure: CosineEsa | PaperEsa) -> None:
+    theme, of = frozenset({"energy"}), frozenset({"politics", "car"})
+    for left, right in ((TERMS, TERMS[::-1]), (TERMS[:1], TERMS), ([], TERMS), (TERMS, [])):
+        found = Relatedness(city, measure).relatedness(left, right, theme, of)
+        alone = Relatedness(city, measure)
+        assert found.shape == (len(left), len(right))
+        for row, one in zip(found.tolist(), left, strict=True):
+            assert row == pytest.approx([alone(one, other, theme, of) for other in right], abs=1e-7)

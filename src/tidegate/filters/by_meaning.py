@@ -1,7 +1,7 @@
 """Evaluates a filter with `~`: by the mapping of each alternative, and the language for the rest.
 
     a~ = 'x'~ AND b > 3 OR NOT c~ = 'y'      ──▶      a~ = 'x'~  and  b > 3
-                                                      (nothing)  and  "_~0" < threshold
+                                                      (nothing)  and  "_~ c~ = 'y'" < threshold
 
 The alternatives of a filter are those of its canonical form. The predicates with ~ of an alternative are matched
 together, as one mapping. One that is negated, or an item of a fuzzy group, is judged alone: its degree is an attribute
@@ -35,7 +35,7 @@ from tidegate.filters.nodes import (
     Shape,
     predicates,
 )
-from tidegate.filters.normalize import MAX_CONJUNCTS, canonical, push_not_inwards, taken_by, to_dnf
+from tidegate.filters.normalize import MAX_CONJUNCTS, push_not_inwards, taken_by, to_dnf
 from tidegate.filters.shapes import SLACK
 from tidegate.filters.thematic import MOST_PREDICATES, Array, Meant, Predicate, Rivals, Thematic, Tuple
 from tidegate.filters.tuples import rows_of
@@ -67,7 +67,10 @@ class Parts:
 
 
 def parts_of(query: Query, text: str, least: float) -> Parts:
-    """Take a filter apart; raise `FilterTypeError` where it is too much. `least` is the threshold if it names none."""
+    """Take a filter in its canonical form apart; `least` is the threshold if it names none.
+
+    Raise `FilterTypeError` where it is too much.
+    """
     return _Apart(query, text, least).parts()
 
 
@@ -82,7 +85,7 @@ class _Apart:
         if self.query.threshold is not None:
             assert isinstance(self.query.threshold, Literal)
             self.least = float(self.query.threshold.value)
-        alternatives = tuple(map(self.alternative, to_dnf(canonical(self.query).root)))
+        alternatives = tuple(map(self.alternative, to_dnf(self.query.root)))
         return Parts(alternatives, self.lone)
 
     def alternative(self, terms: tuple[Node, ...]) -> Alternative:
@@ -129,9 +132,8 @@ class _Apart:
         return replace(item, predicate=member, negated=item.negated ^ item.predicate.negated)
 
     def alone(self, node: Semantic) -> Path:
-        wanted = self.thematic([node])
-        known = (name for name, each in self.lone.items() if each == wanted)
-        name = next(known, f"_~{len(self.lone)}")
+        wanted = replace(self.thematic([node]), threshold=0.0)
+        name = f"_~ {wanted.predicates[0]} {sorted(wanted.themes)}"  # the same for the same in every filter
         self.lone[name] = wanted
         return Path((name,))
 

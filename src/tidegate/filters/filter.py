@@ -185,7 +185,7 @@ class Filter:
                 problems = [Problem(n.span[0], NO_SPACE, max(1, n.span[1] - n.span[0])) for n in self._semantics()]
                 raise SemanticsUnavailable(self.text, problems)
             by = _by_meaning()
-            parts = by.parts_of(self._query, self.text, self.meaning.least)
+            parts = by.parts_of(self.canonical, self.text, self.meaning.least)
             found = self._cache["meaning"] = by.ByMeaning(parts, self.schema, self.meaning)
         made: ByMeaning = found
         return made
@@ -193,9 +193,11 @@ class Filter:
     def with_semantics(self, semantics: Semantics | Meaning | None) -> Filter:
         """Give this filter, evaluated by what is given; the text is not parsed again."""
         made = object.__new__(Filter)
-        parsed = self._parsed or parse(self.text)
-        meaning = Meaning.of(semantics)
-        made._make(self.text, parsed, self.schema, self.params, self.like_star, self.strict_params, meaning)
+        put = object.__setattr__
+        for name in Filter.__slots__:
+            put(made, name, getattr(self, name))
+        put(made, "meaning", Meaning.of(semantics))
+        put(made, "_cache", {"canonical": self.canonical})
         return made
 
     def _compiled(self, name: str, make: Callable[[Node], Any], by_meaning: str) -> Any:

@@ -28,6 +28,16 @@ from tidegate.filters.values import (
 from tidegate.matching.axis import Axis, Texts
 from tidegate.matching.result import NUMBER_BITS
 from tidegate.matching.rows import BOOL, ENUM, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, Point
+from tidegate.matching.tuples import (
+    Numbers,
+    Themes,
+    TupleColumn,
+    of_batch,
+    of_rows,
+    themes_of_batch,
+    themes_of_dicts,
+)
+from tidegate.model.schema import Schema
 
 MOST = 2 ** (63 - NUMBER_BITS) - 1
 """Events of one batch: a pair of event and filter is sorted as one number of 64 bits."""
@@ -52,6 +62,15 @@ class Events(Protocol):
 
     def event(self, index: int) -> Mapping[str, Any]:
         """Give one event as a dict."""
+
+    def tuples(self, schema: Schema | None, numbers: Numbers | None) -> list[TupleColumn]:
+        """Give the attributes with values that can be meant, of numbers only some."""
+
+    def themes(self) -> Themes:
+        """Give the events' tags."""
+
+    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> Events:
+        """Give the same events with more attributes: their values, and which events have one."""
 
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
@@ -222,6 +241,21 @@ class ArrowEvents(_Columns):
         values = [_in_micros(column).to_pylist()[0] for column in row.columns]
         return dict(reversed(list(zip(row.schema.names, values, strict=True))))  # of two with one name the first
 
+    def tuples(self, schema: Schema | None, numbers: Numbers | None) -> list[TupleColumn]:
+        """Give the attributes with values that can be meant, of numbers only some."""
+        return of_batch(self.batch, schema, numbers)
+
+    def themes(self) -> Themes:
+        """Give the events' tags."""
+        return themes_of_batch(self.batch)
+
+    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> Events:
+        """Give the same events with more attributes: their values, and which events have one."""
+        batch = self.batch
+        for name, (values, known) in attributes.items():
+            batch = batch.append_column(name, pa.array(values, mask=~known))
+        return ArrowEvents(batch)
+
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
         found = self._mask(node)  # to compare a whole column takes less time than to gather some rows of it
@@ -282,6 +316,21 @@ class DictEvents(_Columns):
     def event(self, index: int) -> Mapping[str, Any]:
         """Give one event as a dict."""
         return self.rows[index]
+
+    def tuples(self, schema: Schema | None, numbers: Numbers | None) -> list[TupleColumn]:
+        """Give the attributes with values that can be meant, of numbers only some."""
+        return of_rows(self.rows, schema, numbers)
+
+    def themes(self) -> Themes:
+        """Give the events' tags."""
+        return themes_of_dicts(self.rows)
+
+    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> Events:
+        """Give the same events with more attributes: their values, and which events have one."""
+        more = {name: np.where(known, values, np.array(None)).tolist() for name, (values, known) in attributes.items()}
+        return DictEvents(
+            [{**row, **{name: each[n] for name, each in more.items()}} for n, row in enumerate(self.rows)]
+        )
 
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""

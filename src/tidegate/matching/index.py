@@ -197,7 +197,7 @@ def explained(entry: Entry, events: Events | None) -> dict[str, Any]:
 
 def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], Entry]) -> Matches:
     """Turn pairs of event and entry, ordered by event, into matches of its owners."""
-    wanted, rows = _distinct(number)
+    wanted, rows = distinct(number)
     entries = [lookup(int(n)) for n in wanted]
 
     def grades(row: int) -> Callable[[Any], Any] | None:
@@ -211,21 +211,27 @@ def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], En
 
 
 def widened(
-    offsets: Any, rows: Any, owners: tuple[Any, Any], numbers: Any, grades: Callable[[int], Callable[[Any], Any] | None]
+    offsets: Any,
+    rows: Any,
+    owners: tuple[Any, Any],
+    numbers: Any,
+    grades: Callable[[int], Callable[[Any], Any] | None],
+    degree: Any = None,
 ) -> Piece:
     """Matches of rows as matches of whoever owns them; `owners` is from `names_of`."""
     ids, starts = owners
     if starts is None:
-        return Piece(offsets, rows, Table(ids, numbers, grades))
+        return Piece(offsets, rows, Table(ids, numbers, grades), degree)
     counts = np.diff(starts)
     of_row = np.repeat(np.arange(len(counts)), counts)
     repeats = counts[rows]
     ends = np.append(0, np.cumsum(repeats))
     index = np.repeat(starts[rows] - ends[:-1], repeats) + np.arange(ends[-1])
-    return Piece(ends[offsets], index, Table(ids, numbers[of_row], lambda slot: grades(int(of_row[slot]))))
+    table = Table(ids, numbers[of_row], lambda slot: grades(int(of_row[slot])))
+    return Piece(ends[offsets], index, table, None if degree is None else np.repeat(degree, repeats))
 
 
-def _distinct(number: Any) -> tuple[Any, Any]:
+def distinct(number: Any) -> tuple[Any, Any]:
     """Give the distinct numbers, and for each of all its place among them: by a table, not by a sort."""
     if not len(number):
         return number, number

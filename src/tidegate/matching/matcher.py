@@ -18,6 +18,7 @@ from tidegate.matching.counting import CountingIndex
 from tidegate.matching.events import Events
 from tidegate.matching.improved_tree import ImprovedTreeIndex
 from tidegate.matching.index import Entry, Index, Owners, Source, made_again, names, owned_by, source_of
+from tidegate.matching.meaning import MeaningIndex
 from tidegate.matching.meaning_scan import MeaningScan
 from tidegate.matching.result import Matches
 from tidegate.matching.rows import Axes, Compiled, Row
@@ -80,7 +81,8 @@ class Matcher:
         self._axes = Axes()
         self._index = ENGINES[engine](schema, self._axes) if workers == 1 else _parallel(engine, workers)
         self._meaning = Meaning.of(semantics, threshold, themes)
-        self._by_meaning: Index = MeaningScan()
+        slow = engine == "scan" or self._meaning is None
+        self._by_meaning: Index = MeaningScan() if slow else MeaningIndex()
         """The filters with ~."""
         self._crossed = 0
         """Changed by every change of filters with ~, odd during it: whoever matches then may see half of it."""

@@ -12,7 +12,7 @@ from tidegate.filters.by_meaning import ByMeaning
 from tidegate.filters.thematic import Meant, Rivals
 from tidegate.matching.events import Events
 from tidegate.matching.index import Entry, Owners, Snapshots, names_of, objects, widened
-from tidegate.matching.result import Matches, Meanings, keys, unkeyed
+from tidegate.matching.result import Matches, keys, unkeyed
 
 
 def rivals_of(entries: Mapping[int, Entry]) -> dict[frozenset[str], Rivals]:
@@ -62,8 +62,11 @@ class MeaningScan:
         key = np.concatenate(keyed)
         order = np.argsort(key)
         event, number = unkeyed(key[order])
-        meanings = Meanings(number, event, np.concatenate(degrees)[order], partial(mappings, each))
-        return matched(events, event, number, entries, meanings)
+        wanted, rows = np.unique(number, return_inverse=True)
+        owners = names_of(objects([entries[n].owners for n in wanted.tolist()]))
+        offsets = np.searchsorted(event, np.arange(events.size + 1))
+        piece = widened(offsets, rows, owners, wanted, lambda _: None, np.concatenate(degrees)[order])
+        return Matches(events.size, [piece], partial(_mappings, each, events))
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
@@ -84,16 +87,6 @@ class MeaningScan:
         return {"engine": "scan", "filters": len(self._snapshots.now()[0])}
 
 
-def mappings(each: Mapping[int, ByMeaning], number: int, event: Mapping[str, Any], k: int) -> list[Meant]:
+def _mappings(each: Mapping[int, ByMeaning], events: Events, number: int, index: int, k: int) -> list[Meant]:
     """The best mappings of an event by a filter; none where it has no ~."""
-    return each[number].mappings(event, k) if number in each else []
-
-
-def matched(events: Events, event: Any, number: Any, entries: Mapping[int, Entry], meanings: Meanings) -> Matches:
-    """Turn pairs of event and entry, ordered by event, into matches of its owners."""
-    wanted, rows = np.unique(number, return_inverse=True)
-    owners = names_of(objects([entries[n].owners for n in wanted.tolist()]))
-    offsets = np.searchsorted(event, np.arange(events.size + 1))
-    grades = [meanings.grade(n) for n in wanted.tolist()]
-    piece = widened(offsets, rows, owners, wanted, grades.__getitem__)
-    return Matches(events.size, [piece], meanings.over(events))
+    return each[number].mappings(events.event(index), k) if number in each else []

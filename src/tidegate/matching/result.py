@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,37 +55,8 @@ class Piece:
     offsets: Any
     index: Any
     table: Table
-
-
-@dataclass(frozen=True, slots=True)
-class Meanings:
-    """How well events fit filters with ~, and by which mappings."""
-
-    number: Any
-    """Of each pair the filter, ..."""
-    event: Any
-    """the event, ..."""
-    degree: Any
-    """and how well it fits. Ordered by event, then by filter."""
-    mappings: Callable[[int, Any, int], list[Meant]]
-    """Of a filter, by its number, and an event, as a dict, the best so many."""
-
-    def grade(self, number: int) -> Callable[[Any], Any]:
-        """How well chosen events fit a filter, each of which does."""
-        of_it = np.flatnonzero(self.number == number)
-        event, degree = self.event[of_it], self.degree[of_it]
-        return lambda chosen: degree[np.searchsorted(event, chosen)]
-
-    def over(self, events: Rows) -> Callable[[int, int, int], list[Meant]]:
-        """The mappings of an event by its place in a batch."""
-        return lambda number, index, k: self.mappings(number, events.event(index), k)
-
-
-class Rows(Protocol):
-    """Events that can be had one by one."""
-
-    def event(self, index: int) -> Any:
-        """One event as a dict."""
+    degree: Any = None
+    """How well each pair fits; NaN, or None for all: `table.grades` has to say."""
 
 
 class Matches:
@@ -132,7 +103,7 @@ class Matches:
 
     def pairs(self) -> Pairs:
         """Give two arrays of equal length: event index, subscription id; by event, then as they were added."""
-        event, slot = self._ordered
+        event, slot, _ = self._ordered
         return event, self._whole.table.ids[slot]
 
     def for_event(self, index: int) -> list[str]:
@@ -180,13 +151,14 @@ class Matches:
 
     def degrees(self) -> Any:
         """Say how well each pair fits, 0 to 1, parallel to `pairs`."""
-        event, slot = self._ordered
-        found = np.ones(len(slot))
-        for each in np.unique(slot).tolist():
+        event, slot, order = self._ordered
+        known = self._whole.degree
+        found = np.ones(len(slot)) if known is None else known[order]
+        asked = slice(None) if known is None else np.isnan(found)
+        for each in np.unique(slot[asked]).tolist():
             grade = self._whole.table.grades(each)
-            if grade is not None:
-                of_it = slot == each
-                found[of_it] = grade(event[of_it])
+            of_it = slot == each if known is None else asked & (slot == each)
+            found[of_it] = 1.0 if grade is None else grade(event[of_it])
         return found
 
     @cached_property
@@ -207,15 +179,19 @@ class Matches:
         event = np.concatenate([none, *map(_events, self._pieces)])
         index = np.concatenate([none, *(p.index + start for p, start in zip(self._pieces, starts, strict=False))])
         order = np.argsort(event, kind="stable")
-        return Piece(np.searchsorted(event[order], np.arange(self.events + 1)), index[order], table)
+        degree = None
+        if any(piece.degree is not None for piece in self._pieces):
+            each = (np.full(len(p.index), np.nan) if p.degree is None else p.degree for p in self._pieces)
+            degree = np.concatenate([*each])[order]
+        return Piece(np.searchsorted(event[order], np.arange(self.events + 1)), index[order], table, degree)
 
     @cached_property
-    def _ordered(self) -> tuple[Any, Any]:
-        """Event and slot of every pair, by event and then by when the filter came."""
+    def _ordered(self) -> tuple[Any, Any, Any]:
+        """Event, slot and place of every pair, by event and then by when the filter came."""
         whole = self._whole
         event = _events(whole)
         order = np.argsort(keys(event, whole.table.numbers[whole.index]), kind="stable")
-        return event[order], whole.index[order]
+        return event[order], whole.index[order], order
 
 
 def _events(piece: Piece) -> Any:

@@ -1,0 +1,253 @@
+"""The loops of the index by meaning, over numbers that stand for words.
+
+A *row* is a tuple of events as all predicates see it: those that are similar enough to matter, by rising number, and
+how similar. An event is its rows. A conjunct is the numbers of its predicates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_compiled: Any = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+
+
+@_compiled
+def similar_rows(
+    names: Any,
+    values: Any,
+    attribute: Any,
+    value: Any,
+    first: Any,
+    value_row: Any,
+    bound: Any,
+    group_bound: Any,
+    offsets: Any,
+    predicates: Any,
+    similarities: Any,
+) -> Any:
+    """Fill the rows of some tuples; the room that is needed, where there is too little of it.
+
+    `names` and `values`: how similar each subscribed name is to each attribute, and so on, a line a term of events.
+    Predicates are in the order of their names: those of name g are `first[g]` to `first[g + 1]`. `bound`: the least
+    similarity that can be part of a match; `group_bound`: the least of those of a name.
+    """
+    size = 0
+    for n in range(len(attribute)):
+        by_name, by_value = names[attribute[n]], values[value[n]]
+        for group in range(len(group_bound)):
+            one = by_name[group]
+            if one <= 0.0 or one < group_bound[group]:
+                continue
+            for predicate in range(first[group], first[group + 1]):
+                found = one * by_value[value_row[predicate]]
+                if found > 0.0 and found >= bound[predicate]:
+                    if size < len(predicates):
+                        predicates[size] = predicate
+                        similarities[size] = found
+                    size += 1
+        offsets[n + 1] = size
+    return size
+
+
+FEW = 6
+"""Predicates up to which the best mapping is found by going through all sets of them."""
+
+
+@_compiled
+def match(
+    rows: Any,
+    begin: Any,
+    row_start: Any,
+    row_end: Any,
+    row_predicate: Any,
+    row_similarity: Any,
+    of_start: Any,
+    of_conjunct: Any,
+    first: Any,
+    predicate: Any,
+    need: Any,
+    table: Any,
+    out_event: Any,
+    out_conjunct: Any,
+    out_degree: Any,
+) -> Any:
+    """Find the conjuncts that events reach, and how well; which event is next, as room may run out, and how many.
+
+    `rows`: of each event its rows, -1 for none. A conjunct is looked at when an event has the one predicate that it
+    is listed under. The product of what each predicate likes best is a bound; where no tuple is liked best by two it
+    is the product of the best mapping too. `table`: room for how similar each predicate is to each tuple of an event.
+    """
+    events, width = rows.shape
+    predicates, conjuncts = len(table), len(need)
+    best, where = np.empty(predicates), np.empty(predicates, np.int64)
+    seen, touched = np.full(predicates, -1, np.int64), np.empty(predicates, np.int32)
+    sums = np.empty(1 << FEW)
+    live = np.empty(width, np.int32)
+    found = 0
+    for event in range(begin, events):
+        if found + conjuncts > len(out_event):
+            return event, found
+        tuples, some = 0, 0
+        for column in range(width):
+            row = rows[event, column]
+            if row >= 0 and row_start[row] < row_end[row]:
+                live[tuples] = row
+                tuples += 1
+        for place in range(tuples):
+            for n in range(row_start[live[place]], row_end[live[place]]):
+                p = row_predicate[n]
+                similarity = row_similarity[n]
+                if seen[p] != event:
+                    seen[p] = event
+                    best[p] = similarity
+                    where[p] = place
+                    table[p, :tuples] = 0.0
+                    touched[some] = p
+                    some += 1
+                elif similarity > best[p]:
+                    best[p] = similarity
+                    where[p] = place
+                table[p, place] = similarity
+        for n in range(some):
+            for at in range(of_start[touched[n]], of_start[touched[n] + 1]):
+                conjunct = of_conjunct[at]
+                low, high = first[conjunct], first[conjunct + 1]
+                least = need[conjunct]
+                product, taken, clash = 1.0, 0, False
+                for i in range(low, high):
+                    p = predicate[i]
+                    if seen[p] != event:
+                        product = 0.0
+                        break
+                    product *= best[p]
+                    if product < least:
+                        break
+                    bit = 1 << (where[p] & 63)
+                    clash = clash or (taken & bit) != 0
+                    taken |= bit
+                if product <= 0.0 or product < least:
+                    continue
+                if clash:
+                    if high - low <= FEW:
+                        product = _best_product(table, predicate[low:high], tuples, sums)
+                    else:
+                        product = np.exp(-_cheapest(-np.log(table[predicate[low:high], :tuples])))
+                    if product <= 0.0 or product < least:
+                        continue
+                out_event[found] = event
+                out_conjunct[found] = conjunct
+                size = high - low
+                # A root by pow takes longer than all else.
+                out_degree[found] = product if size == 1 else np.sqrt(product) if size == 2 else product ** (1.0 / size)
+                found += 1
+    return events, found
+
+
+@_compiled
+def _best_product(table: Any, predicates: Any, tuples: Any, best: Any) -> Any:
+    """The greatest product of a tuple for each predicate, no tuple twice; 0 where there is none.
+
+    Tuples come one by one; what is kept is the best product for every set of predicates that have theirs.
+    """
+    size = len(predicates)
+    full = (1 << size) - 1
+    best[1 : full + 1] = 0.0
+    best[0] = 1.0
+    for column in range(tuples):
+        for taken in range(full, 0, -1):
+            most = best[taken]
+            for i in range(size):
+                if taken >> i & 1:
+                    product = best[taken ^ (1 << i)] * table[predicates[i], column]
+                    if product > most:
+                        most = product
+            best[taken] = most
+    return best[full]
+
+
+@_compiled
+def _cheapest(
+    costs: Any,
+) -> Any:
+    """The cost of the cheapest assignment of a column to each row (the Hungarian method); infinite: there is none."""
+    size, columns = costs.shape
+    if columns < size:
+        return np.inf
+    of_row, of_column = np.zeros(size), np.zeros(columns + 1)
+    owner = np.full(columns + 1, -1, np.int64)
+    nearest, came, done = np.empty(columns), np.empty(columns, np.int64), np.empty(columns + 1, np.bool_)
+    for joining in range(size):
+        owner[columns] = joining
+        at = columns
+        nearest[:] = np.inf
+        came[:] = columns
+        done[:] = False
+        while owner[at] >= 0:
+            done[at] = True
+            row = owner[at]
+            step, following = np.inf, -1
+            for column in range(columns):
+                if done[column]:
+                    continue
+                reduced = costs[row, column] - of_row[row] - of_column[column]
+                if reduced < nearest[column]:
+                    nearest[column] = reduced
+                    came[column] = at
+                if nearest[column] < step:
+                    step = nearest[column]
+                    following = column
+            if following < 0:
+                return np.inf
+            for column in range(columns + 1):
+                if done[column]:
+                    of_row[owner[column]] += step
+                    of_column[column] -= step
+                elif column < columns:
+                    nearest[column] -= step
+            at = following
+        while at != columns:
+            before = came[at]
+            owner[at] = owner[before]
+            at = before
+    total = 0.0
+    for column in range(columns):
+        if owner[column] >= 0:
+            total += costs[owner[column], column]
+    return total
+
+
+@_compiled
+def list_hashes(begin: Any, end: Any, codes: Any, out: Any) -> None:
+    """A number for each list of codes, the same for the same codes in the same order."""
+    for n in range(len(begin)):
+        found = np.uint64(1469598103934665603)
+        for at in range(begin[n], end[n]):
+            found = (found ^ np.uint64(codes[at] + 1)) * np.uint64(1099511628211)
+        out[n] = found
+
+
+@_compiled
+def same_lists(begin: Any, end: Any, codes: Any, of: Any) -> Any:
+    """Whether each list is the same as the one that stands for it."""
+    for n in range(len(begin)):
+        size, other = end[n] - begin[n], of[n]
+        if end[other] - begin[other] != size:
+            return False
+        for at in range(size):
+            if codes[begin[n] + at] != codes[begin[other] + at]:
+                return False
+    return True
+
+
+def warm_up() -> None:
+    """Compile, or load what was compiled before, on a case of one."""
+    one, index, wide = np.ones(1), np.zeros(1, np.int64), np.ones((1, 1))
+    some, few = np.array([0, 1]), np.zeros(1, np.int32)
+    similar_rows(wide, wide, index, index, some, index, one, one, some.copy(), few.copy(), one.copy())
+    rows, room = np.zeros((1, 1), np.int32), (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1))
+    match(rows, 0, index, index + 1, few, one, some, few, some, few, one, wide.copy(), *room)
+    list_hashes(index, index, index, np.zeros(1, np.uint64))
+    same_lists(index, index, index, index)

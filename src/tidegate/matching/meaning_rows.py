@@ -1,0 +1,190 @@
+"""What a plan makes of the tuples that it has met: each is looked at once, and then is a number.
+
+an attribute, in the tags of its event ──▶ how similar each name is: most attributes are like none, and left out
+a tuple, in the tags of its event      ──▶ a row: the predicates that it is similar enough to, and how similar
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.filters.meaning import Meaning
+from tidegate.filters.thematic import Scalar
+from tidegate.matching import meaning_kernels
+from tidegate.matching.meaning_plan import Listing, Plan, Theme
+from tidegate.matching.tuples import Themes, TupleColumn
+
+REMEMBERED = 2**23
+"""Similarities that are kept, 12 bytes each; beyond, all are forgotten, and the next batch asks again."""
+
+TUPLES = 2**20
+"""Tuples that are kept."""
+
+_AT_ONCE = 2**22
+"""Figures of values that are held while rows are made of them: 32 MB."""
+
+
+class Rows(NamedTuple):
+    """The rows of a batch's events, and all rows there are."""
+
+    of_events: Any
+    """A line an event, a column an attribute; -1: nothing there is like anything."""
+    start: Any
+    end: Any
+    predicate: Any
+    similarity: Any
+    listing: Listing
+
+
+class _Met:
+    """What was met in events of the same tags."""
+
+    def __init__(self, names: int) -> None:
+        self.lines: dict[str, int] = {}
+        """Of each attribute the line of its figures; -1: it is like no name."""
+        self.figures = np.zeros((0, names))
+        self.rows: dict[str, dict[Any, int]] = {}
+        """Of each attribute the row of each value."""
+
+
+class Memory:
+    """The rows of a plan so far; grows, and is emptied when it is full."""
+
+    def __init__(self, plan: Plan, meaning: Meaning) -> None:
+        self._plan, self._meaning = plan, meaning
+        self._lock = Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._met: dict[Theme, _Met] = {}
+        self._start, self._end = np.zeros(1_024, np.int64), np.zeros(1_024, np.int64)
+        self._predicate, self._similarity = np.zeros(4_096, np.int32), np.zeros(4_096)
+        self._rows = self._size = 0
+        self._settled: tuple[Any, Any, Any, Any, Listing] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Tuples and similarities that are remembered."""
+        return self._rows, self._size
+
+    def rows(self, columns: Sequence[TupleColumn], themes: Themes) -> Rows:
+        """The rows of a batch's events; tuples that were not met before are looked at."""
+        with self._lock:
+            if self._size > REMEMBERED or self._rows > TUPLES:
+                self._forget()
+            met = [self._of_tags(self._meaning.themes | own) for own in themes.sets]
+            for each, own in zip(met, themes.sets, strict=True):
+                self._meet(each, [c.attribute for c in columns], self._meaning.themes | own)
+            alive = [c for c in columns if any(each.lines[c.attribute] >= 0 for each in met)]
+            size = len(columns[0].codes) if columns else 0
+            found = np.full((size, len(alive)), -1, np.int32)
+            for n, column in enumerate(alive):
+                found[:, n] = self._column(column, met, themes)
+            self._settled = self._settled or self._settle()
+            return Rows(found, *self._settled)
+
+    def _settle(self) -> tuple[Any, Any, Any, Any, Listing]:
+        """The rows without what is hopeless. That depends on all tuples: it is done again when there are new ones."""
+        predicate, similarity = self._predicate[: self._size], self._similarity[: self._size]
+        most = np.zeros(len(self._plan.bound))
+        np.maximum.at(most, predicate, similarity)
+        alive, bound = self._plan.hopes(most)
+        kept = similarity >= bound[predicate]
+        at = np.append(0, np.cumsum(kept))
+        predicate, similarity = predicate[kept], similarity[kept]
+        listing = self._plan.listed(np.bincount(predicate, minlength=len(bound)), alive)
+        return at[self._start[: self._rows]], at[self._end[: self._rows]], predicate, similarity, listing
+
+    def _of_tags(self, tags: Theme) -> _Met:
+        if tags not in self._met:
+            self._met[tags] = _Met(len(self._plan.name_bound))
+        return self._met[tags]
+
+    def _meet(self, met: _Met, attributes: list[str], of: Theme) -> None:
+        """Compare attributes that are new with all names."""
+        new = [each for each in dict.fromkeys(attributes) if each not in met.lines]
+        if not new:
+            return
+        semantics = self._meaning.semantics
+        figures = np.concatenate([names.figures(semantics, new, of) for names in self._plan.names], axis=1)
+        alive = ((figures > 0) & (figures >= self._plan.name_bound)).any(axis=1)
+        for attribute, line in zip(new, (np.cumsum(alive) - 1 + len(met.figures)).tolist(), strict=True):
+            met.lines[attribute] = line
+        for attribute in (each for each, some in zip(new, alive.tolist(), strict=True) if not some):
+            met.lines[attribute] = -1
+        met.figures = np.concatenate([met.figures, figures[alive]])
+
+    def _column(self, column: TupleColumn, met: Sequence[_Met], themes: Themes) -> Any:
+        """The row of each event's value."""
+        size = len(column.values)
+        if not size:
+            return -1
+        codes: Any = np.maximum(column.codes, -1)
+        if themes.codes is not None:
+            codes = np.where(codes >= 0, codes + themes.codes * size, -1)
+        present = np.zeros(len(met) * size + 1, bool)  # the last is that of none
+        present[codes] = True
+        used = np.flatnonzero(present[:-1])
+        table = np.full(len(present), -1, np.int32)
+        for n, each in enumerate(met):
+            if each.lines[column.attribute] >= 0:
+                mine = used[(used >= n * size) & (used < (n + 1) * size)] - n * size
+                tags = self._meaning.themes | themes.sets[n]
+                table[mine + n * size] = self._numbered(each, column.attribute, column.values, mine, tags)
+        return table[codes]
+
+    def _numbered(self, met: _Met, attribute: str, values: Sequence[Scalar], used: Any, tags: Theme) -> list[int]:
+        """The rows of some values of an attribute."""
+        rows = met.rows.setdefault(attribute, {})
+        keys = [_key(values[n]) for n in used.tolist()]
+        new = [n for n, key in zip(used.tolist(), keys, strict=True) if key not in rows]
+        step = max(1, _AT_ONCE // max(1, len(self._plan.value_of)))
+        for begin in range(0, len(new), step):
+            chosen = [values[n] for n in new[begin : begin + step]]
+            for value, row in zip(chosen, self._made(met, attribute, chosen, tags), strict=True):
+                rows[_key(value)] = row
+        return [rows[key] for key in keys]
+
+    def _made(self, met: _Met, attribute: str, values: list[Scalar], of: Theme) -> range:
+        """Make rows of values that are new."""
+        plan, semantics = self._plan, self._meaning.semantics
+        figures = np.concatenate([each.figures(semantics, values, of) for each in plan.values], axis=1)
+        line = np.full(len(values), met.lines[attribute], np.int64)
+        offsets = np.zeros(len(values) + 1, np.int64)
+        room = 4_096
+        while True:
+            predicate, similarity = np.empty(room, np.int32), np.empty(room)
+            size = meaning_kernels.similar_rows(
+                *(met.figures, figures, line, np.arange(len(values)), plan.first_of_name, plan.value_of),
+                *(plan.bound, plan.name_bound, offsets, predicate, similarity),
+            )
+            if size <= room:
+                break
+            room = size
+        self._predicate = _put(self._predicate, self._size, predicate[:size])
+        self._similarity = _put(self._similarity, self._size, similarity[:size])
+        self._start = _put(self._start, self._rows, self._size + offsets[:-1])
+        self._end = _put(self._end, self._rows, self._size + offsets[1:])
+        self._size += size
+        self._settled = None
+        self._rows += len(values)
+        return range(self._rows - len(values), self._rows)
+
+
+def _key(value: Scalar) -> Any:
+    """What tells values apart: True is no 1."""
+    return value if isinstance(value, str) else (isinstance(value, bool), value)
+
+
+def _put(array: Any, at: int, values: Any) -> Any:
+    """Write behind what is there, into more room where it is needed: whoever reads the old array goes on."""
+    if at + len(values) > len(array):
+        grown = np.zeros(max(2 * len(array), at + len(values)), array.dtype)
+        grown[:at] = array[:at]
+        array = grown
+    array[at : at + len(values)] = values
+    return array

@@ -1,0 +1,230 @@
+"""The index of filters with ~ against the scan, and what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate import Enum, Filter, Matcher, MatcherError, Schema
+from tidegate.matching import meaning_rows
+
+
+class Chance:
+    """Figures that look random, the same for the same words and themes; where it competes, shared with the rivals."""
+
+    threshold = 0.4
+
+    def __init__(self, competes: bool = False) -> None:
+        self.competes = competes
+        self.asked: list[tuple[str, ...]] = []
+        """The terms of events of each question."""
+
+    def relatedness(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
+    ) -> Any:
+        self.asked.append(tuple(terms))
+
+        def figure(one: str, other: str) -> float:
+            if one.casefold() == other.casefold():
+                return 1.0
+            known = crc32(f"{one} {other} {sorted(theme)} {sorted(of)}".encode()) % 10
+            return 0.0 if known < 3 else known / 10
+
+        found = np.array([[figure(a, b) for b in terms] for a in subscribed]).reshape(len(subscribed), len(terms))
+        return found / np.maximum(1, found.max(axis=0, initial=0) + len(subscribed) / 10) if self.competes else found
+
+
+NAMES = ["device", "kind", "room", "deskLamp", "power"]
+TEXTS = ["laptop", "computer", "112", "5", "true", "noise", ""]
+TAGS = ["energy", "city", "power"]
+
+_quoted = st.sampled_from(TEXTS).map(lambda text: f"'{text}'")
+_values = st.one_of(_quoted, st.sampled_from(["5", "5.0", "112", "TRUE", "-1"]))
+_soft = st.one_of(
+    st.builds("{}~ = {}~".format, st.sampled_from(NAMES), _quoted),
+    st.builds("{}~ = {}".format, st.sampled_from(NAMES), _values),
+    st.builds("{} = {}~".format, st.sampled_from(NAMES), _quoted),
+)
+_hard = st.one_of(
+    st.builds("{} = {}".format, st.sampled_from(NAMES), _values),
+    st.sampled_from(["speed > 3", "room LIKE '1%'", "kind IS NULL", "kind IS NOT NULL", "speed IS S(0, 10)"]),
+)
+_fuzzy = st.builds(
+    "FUZZY({} AT LEAST 0.2, speed IS S(0, 10) AT LEAST 0) >= {}".format, _soft, st.sampled_from([0.3, 0.6])
+)
+_terms = st.one_of(_soft, _soft, _soft, _hard, _fuzzy, _soft.map("NOT {}".format))
+_trees = st.recursive(
+    _terms,
+    lambda inner: st.lists(inner, min_size=2, max_size=3).flatmap(
+        lambda some: st.sampled_from([f"({' AND '.join(some)})", f"({' OR '.join(some)})"])
+    ),
+    max_leaves=5,
+)
+_themes = st.lists(st.sampled_from(TAGS), max_size=2).map(
+    lambda tags: f" WITH THEME ({', '.join(map(repr, tags))})" if tags else ""
+)
+_thresholds = st.sampled_from(
+    ["", " THRESHOLD 0", " THRESHOLD 0.2", " THRESHOLD 0.5", " THRESHOLD 0.63", " THRESHOLD 1"]
+)
+texts = st.builds("{}{}{}".format, _trees, _themes, _thresholds)
+events = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: st.one_of(st.none(), st.sampled_from(TEXTS)) for name in NAMES},
+        "speed": st.floats(0, 12) | st.sampled_from([5.0, 5, 112]),
+        "on": st.booleans(),
+        "count": st.integers(-1, 6),
+        "pos": st.fixed_dictionaries({"room": st.sampled_from(TEXTS)}),
+        "_themes": st.lists(st.sampled_from(TAGS), max_size=2),
+    },
+)
+
+
+def _refused(text: str, schema: Schema | None = None) -> bool:
+    from tidegate import FilterError
+
+    try:
+        Filter(text, schema, semantics=Chance()).require_evaluable()
+    except FilterError:
+        return True
+    return False
+
+
+def compared(matchers: Sequence[Matcher], batches: Sequence[Any]) -> None:
+    """All matchers say the same of all forms of a batch."""
+    wanted: list[Any] | None = None
+    for matcher in matchers:
+        for batch in batches:
+            found = matcher.match(batch)
+            event, subscription = found.pairs()
+            said = [*zip(event.tolist(), subscription.tolist(), found.degrees().round(9).tolist(), strict=True)]
+            wanted = said if wanted is None else wanted
+            assert said == wanted
+            for n, name, degree in said[:3]:
+                best = found.mappings(n, name)
+                if best and " OR " not in matcher.filter(name).text and "FUZZY" not in matcher.filter(name).text:
+                    assert best[0].degree == pytest.approx(degree)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(texts, min_size=1, max_size=6), st.lists(events, min_size=1, max_size=6), st.booleans(), st.booleans())
+def test_it_agrees_with_the_scan(filters: list[str], rows: list[dict[str, Any]], competes: bool, themes: bool) -> None:
+    matchers = [
+        Matcher(engine=engine, semantics=Chance(competes), threshold=None if themes else 0.3, themes=["city"] * themes)
+        for engine in ("scan", "columnar")
+    ]
+    for matcher in matchers:
+        for n, text in enumerate(filters):
+            if not _refused(text):
+                matcher.add(f"s{n}", text)
+    names = dict.fromkeys(name for row in rows for name in row)
+    schema = pa.schema([pa.field(name, _ARROW.get(name, pa.string())) for name in names])
+    compared(matchers, [rows, pa.RecordBatch.from_pylist(rows, schema) if len(names) else rows])
+
+
+_ARROW: dict[str, Any] = {
+    "speed": pa.float64(),
+    "on": pa.bool_(),
+    "count": pa.int8(),
+    "pos": pa.struct([("room", pa.string())]),
+    "_themes": pa.list_(pa.string()),
+}
+
+
+TYPED = Schema({"kind": Enum("laptop", "computer"), "room": "string", "speed": "float32", "pos": {"power": "string"}})
+typed_events = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["laptop", "computer", None]),
+        "room": st.sampled_from(TEXTS),
+        "speed": st.sampled_from([5.0, 0.5, 9.0]),
+        "pos": st.fixed_dictionaries({"power": st.sampled_from(TEXTS)}),
+    }
+)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(texts, min_size=1, max_size=4), st.lists(typed_events, min_size=1, max_size=5))
+def test_it_agrees_with_the_scan_on_a_typed_service(filters: list[str], rows: list[dict[str, Any]]) -> None:
+    matchers = [Matcher(TYPED, engine=engine, semantics=Chance()) for engine in ("scan", "columnar")]
+    for matcher in matchers:
+        for n, text in enumerate(filters):
+            if not _refused(text, TYPED):
+                matcher.add(f"s{n}", text)
+    compared(matchers, [rows, pa.RecordBatch.from_pylist(rows), pa.RecordBatch.from_pylist(rows, TYPED.to_arrow())])
+
+
+def test_each_word_is_looked_at_once() -> None:
+    known = Chance()
+    matcher = Matcher(semantics=known, threshold=0.0)
+    matcher.add("s", "device~ = 'laptop'~")
+    rows = [{"kind": text, "device": "noise"} for text in TEXTS]
+    matcher.match(rows)
+    asked = len(known.asked)
+    matcher.match(rows * 3)
+    matcher.match(pa.RecordBatch.from_pylist(rows))
+    assert len(known.asked) == asked
+    matcher.match([{"kind": "new"}])
+    assert known.asked[asked:] == [("new",)]
+
+
+def test_an_attribute_that_is_like_no_name_is_not_read() -> None:
+    known = Chance()
+    matcher = Matcher(semantics=known, threshold=0.9)
+    matcher.add("s", "device = 'laptop'~ AND kind~ = 'x'")
+    matcher.match([{"number": f"plate {n}", "device": "laptop"} for n in range(10)])
+    assert not any("plate" in term for terms in known.asked for term in terms)
+
+
+def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning_rows, "TUPLES", 20)
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add("s", "device~ = 'laptop'~")
+    for n in range(10):
+        matcher.match([{"device": f"word {m}"} for m in range(10 * n, 10 * n + 10)])
+        assert matcher.describe()["by_meaning"]["tuples"] <= 30
+    assert matcher.match([{"device": "laptop"}]).for_event(0) == ["s"]
+
+
+def test_more_matches_than_there_is_room_for() -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add_all({f"s{n}": f"device~ = 'laptop'~ THRESHOLD 0.{n + 100}" for n in range(50)})
+    found = matcher.match([{"device": "laptop"}] * 40)
+    assert len(found) == 2_000
+    assert found.degrees().tolist() == [1.0] * 2_000
+
+
+def test_threads_may_match_and_change_at_once() -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add("s", "device~ = 'laptop'~")
+    wrong: list[Any] = []
+
+    def match(begin: int) -> None:
+        for n in range(30):
+            found = matcher.match([{"device": "laptop", "kind": f"word {begin + n}"}] * 3)
+            if "s" not in found.for_event(2):
+                wrong.append(found.pairs())
+
+    threads = [Thread(target=match, args=(n * 100,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(20):
+        matcher.replace("s", "device = 'laptop'" if n % 2 else "device~ = 'laptop'~")
+        matcher.add(f"t{n}", f"room~ = 'word {n}'~")
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_an_id_in_use_is_refused_with_meaning_too() -> None:
+    matcher = Matcher(semantics=Chance())
+    matcher.add("s", "device~ = 'laptop'~")
+    with pytest.raises(MatcherError, match="subscription 's' is there already"):
+        matcher.add("s", "device~ = 'laptop'~")
