@@ -30,7 +30,7 @@ from tidegate.semantics.storage import Parameters
 
 SIZES = (1, 2, 5, 10, 20, 30)
 SAMPLES = 5
-EVENTS, QUICK_EVENTS = 4_000, 300
+EVENTS, QUICK_EVENTS = 2_000, 300
 NONSENSE = ("zxqvw blorf", "qqkj", "vrrmpl", "ttgghh", "wuxqo zzy")
 """Tags that no corpus has."""
 TARGETS = {

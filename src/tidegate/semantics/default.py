@@ -16,8 +16,8 @@ from tidegate.semantics.space import Space
 
 ESA_SCALE = Scale(centre=0.25, unit=0.08)
 EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
-COMPETITION = Competition(rivalry=0.7, same=8.0, threshold=0.35)
-"""A lone filter has no rivals and would want a threshold of 0.5, a hundred with other words one of 0.25."""
+COMPETITION = Competition(rivalry=0.7, same=12.0, threshold=0.3)
+"""A lone filter has no rivals and would want a threshold of 0.5, a hundred with other words one of 0.2."""
 
 
 def default_semantics(space: Space | Path | str | None = None) -> Semantics:
