@@ -11,7 +11,7 @@ from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_ar
 from tidegate.semantics.words import Analyser
 
 if TYPE_CHECKING:
-    from tidegate.semantics.relatedness import Relatedness
+    from tidegate.semantics.measures import Semantics
 
 
 class Occurrences(NamedTuple):
@@ -71,10 +71,10 @@ class Space:
         return Occurrences(self.documents[begin:end], self.counts[begin:end])
 
     @cached_property
-    def _best(self) -> Relatedness:
-        from tidegate.semantics.relatedness import Relatedness
+    def _best(self) -> Semantics:
+        from tidegate.semantics.default import default_semantics
 
-        return Relatedness(self)
+        return default_semantics(self)
 
     @property
     def threshold(self) -> float:
@@ -89,7 +89,7 @@ class Space:
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
-        """How related many terms are, by the measure that users get who name none."""
+        """How related many terms are, by the best that there is: this space, and an embedding if one is installed."""
         return self._best.relatedness(subscribed, terms, theme, of)
 
     def __reduce__(self) -> tuple[object, ...]:
