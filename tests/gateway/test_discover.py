@@ -92,7 +92,8 @@ def test_an_answer_that_helps_instead_of_none(http: httpx.Client) -> None:
         (b'{"qos": {"limits": {"latency": "quick"}}}', 422, "one of instant, fast, moderate, slow"),
         (b'{"filter": "price <"}', 422, "filter: "),
         (b'{"limit": 0}', 422, "limit: expected 1 to 1,000 results, not 0"),
-        (b'{"names": "meaning"}', 422, "names can't be compared by 'meaning'"),
+        (b'{"names": "sound"}', 422, "names can't be compared by 'sound'; expected one of exact, edits, meaning"),
+        (b'{"names": "meaning", "attributes": ["a"]}', 422, "names can't be compared by meaning here: install an"),
     ],
 )
 def test_what_is_refused(http: httpx.Client, body: bytes, status: int, detail: str) -> None:

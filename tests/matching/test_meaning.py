@@ -15,7 +15,6 @@ import pytest
 from tests.semantics.spaces import CITY, make
 from tidegate import Enum, Filter, FilterTypeError, Matcher, MatcherError, Schema, SemanticsUnavailable, Space
 from tidegate.filters.meaning import Meaning
-from tidegate.semantics import Relatedness
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +179,7 @@ def test_a_space_will_do_and_goes_to_other_processes(space: Space) -> None:
     wanted = Filter("kind~ = 'laptop'~ THRESHOLD 0.01", semantics=space)
     assert 0 < wanted.degree({"kind": "computer"}) < 1
     assert pickle.loads(pickle.dumps(wanted)).degree({"kind": "computer"}) == wanted.degree({"kind": "computer"})
-    matcher = Matcher(semantics=Relatedness(space), threshold=0.0)
+    matcher = Matcher(semantics=space, threshold=0.0)
     matcher.add("s", wanted)
     assert matcher.match([{"kind": "computer"}]).degrees().tolist() == [wanted.degree({"kind": "computer"})]
     moved = pickle.loads(pickle.dumps(Matcher(semantics=space)))

@@ -11,6 +11,7 @@ from tidegate.filters.explain import describe
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.filters.thematic import Meant, readable, text_of, themes_of, tuple_reader
 from tidegate.semantics.competition import Best
+from tidegate.semantics.default import esa_only
 from tidegate.semantics.measures import Alone
 from tidegate.semantics.neighbours import concepts, nearest, shared
 from tidegate.semantics.relatedness import Relatedness
@@ -28,7 +29,7 @@ def documents_of(semantics: Semantics | None) -> Relatedness | None:
     if isinstance(semantics, Relatedness):
         return semantics
     if isinstance(semantics, Space):
-        return Relatedness(semantics)
+        return documents_of(esa_only(semantics))
     return semantics.documents if isinstance(semantics, Best | Alone) else None
 
 

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from tidegate.filters import meaning
-from tidegate.semantics.relatedness import Measure, PaperEsa, Relatedness, Vector
+from tidegate.semantics.bulk import Vector
+from tidegate.semantics.relatedness import Measure, PaperEsa, Relatedness
 from tidegate.semantics.rules import settled
 from tidegate.semantics.space import Space
 from tidegate.semantics.storage import Array

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tidegate.semantics.bulk import Vector
 from tidegate.semantics.projection import Basis
-from tidegate.semantics.relatedness import Relatedness, Vector
+from tidegate.semantics.relatedness import Relatedness
 from tidegate.semantics.space import Space
 from tidegate.semantics.storage import Array
 

@@ -12,31 +12,17 @@ What a measure can't know is settled before it is asked, for every measure alike
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Protocol
 
 import numpy as np
 
-from tidegate.semantics import weights
+from tidegate.semantics import bulk, weights
+from tidegate.semantics.bulk import NOTHING, Vector
 from tidegate.semantics.projection import Basis, basis_of
 from tidegate.semantics.space import Occurrences, Space
 from tidegate.semantics.storage import Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Vector:
-    """A term's weights: the documents where they are not 0, in rising order."""
-
-    documents: Array
-    weights: Array
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-
-NOTHING = Vector(np.empty(0, np.uint32), np.empty(0))
 
 
 class Measure(Protocol):
@@ -50,8 +36,8 @@ class Measure(Protocol):
     def compare(self, a: Vector, b: Vector) -> float:
         """How related two vectors are, from 0 to 1; neither is empty."""
 
-    def figures(self, products: Array, a: Array, b: Array) -> Array:
-        """The same for many at once: by the products of vectors, and the squares of their lengths."""
+    def figures(self, products: Array, left: Array, right: Array) -> Array:
+        """The same of many: a row and a column a vector, by their inner products and squares."""
 
 
 class PaperEsa:
@@ -77,9 +63,10 @@ class PaperEsa:
         apart = a.weights[in_a] - b.weights[in_b]
         return float(1 / (1 + np.sqrt(alone_a @ alone_a + alone_b @ alone_b + apart @ apart)))
 
-    def figures(self, products: Array, a: Array, b: Array) -> Array:
-        """Equations 5 and 6 with the square multiplied out, so that one product of matrices does most of it."""
-        return np.asarray(1 / (1 + np.sqrt(np.maximum(a[:, None] + b - 2 * products, 0))))
+    def figures(self, products: Array, left: Array, right: Array) -> Array:
+        """Equations 5 and 6, of many at once."""
+        apart = np.maximum(left[:, None] + right - 2 * products, 0.0)
+        return np.where((left[:, None] > 0) & (right > 0), 1 / (1 + np.sqrt(apart)), 0.0)
 
 
 class CosineEsa:
@@ -112,9 +99,11 @@ class CosineEsa:
         product = float(a.weights[in_a] @ b.weights[in_b])
         return min(1.0, product / float(np.sqrt((a.weights @ a.weights) * (b.weights @ b.weights))))
 
-    def figures(self, products: Array, a: Array, b: Array) -> Array:
-        """The cosine."""
-        return np.asarray(np.minimum(1.0, products / np.sqrt(a[:, None] * b)))
+    def figures(self, products: Array, left: Array, right: Array) -> Array:
+        """The cosines."""
+        lengths = np.sqrt(left[:, None] * right)
+        cosines: Array = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+        return np.minimum(1.0, cosines)
 
 
 class Relatedness:
@@ -132,6 +121,7 @@ class Relatedness:
         self._bases: dict[frozenset[str], Basis] = {}
         self._vectors: dict[tuple[str, frozenset[str]], Vector] = {}
         self._terms: dict[tuple[str, frozenset[str]], Vector] = {}
+        self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], bulk.Lines] = {}
 
     competes = False
     """How related two terms are depends on them alone."""
@@ -145,8 +135,20 @@ class Relatedness:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
         """How related many terms are: a row a subscribed term, a column a term of events."""
-        found = [[self(one, other, theme, of) for other in terms] for one in subscribed]
-        return np.array(found).reshape(len(subscribed), len(terms))
+        lines = self._lines(tuple(subscribed), theme)
+        right = [self.vector(term, of) for term in terms]
+        found = self.measure.figures(bulk.products(lines, right), lines.squares, bulk.squares(right))
+        return all_settled(subscribed, terms, found)
+
+    def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> bulk.Lines:
+        """Vectors by document. Those of the last questions are kept: subscriptions change seldom, events always."""
+        key = subscribed, theme
+        if key not in self._subscribed:
+            if len(self._subscribed) >= _QUESTIONS:
+                self._subscribed.clear()
+            vectors = [self.vector(term, theme) for term in subscribed]
+            self._subscribed[key] = bulk.Lines.of(vectors, self.space.size)
+        return self._subscribed[key]
 
     def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
         """How related `a` in its theme is to `b` in its own; the other way round is the same."""
@@ -209,6 +211,9 @@ class Relatedness:
 THRESHOLD = 0.3
 """The least degree of a match by `CosineEsa`, where nobody names one."""
 
+_QUESTIONS = 16
+"""Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
+
 _VECTORS = 20_000
 """Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
 _BASES = 500
@@ -247,6 +252,24 @@ WITH_DIGIT = re.compile(r"[^\W_]*\d[^\W_]*")
 def normal(text: str) -> str:
     """A text without what does not change it: capitals, and how many blanks there are."""
     return " ".join(text.split()).casefold()
+
+
+def all_settled(left: Sequence[str], right: Sequence[str], figures: Array) -> Array:
+    """Figures of many terms, with what needs no space put right: a row and a column a term."""
+    folded = [[normal(term) for term in terms] for terms in (left, right)]
+    named = _marked(folded, lambda text: tuple(sorted(WITH_DIGIT.findall(text))) or None)
+    number = _marked(folded, lambda text: Decimal(text) if NUMBER.fullmatch(text) else None)
+    text = _marked(folded, lambda text: text)
+    figures = np.where((named[0] != named[1]) & (named[0] > 0) & (named[1] > 0), 0.0, figures)
+    figures = np.where((number[0] > 0) & (number[1] > 0), number[0] == number[1], figures)
+    return np.where(text[0] == text[1], 1.0, figures)
+
+
+def _marked(folded: Sequence[Sequence[str]], mark: Callable[[str], object]) -> tuple[Array, Array]:
+    """A number for each text's mark, the same for the same, as a column and as a row; 0: it has none."""
+    numbers: dict[object, int] = {None: 0}
+    one, other = ([numbers.setdefault(mark(text), len(numbers)) for text in texts] for texts in folded)
+    return np.array(one)[:, None], np.array(other)
 
 
 def settled(a: str, b: str) -> float | None:

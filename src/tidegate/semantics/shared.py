@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.filters.meaning import Semantics
 from tidegate.semantics.storage import Array
 
-LONE_THRESHOLD = 0.65
+LONE_THRESHOLD = 0.6
 """The least degree of a match where terms that would compete do not: see `docs/spec/semantics.md`."""
 
 

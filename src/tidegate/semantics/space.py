@@ -11,7 +11,7 @@ from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_ar
 from tidegate.semantics.words import Analyser
 
 if TYPE_CHECKING:
-    from tidegate.filters.meaning import Semantics
+    from tidegate.semantics.measures import Semantics
 
 
 class Occurrences(NamedTuple):
@@ -89,7 +89,7 @@ class Space:
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
-        """How related many terms are, by the measure that users get who name none."""
+        """How related many terms are, by the best that there is: this space, and an embedding if one is installed."""
         return self._best.relatedness(subscribed, terms, theme, of)
 
     def __reduce__(self) -> tuple[object, ...]:
