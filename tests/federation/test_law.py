@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -161,16 +161,15 @@ class Federation(RuleBasedStateMachine):
             who for who, filters in self.stable.items() if all(matches(each, event) for each in filters)
         }
 
-    @precondition(lambda self: self.network.subscriptions)
-    @rule()
-    def uncover(self) -> None:
-        """Settled, who covers most of the others ends; while the news spread, those are owed what they were."""
+    @rule(broker=st.integers(0, 14))
+    def uncover(self, broker: int) -> None:
+        """Somebody wants everything until all is settled; while the end of it spreads, the others miss nothing."""
+        self.serial += 1
+        who = self._broker(broker), f"s{self.serial}"
+        self.network.subscribe(*who, FILTERS[0])
         self.settle()
-        filters = self.network.subscriptions.values()
-        filter_ = max(filters, key=lambda wide: sum(wide.covers(each) for each in filters))
-        for who in [who for who, each in self.network.subscriptions.items() if each == filter_]:
-            self._unstable(who, None)
-            self.network.unsubscribe(*who)
+        self._unstable(who, None)
+        self.network.unsubscribe(*who)
         for _ in range(20):
             if waiting := self.network.waiting():
                 self.network.deliver(*self.rng.choice(waiting))
@@ -294,3 +293,17 @@ class Federation(RuleBasedStateMachine):
 
 Federation.TestCase.settings = settings(max_examples=LARGE_EXAMPLES, stateful_step_count=40)
 TestFederation = Federation.TestCase
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32), strategy=st.sampled_from(["covering", "merging"]), step=st.integers(1, 3))
+def test_who_wanted_everything_ends_and_nobody_else_misses_anything(seed: int, strategy: str, step: int) -> None:
+    rng, federation = Random(seed), Federation()
+    parents, pool = ([rng.randrange(2**16) for _ in range(count)] for count in (rng.randint(1, 6), 9))
+    pool = [each % len(FILTERS) or 1 for each in pool]
+    try:
+        federation.begin(strategy, parents, seed, pool, lambda message: message, None, step)
+        federation.subscribe([(rng.randrange(15), rng.randrange(100)) for _ in range(12)])
+        federation.uncover(rng.randrange(15))
+    finally:
+        federation.teardown()

@@ -28,11 +28,11 @@ from tidegate.federation.routes.delta import Changes, Delta
 from tidegate.federation.routes.index import BoxIndex, CoverIndex
 from tidegate.filters import Filter
 
-FEWEST, MOST = 4, 8
+FEWEST, MOST = 3, 8
 """How many filters that lost their place look for another in one step, in a large table and in a small one."""
-COMPARED = 200_000
+COMPARED = 100_000
 """How many roots they are compared with in all, about: it keeps a step under two milliseconds."""
-ABSORBED = 24
+ABSORBED = 16
 """How many roots new ones take under themselves in one step."""
 
 
