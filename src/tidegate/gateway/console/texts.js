@@ -109,7 +109,12 @@ export const t = {
     constraints: "constraints",
     mask: "mask",
     quality: "Quality: promised and measured",
-    promises: ["Metric", "Promised", "Measured", ""],
+    promises: [
+      ["Metric", ""],
+      ["Promised", "num"],
+      ["Measured", "num"],
+      ["", ""],
+    ],
     unmeasured: "Nothing is promised, and nothing measured yet.",
     schema: "Schema",
     columns: ["Attribute", "Type", "Constraint"],

@@ -145,5 +145,5 @@ async function qos(into, name, definition, signal) {
     const verdict = promise ? badge(t.verdicts[promise.verdict], { kept: "good", broken: "bad" }[promise.verdict] ?? "") : null;
     return h("tr", {}, h("th", { scope: "row", text: title }), h("td", { class: "num", text: promise ? said(promise.promised) : "–" }), h("td", { class: "num", text: figure?.measured ? said(figure.value) : "–" }), h("td", {}, verdict));
   });
-  add(into, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows)));
+  add(into, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map(([text, kind]) => h("th", { scope: "col", class: kind, text })))), h("tbody", {}, rows)));
 }
