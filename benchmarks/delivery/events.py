@@ -12,9 +12,9 @@ STREAM = f"{{schema: {SCHEMA}, event_time: time, key: vid}}"
 CONSTRAINTS = '{longitude: "BETWEEN 115.25 AND 117.30", latitude: "BETWEEN 39.26 AND 41.03", speed: ">= 0"}'
 
 
-def moment() -> tuple[int, bytes]:
-    """Now: microseconds since 1970, and as RFC 3339 says it."""
-    now = time.time_ns() // 1_000
+def moment(nanos: int | None = None) -> tuple[int, bytes]:
+    """A time, or now: microseconds since 1970, and as RFC 3339 says it."""
+    now = (time.time_ns() if nanos is None else nanos) // 1_000
     whole, micros = divmod(now, 1_000_000)
     return now, f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{micros:06d}Z".encode()
 

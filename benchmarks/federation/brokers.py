@@ -35,6 +35,9 @@ class Brokers:
             source, to, message = queue.popleft()
             self.messages += not isinstance(message, Hello | Reach)
             queue.extend((to, *each) for each in self.brokers[to].receive(source, message))
+            for name in {source, to}:
+                while self.brokers[name].pending:
+                    queue.extend((name, *each) for each in self.brokers[name].work())
 
     def entries(self) -> int:
         """Routing entries of all brokers."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,6 +19,7 @@ from tidegate import Filter, Schema
 from tidegate.federation.routes import STRATEGIES
 from tidegate.federation.routes.forest import Forest
 from tidegate.federation.routes.index import BoxIndex
+from tidegate.federation.routes.table import Outgoing
 
 SCHEMA = Schema(
     {"vid": "string", "line": "string", "speed": "float64", "lane": "int32", "lon": "float64", "lat": "float64"}
@@ -93,9 +96,7 @@ def strategies(setting: Setting) -> Iterator[Row]:
     for name in ("covering", "merging"):
         last = courses[name].last
         for count in ("entries", "control messages"):
-            # A merged entry is sent anew with each filter that joins it: fewer entries for more messages.
-            is_asked = sizes[-1] >= 10_000 and (name, count) != ("merging", "control messages")
-            most = 25 if is_asked else None
+            most = 25 if sizes[-1] >= 10_000 else None
             yield measured(f"{what}, {name}: {count}, of simple's", 100 * last[count] / simple[count], "%", most=most)
         yield measured(f"{what}, {name}: events over links that nobody behind wants", last["excess"], "", most=0)
         yield measured(f"{what}, {name}: subscribers' brokers that miss an event", last["missed"], "", most=0)
@@ -154,39 +155,85 @@ def distinct(rng: Random) -> str:
     return f"lane = {rng.randrange(10**6)} AND speed > {speed:.2f}"
 
 
+Calls = dict[str, tuple[Callable[[int], object], list[int]]]
+
+
 def large_table(setting: Setting) -> Iterator[Row]:
     """One link's table with very many filters that do not cover each other: searched and changed."""
     size, repeats = (20_000, 500) if setting.quick else (100_000, 2_000)
     rng = Random(11)
     filters = [Filter(distinct(rng), SCHEMA) for _ in range(size + 2 * repeats)]
     index = BoxIndex()
-    forest = Forest(index=index)
-    forest.change(dict(enumerate(filters[:size])), ())
+    table = Outgoing("vehicles", Forest(index=index))
+    table.change(dict(enumerate(filters[:size])), ())
     for each in filters[size:]:  # what a filter means is worked out once, for all tables
         hash(each)
         _ = each.normal.conjuncts[0].necessary
+    with _collected():
+        what = f"{len(index):,} filters in a table"
+        new, gone = list(range(size, size + repeats)), rng.sample(range(size), repeats)
+        calls: Calls = {
+            "who covers a filter": (lambda n: index.coverer(filters[n]), new),
+            "whom it covers": (lambda n: index.covered(filters[n]), new),
+            "a subscription more": (lambda n: table.change({n: filters[n]}, ()), new),
+            "a subscription less": (lambda n: table.change({}, (n,)), gone),
+            "other parameters": (lambda n: table.change({n + repeats: filters[n + repeats]}, (n,)), new),
+        }
+        for name, (call, numbers) in calls.items():
+            yield from _percentiles(f"{what}: {name}", [_took_ms(partial(call, number)) for number in numbers])
+        yield from wide_changes(table, what, 2 * size)
+
+
+WIDE = [f"{name} > {least}" for name in ("speed", "lon") for least in (99, 97, 95, 90, 80, 60)]
+"""Each covers from hundreds to tens of thousands of the filters in a large table."""
+
+
+def wide_changes(table: Outgoing, what: str, number: int) -> Iterator[Row]:
+    """Subscriptions that cover thousands come, get other parameters and go; what they leave to do is done after."""
+    took: dict[str, list[float]] = {"comes": [], "gets other parameters": [], "goes": []}
+    steps: list[float] = []
+    covered: list[int] = []
+    for text in WIDE:
+        wide, narrower = Filter(text, SCHEMA), Filter(f"{text}.5", SCHEMA)
+        before = len(table.entries)
+        for name, put, drop in (
+            ("comes", {number: wide}, ()),
+            ("gets other parameters", {number + 1: narrower}, (number,)),
+            ("goes", {}, (number + 1,)),
+        ):
+            took[name].append(_took_ms(partial(table.change, put, drop)))
+            while table.strategy.pending:
+                steps.append(_took_ms(table.work))
+            if name == "comes":
+                covered.append(before - len(table.entries) + 1)
+        number += 2
+    span = f"{min(covered):,} to {max(covered):,}"
+    for name, each in took.items():
+        yield measured(f"{what}: one that covers {span} {name}, median", float(np.median(each)), "ms", most=2)
+    yield from _percentiles(f"{what}: a step of what those leave to do", steps)
+
+
+def _percentiles(what: str, took_ms: list[float]) -> Iterator[Row]:
+    yield measured(f"{what}, median", float(np.percentile(took_ms, 50)), "ms", most=1)
+    yield measured(f"{what}, p99", float(np.percentile(took_ms, 99)), "ms", most=2)
+
+
+@contextmanager
+def _collected() -> Iterator[None]:
+    """What is there is no garbage, and is not looked through again and again while something is timed."""
     gc.collect()
     gc.freeze()
-    what = f"{len(index):,} filters in a table"
-    new, gone = list(range(size, size + repeats)), rng.sample(range(size), repeats)
-    calls: dict[str, tuple[Callable[[int], object], list[int]]] = {
-        "who covers a filter": (lambda n: index.coverer(filters[n]), new),
-        "whom it covers": (lambda n: index.covered(filters[n]), new),
-        "a subscription more": (lambda n: forest.change({n: filters[n]}, ()), new),
-        "a subscription less": (lambda n: forest.change({}, (n,)), gone),
-        "other parameters": (lambda n: forest.change({n + repeats: filters[n + repeats]}, (n,)), new),
-    }
-    for name, (call, numbers) in calls.items():
-        took_ms = [_took_ms(call, number) for number in numbers]
-        yield measured(f"{what}: {name}, median", float(np.percentile(took_ms, 50)), "ms", most=1)
-        yield measured(f"{what}: {name}, p99", float(np.percentile(took_ms, 99)), "ms", most=2)
-    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
-def _took_ms(call: Callable[[int], object], number: int) -> float:
-    begin = time.perf_counter()
-    call(number)
-    return (time.perf_counter() - begin) * 1e3
+def _took_ms(call: Callable[[], object]) -> float:
+    """By the clock of this thread: others on the same machine do not count."""
+    begin = time.thread_time()
+    call()
+    return (time.thread_time() - begin) * 1e3
 
 
 WORKLOADS: dict[str, Workload] = {"strategies": strategies, "a large table": large_table}

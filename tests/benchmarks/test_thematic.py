@@ -1,32 +1,150 @@
-"""What the benchmark of thematic matching counts."""
+"""What the benchmark of thematic matching makes and counts."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from benchmarks.thematic import best_f1, equal, exchangeable, measured, workload
+from benchmarks import thematic
+from benchmarks.reporting import Setting
+from benchmarks.thematic import thesaurus
+from benchmarks.thematic.events import EventSet, make, other_words, variants_of
+from benchmarks.thematic.heatmap import heat_map
+from benchmarks.thematic.scoring import Interned, best_f1, f1_at
+from benchmarks.thematic.thesaurus import Thesaurus
+from tidegate import Space
+from tidegate.errors import EnvironmentProblem
+from tidegate.semantics import PaperEsa, esa_only, paper
+from tidegate.semantics.relatedness import Relatedness
+from tidegate.semantics.thematic import Predicate, Thematic, match
 
 EUROVOC = {
+    "microthesauri": {"5": {"label": "4811 land transport"}},
     "concepts": {
-        "1": {"pref": "motor car", "alt": ["automobile"], "rt": [2, 99]},
-        "2": {"pref": "bus", "alt": [], "rt": []},
-    }
+        "1": {"pref": "motor car", "alt": ["automobile"], "rt": [2, 99], "mt": [5], "top": False},
+        "2": {"pref": "bus", "alt": [], "rt": [], "mt": [5], "top": True},
+    },
 }
 
 
+@pytest.fixture(scope="module")
+def own() -> Thesaurus:
+    return thesaurus.load(thesaurus.OWN)
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
+    return thematic.own_space(tmp_path_factory.mktemp("own") / "space")
+
+
 def test_a_perfect_ranking_is_one_and_ties_count_against_us() -> None:
-    assert best_f1([[0.9, 0.8, 0.1]], [[True, True, False]]) == 1
-    assert best_f1([[0.5, 0.5]], [[True, False]]) == pytest.approx(2 / 3)
-    assert best_f1([[0.9, 0.1], [0.3, 0.3]], [[True, False], [False, False]]) == 1  # nothing is asked of the second
+    def f1(degrees: list[list[float]], relevant: list[list[bool]]) -> float:
+        return best_f1(np.array(degrees), np.array(relevant))
+
+    assert f1([[0.9, 0.8, 0.1]], [[True, True, False]]) == 1
+    assert f1([[0.5, 0.5]], [[True, False]]) == pytest.approx(2 / 3)
+    assert f1([[0.9, 0.1], [0.3, 0.3]], [[True, False], [False, False]]) == 1  # nothing is asked of the second
 
 
-def test_words_are_exchanged_for_labels_of_their_concept_and_of_related_ones() -> None:
-    assert exchangeable(EUROVOC) == {"motor car": ["automobile", "bus"], "automobile": ["bus", "motor car"], "bus": []}
+def test_one_threshold_for_all_counts_what_it_matches() -> None:
+    degrees, relevant = np.array([[0.9, 0.4, 0.6]]), np.array([[True, True, False]])
+    assert f1_at(degrees, relevant, 0.5) == pytest.approx(0.5)
+    assert f1_at(degrees, relevant, 0.3) == pytest.approx(0.8)
+    assert f1_at(degrees, relevant, 0.95) == 0
 
 
-def test_the_workload_is_the_same_each_time_and_not_to_be_solved_letter_by_letter() -> None:
-    given = workload(exchangeable(EUROVOC))
-    assert given == workload(exchangeable(EUROVOC))
+def test_words_are_exchanged_for_labels_of_their_concept_and_of_related_ones(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text(json.dumps(EUROVOC))
+    found = thesaurus.load(tmp_path / "small.json")
+    assert found.exchange == {"motor car": ("automobile", "bus"), "automobile": ("bus", "motor car"), "bus": ()}
+    assert (found.tops, found.groups) == (("bus",), {"land transport": ("motor car",)})
+
+
+def test_what_is_no_thesaurus_is_refused_with_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"nowhere.json can't be read: .*No such file"):
+        thesaurus.load(tmp_path / "nowhere.json")
+    (tmp_path / "other.json").write_text('{"words": []}')
+    with pytest.raises(EnvironmentProblem, match=r"other.json is no thesaurus: expected 'concepts' .* KeyError"):
+        thesaurus.load(tmp_path / "other.json")
+
+
+def test_of_a_type_what_was_measured_is_exchanged(own: Thesaurus) -> None:
+    assert "increased sound level event" in variants_of(own, "increased noise event")
+    assert variants_of(own, "room 112") == []
+
+
+def test_the_same_set_is_made_each_time_and_what_is_relevant_has_every_predicate(own: Thesaurus) -> None:
+    given = make(own, 60)
+    assert given == make(own, 60)
+    assert given != make(own, 60, seed=8)
+    assert len(given.events) == 60
+    assert len(given.subscriptions) == 94
+    for wanted, row in zip(given.subscriptions, given.relevant, strict=True):
+        for event, relevant in zip(given.events, row, strict=True):
+            assert relevant or not set(wanted) <= set(event.items())
     assert any(any(row) for row in given.relevant)
-    assert measured(workload({}), equal)[0] == 1
-    assert measured(given, equal)[0] < 1
+
+
+def test_never_seen_means_that_no_exchangeable_term_of_a_subscription_is_in_an_event(own: Thesaurus) -> None:
+    given = make(own, 60, unseen=True)
+    asked = {term for each in given.subscriptions for pair in each for term in pair}
+    told = {term for each in given.events for pair in each.items() for term in pair}
+    assert not any(variants_of(own, term) for term in asked & told)
+    assert any(any(row) for row in given.relevant)
+
+
+def test_other_words_of_two_parts_share_no_value(own: Thesaurus) -> None:
+    def values(given: EventSet) -> set[str]:
+        return {value for each in given.subscriptions for _, value in each}
+
+    one, two = (make(own, 10, seeds=other_words(own, part)) for part in (0, 1))
+    assert values(one).isdisjoint(values(two))
+
+
+def test_degrees_are_those_of_the_matcher(own: Thesaurus, space: Space) -> None:
+    given = make(own, 5)
+    found = Interned(given).degrees(paper(space), ["pollution"], ["climate"])
+    related = Relatedness(space, PaperEsa())
+    for row, wanted in list(zip(found, given.subscriptions, strict=True))[:20]:
+        filter_ = Thematic(tuple(Predicate(*each, True, True) for each in wanted), frozenset(["pollution"]))
+        best = [match(related, filter_, event, ["climate"]) for event in given.events]
+        assert row == pytest.approx([each[0].degree if each else 0 for each in best], abs=1e-6)
+
+
+def test_of_two_themes_one_contains_the_other(own: Thesaurus) -> None:
+    for many, few in ((5, 2), (2, 5), (3, 3)):
+        of_filters, of_events = thematic.tags_of(own, many, few, 0)
+        assert (len(of_filters), len(of_events)) == (many, few)
+        assert set(of_filters) <= set(of_events) or set(of_events) <= set(of_filters)
+    assert thematic.tags_of(own, 5, 2, 0) != thematic.tags_of(own, 5, 2, 1)
+
+
+def test_tags_that_mean_nothing_change_nothing(own: Thesaurus, space: Space) -> None:
+    given = Interned(make(own, 20))
+    plain = given.degrees(esa_only(space))
+    assert np.array_equal(given.degrees(esa_only(space), thematic.NONSENSE, thematic.NONSENSE[:1]), plain)
+
+
+def test_a_heat_map_has_a_cell_for_each_pair_of_sizes() -> None:
+    drawn = heat_map("F1 < 1", (1, 2), {(1, 1): 0.5, (1, 2): 0.7, (2, 1): 0.6, (2, 2): 0.8}, baseline=0.6)
+    assert drawn.count('rx="22"') == 2
+    assert drawn.count('rx="0"') == 2
+    assert "F1 &lt; 1" in drawn
+
+
+def test_every_table_has_rows(own: Thesaurus, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thematic, "QUICK_EVENTS", 20)
+    monkeypatch.setattr(thematic, "SIZES", (1, 2, 3))
+    drawn: dict[str, str] = {}
+    setting = Setting(quick=True)
+    rows = [
+        *thematic.no_themes(space, own, True, setting),
+        *thematic.themes(space, own, True, False, drawn, setting),
+        *thematic.controls(space, own, setting),
+    ]
+    assert all(0 <= row["value"] <= 1 for row in rows if row["unit"] == "F1" and "gain" not in row["what"])
+    assert [row["value"] for row in rows if "nonsense tags" in row["what"]] == [0, 0, 0]
+    assert sorted(drawn) == sorted(f"{mode}-figure{n}" for mode in thematic.MODES for n in (7, 8, 9, 10))

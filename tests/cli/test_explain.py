@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.semantics.spaces import CITY, make
 from tidegate.cli.main import app
 
 runner = CliRunner()
@@ -89,6 +90,29 @@ def test_an_event_that_does_not_fit_is_warned_about(schema: str, tmp_path: Path)
     assert "warning the event does not fit the schema: speed: -3 violates speed >= 0" in shown.stdout
 
 
+def test_a_filter_by_meaning_is_shown_with_what_it_is_taken_to_mean(tmp_path: Path) -> None:
+    make(tmp_path / "space", CITY)
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"device": "laptop", "state": "power", "level": 3}))
+    command = ["explain", "device~ = 'computer'~ AND level < 5", "--event", str(event)]
+    shown = runner.invoke(app, [*command, "--semantics", str(tmp_path / "space")])
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert any(line.startswith("event matches (true, degree ") for line in lines)
+    mapping = lines[next(n for n, line in enumerate(lines) if line.startswith("mapping 1 degree ")) :]
+    assert mapping[1].startswith("device~ = 'computer'~ means device = 'laptop' ")
+    assert mapping[2].startswith("by name 1")
+    assert mapping[3].startswith("by value ")
+    assert {"Computer", "Laptop"} == set(mapping[3].partition(": ")[2].split(", "))
+    said = json.loads(runner.invoke(app, [*command, "--semantics", str(tmp_path / "space"), "--json"]).stdout)
+    assert said["event"]["mappings"][0]["pairs"][0]["attribute"] == "device"
+
+
+def test_a_space_that_is_none_is_named(tmp_path: Path) -> None:
+    shown = runner.invoke(app, ["explain", "a~ = 'b'~", "--semantics", str(tmp_path)])
+    assert "is no semantic space: it has no space.json" in str(shown.exception)
+
+
 def test_json_is_for_programs(event: str) -> None:
     shown = runner.invoke(app, ["explain", "speed > %0 OR gone = 1", "--param", "60", "--event", event, "--json"])
     told = json.loads(shown.stdout)
@@ -147,6 +171,7 @@ def test_like_star_is_an_option() -> None:
         ),
         (["explain", "speed > 3", "--schema", "nowhere.yaml"], "error: nowhere.yaml: can't read it: No such file"),
         (["bench", "nothing"], "error: no benchmark is named 'nothing'; expected one of filters, matching"),
+        (["bench", "filters", "--full"], "error: --space, --thesaurus and --full are of 'thematic', not of 'filters'"),
     ],
 )
 def test_errors_are_messages_not_tracebacks(args: list[str], message: str) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.semantics.spaces import CITY, make
 from tidegate.cli.home import MASK_KEY, Home
 from tidegate.cli.main import app
-from tidegate.errors import EnvironmentProblem, TidegateError
+from tidegate.cli.profile import Profile
+from tidegate.errors import EnvironmentProblem, SpaceError, TidegateError
+from tidegate.semantics import Embedding
 
 runner = CliRunner()
 FILE = "streams: {raw: {schema: {n: int64}}}\nservices: {all: {from: raw}}\n"
@@ -76,3 +79,31 @@ def test_what_a_backtest_tells_people() -> None:
     lines = ["2 of 7 events of all match (28.57%)", "from 2026-01-01T00:00:00Z to 2026-01-01T00:00:05Z", '{"n": 4}']
     assert told("all", found).splitlines() == lines
     assert told("all", Backtest(0, 0, None, None, [])) == "0 of 0 events of all match"
+
+
+def test_a_space_is_the_one_that_is_named_the_profiles_or_the_folders(tmp_path: Path) -> None:
+    home, with_profile = Home(tmp_path), Home(tmp_path, Profile(semantics="of the profile"))
+    assert home.space() is None
+    make(tmp_path / "space", CITY)
+    assert home.space() == tmp_path / "space"
+    assert with_profile.space() == Path("of the profile")
+    assert with_profile.space("named") == Path("named")
+    knows = home.semantics()
+    assert knows is not None
+    assert knows.relatedness(["parking"], ["garage"], frozenset(), frozenset())[0, 0] > 0.5
+    with pytest.raises(SpaceError, match=r"of the profile is no semantic space: it is no folder"):
+        with_profile.semantics()
+
+
+def test_without_a_space_and_without_an_embedding_nothing_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Embedding, "installed", staticmethod(lambda: False))
+    assert Home(tmp_path).semantics() is None
+
+
+@pytest.mark.parametrize("command", ["up", "gateway"])
+def test_what_is_no_space_is_told_before_anything_starts(tmp_path: Path, command: str) -> None:
+    args = [command, "--data", str(tmp_path / "data"), "--port", "0", "--semantics", str(tmp_path / "none")]
+    with pytest.raises(SpaceError, match=r"none is no semantic space: it is no folder; 'tidegate semantics build'"):
+        runner.invoke(app, args, catch_exceptions=False)

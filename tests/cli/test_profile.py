@@ -58,7 +58,8 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "expected a map with master, spark, log, shared, registry, webhooks, access, not [1]"),
+        ("[1]", "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, not [1]"),
+        ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),
         ("log: kafka", "log: expected files, or {kafka: 'host:9092'}, not 'kafka'"),
         ("master: 7", "master: expected text such as 'spark://host:7077', not 7"),

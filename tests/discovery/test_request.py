@@ -130,7 +130,7 @@ def test_every_problem_at_once() -> None:
         ({"qos": 3}, 'qos: expected quality, such as {"weights": {"latency": 2, "rate": 1}}, not 3'),
         ({"categories": [3]}, "categories[0]: expected a category, or a list of them, not 3"),
         ({"themes": 3}, "themes: expected a theme, or a list of themes, not 3"),
-        ({"names": 3}, "names: expected how names are compared: exact or edits, not 3"),
+        ({"names": 3}, "names: expected how names are compared: exact, edits or meaning, not 3"),
     ],
 )
 def test_a_problem_says_what_was_expected(document: Any, problem: str) -> None:

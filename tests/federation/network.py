@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from random import Random
 from typing import Any
 
-from tidegate.federation.routes import Broker, Message, Sent
+from tidegate.federation.routes import AdaptiveSettings, Broker, Message, Sent
 from tidegate.filters import Filter
 
 SERVICE = "gps"
+ALIKE = {"x": "('x', 'xy')", "y": "('y', 'z')"}
+"""What texts mean, for subscribers who ask by meaning; brokers do not know it."""
+
+
+@cache
+def meant(filter_: Filter) -> Filter:
+    """A filter by meaning as one that says what it means."""
+    text = re.sub(" WITH .*", "", str(filter_))
+    return Filter(re.sub(r"s~ = '(\w+)'~", lambda found: f"s IN {ALIKE[found[1]]}", text), filter_.schema)
+
+
+def matches(filter_: Filter, event: Mapping[str, Any]) -> bool:
+    """Whether a subscriber gets an event."""
+    return (meant(filter_) if filter_.tree.is_semantic else filter_).matches(event)
 
 
 class Network:
@@ -22,10 +38,12 @@ class Network:
         strategy: str,
         names: Iterable[str] = (),
         wire: Callable[[Message], Message] = lambda message: message,
+        adaptive: AdaptiveSettings | None = None,
     ) -> None:
         links = list(links)
-        self.strategy, self.wire = strategy, wire
-        self.brokers = {name: Broker(name, strategy) for name in sorted({*names, *(n for link in links for n in link)})}
+        self.strategy, self.wire, self.adaptive = strategy, wire, adaptive
+        names = sorted({*names, *(name for link in links for name in link)})
+        self.brokers = {name: Broker(name, strategy, adaptive=adaptive) for name in names}
         self.queues: dict[tuple[str, str], deque[Message | tuple[int, Mapping[str, Any]]]] = {}
         self.links: set[tuple[str, str]] = set()
         self.down: set[tuple[str, str]] = set()
@@ -80,7 +98,7 @@ class Network:
         links = [link for link in self.links if name in link]
         for link in links:
             self.cut(link)
-        self.brokers[name] = Broker(name, self.strategy)
+        self.brokers[name] = Broker(name, self.strategy, adaptive=self.adaptive)
         own = {sub: each for (broker, sub), each in self.subscriptions.items() if broker == name}
         self.brokers[name].set_all(SERVICE, own)
         for link in links:
@@ -121,7 +139,7 @@ class Network:
 
     def _arrived(self, number: int, event: Mapping[str, Any], broker: str, source: str | None) -> None:
         for name, each in self.brokers[broker].local(SERVICE).items():
-            if each.matches(event):
+            if matches(each, event):
                 self.delivered[number][broker, name] += 1
         for to in self.brokers[broker].towards(SERVICE, event, source):
             if self.link_of(broker, to) in self.down:
@@ -137,6 +155,10 @@ class Network:
         else:
             self.send(to, self.brokers[to].receive(sender, message))
             self.watch(to, sender)
+
+    def work(self, broker: str) -> None:
+        """A broker goes on with what a change has left to do."""
+        self.send(broker, self.brokers[broker].work())
 
     def waiting(self) -> list[tuple[str, str]]:
         """Queues that are not empty."""
@@ -162,11 +184,15 @@ class Network:
     def _move_all(self, rng: Random) -> None:
         for _ in range(100_000):
             waiting = self.waiting()
-            if not waiting:
+            busy = [name for name, broker in self.brokers.items() if broker.pending]
+            if not waiting and not busy:
                 return
-            self.deliver(*rng.choice(waiting))
+            if waiting:
+                self.deliver(*rng.choice(waiting))
+            else:
+                self.work(rng.choice(busy))
         raise AssertionError("the messages never settle")
 
     def wanted(self, event: Mapping[str, Any]) -> Counter[tuple[str, str]]:
         """Who would get an event if one broker served all."""
-        return Counter({who: 1 for who, each in self.subscriptions.items() if each.matches(event)})
+        return Counter({who: 1 for who, each in self.subscriptions.items() if matches(each, event)})

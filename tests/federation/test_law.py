@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.conftest import LARGE_EXAMPLES
-from tests.federation.network import SERVICE, Network
-from tidegate.federation.routes import Message
+from tests.federation.network import SERVICE, Network, matches
+from tidegate.federation.routes import AdaptiveSettings, Entry, Message, State, forest
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.model import Schema
@@ -36,13 +36,28 @@ TEXTS = [
     "b IS TRIANGLE(0, 5, 10)",
     "b IS TRAPEZOID(0, 3, 7, 10)",
     "a < b",
+    "FUZZY(a IS TRIANGLE(0, 5, 10), b IS TRIANGLE(0, 5, 10)) >= 0.5",
+    "FUZZY(a IS TRAPEZOID(0, 4, 6, 10), b IS TRAPEZOID(0, 4, 6, 10)) >= 0.5",
+    "FUZZY MIN(a IS TRIANGLE(0, 5, 10), b IS TRIANGLE(0, 5, 10)) >= 0.5",
+    "a = 5 AND b = 5",
+    "s~ = 'x'~",
+    "s~ = 'y'~",
+    "s~ = 'x'~ AND a > 3",
+    "s~ = 'x'~ AND a BETWEEN 0 AND 3",
+    "s~ = 'x'~ AND a > 3 WITH THEME ('city')",
+    "s~ = 'x'~ AND FUZZY(a IS TRIANGLE(0, 5, 10), b IS TRIANGLE(0, 5, 10)) >= 0.5",
 ]
 FILTERS = [Filter(text, SCHEMA) for text in TEXTS]
+VALUES = [(0, 0.0, "x"), (1, 5.0, "xy"), (3, 2.5, "y"), (4, 9.0, "z"), (9, 7.4, "x"), (5, 5.0, "xy")]
 EVENTS: list[dict[str, Any]] = [
-    {"a": a, "b": b, "s": s} for a, b, s in [(0, 0.0, "x"), (1, 5.0, "xy"), (3, 2.5, "y"), (4, 9.0, "z"), (9, 7.4, "x")]
-] + [{"b": 1.0}, {"a": 6}, {}]
+    *({"a": a, "b": b, "s": s} for a, b, s in VALUES),
+    {"b": 1.0},
+    {"a": 6},
+    {},
+]
 
 
+BOUNDS = forest.FEWEST, forest.MOST, forest.ABSORBED
 Wire = Callable[[Message], Message]
 
 
@@ -62,13 +77,30 @@ class Federation(RuleBasedStateMachine):
         seed=st.integers(0, 2**32),
         pool=st.lists(st.sampled_from(range(len(FILTERS))), min_size=3, max_size=9),
         wire=st.sampled_from([lambda message: message, through_json]),
+        adaptive=st.none()
+        | st.builds(
+            AdaptiveSettings,
+            crossing_s=st.sampled_from([0, 1e-6, 1]),
+            window=st.integers(1, 4),
+            sample=st.integers(1, 3),
+            margin=st.sampled_from([1, 1.5]),
+        ),
+        step=st.sampled_from([1, 3, 8]),
     )
     def begin(
-        self, strategy: str, parents: list[int], seed: int, pool: list[int], wire: Callable[[Message], Message]
+        self,
+        strategy: str,
+        parents: list[int],
+        seed: int,
+        pool: list[int],
+        wire: Callable[[Message], Message],
+        adaptive: AdaptiveSettings | None,
+        step: int,
     ) -> None:
+        forest.FEWEST = forest.MOST = forest.ABSORBED = step  # so that a few filters are already a great many
         names = [f"b{n:02}" for n in range(len(parents) + 1)]
         links = [(names[parent % (n + 1)], names[n + 1]) for n, parent in enumerate(parents)]
-        self.network = Network(links, strategy, names, wire)
+        self.network = Network(links, strategy, names, wire, adaptive)
         self.network.watch = self._reaches_the_stable
         self.pool = [FILTERS[n] for n in pool]
         """A few filters at a time: among many one would cover all."""
@@ -90,7 +122,7 @@ class Federation(RuleBasedStateMachine):
         elif who in self.stable:
             self.stable[who] += (now,)
         for number, owed in self.owed.items():
-            if now is None or not now.matches(self.events[number]):
+            if now is None or not matches(now, self.events[number]):
                 owed.discard(who)
 
     @rule(given=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 100)), min_size=1, max_size=10))
@@ -126,8 +158,38 @@ class Federation(RuleBasedStateMachine):
         number = self.network.publish(self._broker(broker), event)
         self.events[number] = event
         self.owed[number] = {
-            who for who, filters in self.stable.items() if all(each.matches(event) for each in filters)
+            who for who, filters in self.stable.items() if all(matches(each, event) for each in filters)
         }
+
+    @precondition(lambda self: self.network.subscriptions)
+    @rule()
+    def uncover(self) -> None:
+        """Settled, who covers most of the others ends; while the news spread, those are owed what they were."""
+        self.settle()
+        filters = self.network.subscriptions.values()
+        filter_ = max(filters, key=lambda wide: sum(wide.covers(each) for each in filters))
+        for who in [who for who, each in self.network.subscriptions.items() if each == filter_]:
+            self._unstable(who, None)
+            self.network.unsubscribe(*who)
+        for _ in range(20):
+            if waiting := self.network.waiting():
+                self.network.deliver(*self.rng.choice(waiting))
+
+    @precondition(lambda self: any(each.pending for each in self.network.brokers.values()))
+    @rule(pick=st.integers(0, 100))
+    def work(self, pick: int) -> None:
+        """A broker goes on with what a change has left to do."""
+        busy = [name for name, each in sorted(self.network.brokers.items()) if each.pending]
+        self.network.work(busy[pick % len(busy)])
+
+    @precondition(lambda self: self.network.adaptive and self.network.links)
+    @rule(pick=st.integers(0, 100), count=st.integers(0, 5))
+    def dropped(self, pick: int, count: int) -> None:
+        """A broker is told by a neighbour, truly or not, how much of what it sent nobody wanted."""
+        one, other = sorted(self.network.links)[pick % len(self.network.links)]
+        policy = self.network.brokers[one].filtering(SERVICE, other)
+        if policy is not None:
+            policy.dropped(count)
 
     @precondition(lambda self: self.network.waiting())
     @rule(pick=st.integers(0, 100))
@@ -182,8 +244,8 @@ class Federation(RuleBasedStateMachine):
         routes = self.network.brokers[broker].routes(SERVICE, neighbour).values()
         filters = {each for who, each in self.stable.items() if who[0] in behind}
         for event in EVENTS:
-            if any(all(each.matches(event) for each in had) for had in filters):
-                assert any(each.matches(event) for each in routes), (broker, neighbour, event)
+            if any(all(matches(each, event) for each in had) for had in filters):
+                assert any(matches(each, event) for each in routes), (broker, neighbour, event)
 
     @rule()
     def settle(self) -> None:
@@ -208,20 +270,26 @@ class Federation(RuleBasedStateMachine):
         brokers = self.network.brokers
         for one, other in [*self.network.links, *((b, a) for a, b in self.network.links)]:
             asked = brokers[one].asked(SERVICE, other)
-            assert asked == brokers[other].routes(SERVICE, one)
+            routes = brokers[other].routes(SERVICE, one)
+            assert asked == routes
+            held = brokers[other].states(one).get(SERVICE, State())
+            assert held.digest == State().after((Entry(*each) for each in routes.items()), (), 0).digest
             if self.network.strategy != "flooding":
                 behind = self._side(one, other)
                 needed = [each for who, each in self.network.subscriptions.items() if who[0] in behind]
                 for event in EVENTS:  # no more than is needed, and no less
-                    wanted = any(each.matches(event) for each in needed)
-                    assert any(each.matches(event) for each in asked.values()) == wanted
+                    wanted = any(matches(each, event) for each in needed)
+                    assert any(matches(each, event) for each in asked.values()) == wanted
             if self.network.strategy in ("covering", "merging"):
                 pairs = [(a, b) for a in asked.values() for b in asked.values() if a is not b]
                 assert not any(a.covers(b) for a, b in pairs)
 
     def teardown(self) -> None:
-        if hasattr(self, "network"):
-            self.settle()
+        try:
+            if hasattr(self, "network"):
+                self.settle()
+        finally:
+            forest.FEWEST, forest.MOST, forest.ABSORBED = BOUNDS
 
 
 Federation.TestCase.settings = settings(max_examples=LARGE_EXAMPLES, stateful_step_count=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -17,9 +18,10 @@ from tests.generate import event as random_event
 from tests.generate import schema as random_schema
 from tidegate.errors import FederationError, LinkRefused
 from tidegate.federation.routes import Broker, Entry, Hello, Message, Reach, Refusal, State, Table, Update
-from tidegate.federation.routes.forest import Forest
+from tidegate.federation.routes.forest import ABSORBED, MOST, Forest
 from tidegate.federation.routes.index import ScanIndex
 from tidegate.federation.routes.messages import from_json, to_json
+from tidegate.federation.routes.table import Outgoing
 from tidegate.filters import Filter
 
 
@@ -185,13 +187,108 @@ def test_a_merged_table_matches_what_its_filters_match(seed: int) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_the_index_makes_no_difference(seed: int) -> None:
     rng = Random(seed)
-    fast, slow = Forest(), Forest(index=ScanIndex())
+    fast, slow = Outgoing("gps", Forest()), Outgoing("gps", Forest(index=ScanIndex()))
     held: list[int] = []
     for number in range(60):
         put = {number: rng.choice(FILTERS)}
         drop = [held.pop(rng.randrange(len(held)))] if held and rng.random() < 0.6 else []
-        assert fast.change(put, drop) == slow.change(put, drop)
+        for each in (fast, slow):
+            each.change(put, drop)
+            while each.strategy.pending:
+                each.work()
+        assert fast.entries == slow.entries
         held.append(number)
+
+
+# A great many at once --------------------------------------------------------------
+
+
+def crowd() -> tuple[Outgoing, dict[int, Filter]]:
+    """A table in which one filter covers a hundred and sixty others, half of which cover the other half."""
+    table = Outgoing("gps", Forest())
+    needed = {0: Filter("a > 0", SCHEMA)}
+    needed |= {n: Filter(f"a > {n} AND s = 's{n % 80}'", SCHEMA) for n in range(1, 161)}
+    table.change(needed, ())
+    return table, needed
+
+
+def check_meanwhile(table: Outgoing, needed: dict[int, Filter]) -> int:
+    """Every step is small, and after each the table matches all that is needed; give their number."""
+    events = [{"a": n + 1, "s": f"s{n % 80}"} for n in range(161)]
+    events = [event for event in events if any(each.matches(event) for each in needed.values())]
+    for steps in count():
+        assert all(any(each.filter.matches(event) for each in table.entries.values()) for event in events)
+        if not table.strategy.pending:
+            return steps
+        update = table.work()
+        assert update is None or len(update.add) + len(update.remove) <= MOST + ABSORBED
+    raise AssertionError
+
+
+def test_who_covers_a_great_many_goes_when_the_last_of_them_has_a_place() -> None:
+    table, needed = crowd()
+    del needed[0]
+    table.change({}, [0])
+    assert 0 in table.entries
+    assert check_meanwhile(table, needed) > 10
+    assert sorted(table.entries) == list(range(1, 81))
+
+
+def test_who_covers_a_great_many_may_come_back_meanwhile() -> None:
+    table, needed = crowd()
+    table.change({}, [0])
+    table.work()
+    assert len(table.entries) > 1
+    needed[501] = needed[0]
+    table.change({501: needed[501]}, ())
+    check_meanwhile(table, needed)
+    assert sorted(table.entries) == [0]
+
+
+def test_who_leaves_is_held_back_if_something_wider_comes_and_it_comes_back() -> None:
+    table, needed = crowd()
+    table.change({}, [0])
+    needed |= {501: Filter("a >= 0", SCHEMA), 502: needed[0]}
+    table.change({501: needed[501]}, ())
+    table.change({502: needed[502]}, ())
+    check_meanwhile(table, needed)
+    assert sorted(table.entries) == [501]
+
+
+def test_a_filter_that_covers_a_great_many_takes_their_place_step_by_step() -> None:
+    table, needed = crowd()
+    table.change({}, [0])
+    check_meanwhile(table, {n: each for n, each in needed.items() if n})
+    update = table.change({501: needed[0]}, ())
+    assert update is not None
+    assert [each.number for each in update.add] == [501]
+    assert 0 < len(update.remove) < 80
+    check_meanwhile(table, needed)
+    assert sorted(table.entries) == [501]
+
+
+def test_who_covers_a_great_many_may_get_other_parameters() -> None:
+    table, needed = crowd()
+    needed[501] = Filter("a > 79", SCHEMA)
+    update = table.change({501: needed[501]}, [0])
+    assert update is not None
+    assert 501 in [each.number for each in update.add]  # before those whose place it is
+    del needed[0]
+    check_meanwhile(table, needed)
+    assert sorted(table.entries) == [*range(1, 79), 501]
+
+
+def test_a_broker_says_that_it_has_work_left() -> None:
+    network, here = pair()
+    for n, each in crowd()[1].items():
+        network.subscribe("here", f"s{n}", each)
+    network.settle(Random(0))
+    network.unsubscribe("here", "s0")
+    before = here.pending
+    network.settle(Random(0))
+    assert (before, here.pending) == (True, False)
+    assert network.brokers["there"].routes(SERVICE, "here") == here.asked(SERVICE, "there")
+    assert len(here.asked(SERVICE, "there")) == 80
 
 
 # Meaning ---------------------------------------------------------------------------
@@ -242,6 +339,24 @@ def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> 
     with pytest.raises(FederationError, match="expected a message of a broker, not") as caught:
         from_json(given, lambda _: None)
     assert expected in str(caught.value)
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(steps=st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=12), seed=st.integers(0, 2**32))
+def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[set[int]], seed: int) -> None:
+    """Each step turns entries over: those that are there go, the others come. Only what is left at the end counts."""
+    held: set[Entry] = set()
+    state = State()
+    for version, numbers in enumerate(steps, 1):
+        turned = {Entry(number, FILTERS[number % 7]) for number in numbers}
+        state = state.after(turned - held, turned & held, version)
+        held ^= turned
+    afresh = Random(seed).sample(sorted(held, key=lambda each: each.number), len(held))
+    assert state == State().after(afresh, (), len(steps))
+    for each in held:
+        other = Entry(each.number, FILTERS[each.number % 7 + 1])
+        assert state.after([other], [each], state.version) != state
+        assert state.after((), [each], state.version) != state
 
 
 # Broken links ----------------------------------------------------------------------

@@ -45,6 +45,8 @@ class Receiver:
         self.handshake_status = 200
         self.free = threading.Event()
         self.free.set()
+        self.begun = 0
+        """Messages that have come, answered or not."""
         self.got: list[Got] = []
         self.handshakes: list[Got] = []
         self.port = 0
@@ -89,6 +91,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 got = self._read()
+                receiver.begun += 1
                 receiver.free.wait()
                 status = receiver.statuses.pop(0) if receiver.statuses else receiver.status
                 if receiver.refuses & set(got.numbers):

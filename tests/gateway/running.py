@@ -13,6 +13,8 @@ import httpx
 import uvloop
 
 from tidegate.delivery.webhook import CourierSettings
+from tidegate.federation.link import LinkSettings
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
@@ -69,6 +71,10 @@ class World:
         self.environment: dict[str, str] = {}
         """What says whether anything is traced."""
         self.access: AccessSettings | None = None
+        self.links: LinkSettings | None = None
+        """How it is linked to other brokers; None: it is not."""
+        self.semantics: Semantics | None = None
+        """What filters with ~ are evaluated by."""
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
@@ -95,6 +101,8 @@ class World:
             origins=self.origins,
             tracing=tracing_of(self.environment),
             access=self.access,
+            links=self.links,
+            semantics=self.semantics,
         )
         self._gateways.append(made)
         return self._gateways[-1]

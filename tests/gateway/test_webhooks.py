@@ -515,3 +515,32 @@ def test_a_service_that_is_removed_by_force_disables(world: World, http: httpx.C
     assert shown(http, sub)["reason"] == "the service 'fast' was removed"
     answer = http.post(f"/v1/subscriptions/{sub['id']}/enable")
     assert (answer.status_code, answer.json()["detail"]) == (404, "there is no service 'fast'")
+
+
+# Changed on the way -------------------------------------------------------------------------
+
+
+def test_what_waits_is_sent_as_it_is_wanted_now(world: World, http: httpx.Client, receiver: Receiver) -> None:
+    receiver.free.clear()
+    sub = made(http, receiver, format="plain")
+    world.append(5)
+    until(lambda: receiver.begun == 1, "the first to be on its way")
+    receiver.statuses = [500]
+    assert http.patch(f"/v1/subscriptions/{sub['id']}", json={"select": ["vid"]}).status_code == 200
+    receiver.free.set()
+    until(lambda: receiver.taken[-1:] == [4], "all to be taken")
+    assert receiver.taken == list(range(5))
+    first, *rest = receiver.got  # it was on its way
+    assert "speed" in json.loads(first.body)
+    assert [set(json.loads(each.body)) for each in rest] == [{"_id", "_time", "vid"}] * 5
+
+
+def test_a_webhook_is_conflated_and_then_not(world: World, http: httpx.Client, receiver: Receiver) -> None:
+    world.append(300)
+    sub = made(http, receiver, batch=100, every="100ms", key="vid", **{"from": "beginning"})
+    until(lambda: len(receiver.numbers) >= 10, "the latest of each key")
+    assert receiver.numbers == list(range(290, 300))
+    assert http.patch(f"/v1/subscriptions/{sub['id']}", json={"every": None, "key": None}).status_code == 200
+    world.append(20)
+    until(lambda: receiver.numbers[-1] == 319, "all that follows")
+    assert receiver.numbers[10:] == list(range(300, 320))

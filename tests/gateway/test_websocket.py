@@ -680,6 +680,22 @@ def test_conflation_idleness_and_the_newest_of_a_durable_subscription(world: Wor
         assert client.hear()["op"] == "latest"
 
 
+def test_conflation_is_changed_for_whoever_is_connected(world: World) -> None:
+    id_ = made(world, every="1d", key="vid")
+    with opened(world) as client, world.client() as http:
+        client.ask("subscribe", id="a", subscription=id_)
+        until(lambda: world.counts()["gps"]["live"] == 1, "it to be live")
+        world.append(20)
+        until(lambda: world.counts()["gps"]["matched"] == 20, "events to wait for a day")
+        assert http.patch(f"/v1/subscriptions/{id_}", json={"every": None, "key": None}).status_code == 200
+        assert numbers(client.take(10)) == list(range(10, 20))
+        world.append(5)
+        assert numbers(client.take(5)) == list(range(20, 25))
+        assert http.patch(f"/v1/subscriptions/{id_}", json={"every": "50ms"}).status_code == 200
+        world.append(5)
+        assert numbers(client.take(1)) == [29]
+
+
 def test_what_can_not_be_consumed_on_a_socket(world: World) -> None:
     webhook = made(world, deliver={"webhook": {"url": "http://127.0.0.1:9/", "handshake": False}})
     with opened(world) as client:

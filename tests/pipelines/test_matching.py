@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pipelines.running import World
+from tests.semantics.spaces import CITY, make
 from tidegate import Filter, Schema
+from tidegate.filters.meaning import Meaning
 from tidegate.logs import SegmentLog
 from tidegate.model import timestamps
+from tidegate.semantics.default import esa_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +83,30 @@ def test_a_filter_over_the_past(spark: SparkSession, tmp_path: Path) -> None:
         assert [each["n"] for each in found.sample] == [each["n"] for each in matched[:-3:-1]]
     late = backtest(spark, log, tmp_path / "log", "a", Filter("n >= 0", here.schemas["a"]), 1_767_225_690_000_000)
     assert (late.events, late.matched) == (10, 10)
+    here.close()
+
+
+def test_a_filter_by_meaning_over_the_past(spark: SparkSession, tmp_path: Path) -> None:
+    from tidegate.pipelines.backtest import backtest
+    from tidegate.pipelines.matching import match
+
+    here = World(spark, tmp_path, "streams: {a: {schema: {n: int64, device: string, topic: string}}}")
+    said = [("laptop", "power"), ("garage", "power"), ("computer", "parking"), ("laptop", "energy")]
+    given = [{"n": n, "device": device, "topic": topic} for n, (device, topic) in enumerate(said)]
+    tagged = {**given[0], "n": 4, "_themes": ["politics"]}
+    moment = "2026-01-01T00:00:00.000000Z"
+    here.append("a", [{**event, "_time": moment} for event in (*given, tagged)])
+    log, schema = SegmentLog(tmp_path / "log"), here.schemas["a"]
+    semantics = esa_only(make(tmp_path / "space", CITY))
+    for themes, expected in (((), [0, 3]), (("politics",), [])):
+        filter_ = Filter("gadget~ = 'x' OR device~ = 'computer'~ AND topic~ = 'energy'~", schema)
+        filter_ = filter_.with_semantics(Meaning.of(semantics, themes=themes))
+        found = backtest(spark, log, tmp_path / "log", "a", filter_)
+        assert (found.events, sorted(each["n"] for each in found.sample)) == (5, expected)
+    frame = spark.createDataFrame([(event["n"], event["device"]) for event in given], "n long, device string")
+    computers = Filter("device~ = 'computer'~", semantics=semantics)
+    rows = match(frame, {"all": Filter("n >= 0"), "computers": computers}).collect()
+    assert sorted(row["n"] for row in rows if row["_subscription"] == "computers") == [0, 2, 3]
     here.close()
 
 

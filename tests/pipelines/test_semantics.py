@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import os
 import random
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,25 +40,125 @@ def write_corpus(path: Path, count: int) -> None:
     pq.write_table(pa.table({"id": range(count), "title": titles, "text": texts}), path, row_group_size=40)
 
 
-def test_spark_and_the_plain_builder_make_the_same_space(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_texts(folder: Path, count: int) -> None:
+    chance = random.Random(8)
+    for number in range(count):
+        (folder / f"sub {number % 3}").mkdir(parents=True, exist_ok=True)
+        text = " ".join(chance.choices([*WORDS, "Zürich"], k=chance.randrange(30)))
+        (folder / f"sub {number % 3}" / f"text {number}.txt").write_text(text)
+
+
+def write_dump(path: Path, count: int) -> None:
+    chance = random.Random(9)
+    pages = []
+    for number in range(count):
+        # Words that do not repeat much: so that bzip2 has blocks enough to be split between.
+        words = [*chance.choices([*WORDS, "Zürich"], k=20), *(f"x{chance.getrandbits(40):x}" for _ in range(60))]
+        kind = "<ns>1</ns>" if number % 11 == 0 else "<ns>0</ns>"
+        text = f"<revision><text>'''{' '.join(words)}''' &lt;br/&gt;</text></revision>"
+        pages.append(f"<page><title>Page {number}</title>{kind}{text}</page>")
+    data = "<mediawiki xmlns='http://www.mediawiki.org/xml/export-0.11/'>\n" + "\n".join(pages) + "\n</mediawiki>\n"
+    path.write_bytes(bz2.compress(data.encode(), 1) if path.suffix == ".bz2" else data.encode())
+
+
+def same(a: Path, b: Path) -> None:
+    for name in (*FILES, "space.json"):
+        assert (a / name).read_bytes() == (b / name).read_bytes(), name
+
+
+@pytest.fixture
+def small_splits(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Many tasks, several batches each."""
     from tidegate.pipelines import semantics
 
-    monkeypatch.setattr(semantics, "_CHUNK", 500)  # several chunks of a term
-    corpus = tmp_path / "corpus.parquet"
-    write_corpus(corpus, 400)
+    monkeypatch.setattr(semantics, "_TEXTS", 7)
+    changed = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
+        "spark.sql.files.maxPartitionBytes": "32k",
+        "spark.sql.files.openCostInBytes": "0",
+    }
+    before = {key: spark.conf.get(key, None) for key in changed}
+    for key, value in changed.items():
+        spark.conf.set(key, value)
+    yield
+    for key, old in before.items():
+        if old is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, old)
+
+
+@pytest.mark.usefixtures("small_splits")
+@pytest.mark.parametrize("name", ["corpus.parquet", "tables", "texts", "dump.xml", "dump.xml.bz2"])
+def test_spark_and_the_plain_builder_make_the_same_space(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    from tidegate.pipelines import semantics
+
+    corpus = tmp_path / name
+    if name == "corpus.parquet":
+        write_corpus(corpus, 2_000)
+    elif name == "tables":
+        corpus.mkdir()
+        for number in range(12):
+            write_corpus(corpus / f"{number} %20.parquet", 40)
+    elif name == "texts":
+        write_texts(corpus, 40)
+    else:
+        write_dump(corpus, 700)
     parameters = Parameters(least_words=8, least_documents=3)
-    build(open_corpus(corpus), tmp_path / "plain", name="corpus.parquet", parameters=parameters)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "8k")
-    try:
-        semantics.build(spark, corpus, tmp_path / "spark", parameters=parameters)
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
-    for name in (*FILES, "space.json"):
-        assert (tmp_path / "spark" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes(), name
+    build(open_corpus(corpus), tmp_path / "plain", parameters=parameters)
+    told: list[float] = []
+    semantics.build(spark, corpus, tmp_path / "spark", parameters=parameters, counted=told.append)
+    same(tmp_path / "spark", tmp_path / "plain")
+    assert all(0 <= each <= 1 for each in told)
+    assert not (tmp_path / "spark.building").exists()
+
+
+@pytest.mark.usefixtures("small_splits")
+def test_a_dump_in_bzip2_is_read_in_several_splits(spark: SparkSession, tmp_path: Path) -> None:
+    from tidegate.pipelines import semantics
+
+    write_dump(tmp_path / "dump.xml.bz2", 700)
+    frame, _ = semantics._documents(spark, open_corpus(tmp_path / "dump.xml.bz2"))
+    assert frame.rdd.getNumPartitions() > 3
+
+
+@pytest.mark.usefixtures("small_splits")
+def test_a_build_on_spark_that_failed_goes_on_from_what_it_finished(spark: SparkSession, tmp_path: Path) -> None:
+    from tidegate.pipelines import semantics
+
+    corpus = tmp_path / "texts"
+    write_texts(corpus, 40)
+    broken = sorted(corpus.rglob("*.txt"))[25]
+    good, about = broken.read_bytes(), broken.stat()
+    broken.write_bytes(b"\xff" * len(good))  # a disk that gives wrong bytes once: neither size nor time tell of it
+    os.utime(broken, ns=(about.st_atime_ns, about.st_mtime_ns))
+    with pytest.raises(SpaceError, match=rf"^{re.escape(str(broken))} can't be read as UTF-8: .* position 0"):
+        semantics.build(spark, corpus, tmp_path / "space", parameters=Parameters(1, 1))
+    parts = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "space.building").glob("part-*")}
+    assert 0 < len(parts) < 6
+    broken.write_bytes(good)
+    os.utime(broken, ns=(about.st_atime_ns, about.st_mtime_ns))
+    told: list[float] = []
+    semantics.build(spark, corpus, tmp_path / "space", parameters=Parameters(1, 1), counted=told.append)
+    build(open_corpus(corpus), tmp_path / "plain", parameters=Parameters(1, 1))
+    same(tmp_path / "space", tmp_path / "plain")
+
+
+def test_a_dump_that_is_cut_short_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    from tidegate.pipelines import semantics
+
+    path = tmp_path / "dump.xml"
+    write_dump(path, 30)
+    data = path.read_bytes()
+    for cut in (data[:-15], data[:-60]):
+        path.write_bytes(cut)
+        with pytest.raises(SpaceError, match=r"^the dump can't be read to its end: (it ends|mismatched|not well)"):
+            semantics.build(spark, path, tmp_path / "space", parameters=Parameters(1, 1))
+    path = tmp_path / "dump.xml.bz2"
+    write_dump(path, 700)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(SpaceError, match=r"dump.xml.bz2 can't be read to its end: "):
+        semantics.build(spark, path, tmp_path / "space", parameters=Parameters(1, 1))
 
 
 def test_the_command_builds_on_a_spark_of_its_own(tmp_path: Path) -> None:
@@ -85,7 +189,7 @@ def test_a_folder_of_files_is_read_by_their_names(spark: SparkSession, tmp_path:
 def test_what_is_no_corpus_is_named(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines import semantics
 
-    with pytest.raises(SpaceError, match=r"none can't be read as Parquet: .*PATH_NOT_FOUND"):
+    with pytest.raises(SpaceError, match=r"none is not there: expected a folder"):
         semantics.build(spark, tmp_path / "none", tmp_path / "space")
     pq.write_table(pa.table({"title": ["a"]}), tmp_path / "a.parquet")
     with pytest.raises(SpaceError, match=r"a.parquet has no column 'text'; it has title"):

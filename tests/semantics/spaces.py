@@ -71,9 +71,10 @@ class Oracle:
         out = {}
         for d in having:
             length = math.sqrt(sum(self._log(t, d, set(range(len(self.texts)))) ** 2 for t in set(self.texts[d])))
-            out[d] = self._log(word, d, basis) / length
+            out[d] = (1 + math.log(self.texts[d].count(word))) / length
         best = sorted(out, key=lambda d: (-out[d], d))[:most]
-        return {d: out[d] for d in best}
+        length = math.sqrt(sum(out[d] ** 2 for d in best))
+        return {d: out[d] / length * math.log(1 + len(basis) / len(having)) for d in best}
 
     def _log(self, word: str, d: int, basis: set[int]) -> float:
         having = sum(word in self.texts[each] for each in basis)

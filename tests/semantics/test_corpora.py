@@ -31,7 +31,7 @@ def test_a_wikipedia_dump_is_its_articles(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(bz2.compress(data) if name.endswith("bz2") else data)
     corpus = open_corpus(tmp_path / name)
     assert (corpus.name, corpus.done) == (name, 0)
-    assert list(corpus) == ARTICLES
+    assert list(corpus.read()) == ARTICLES
     assert corpus.done == 1
 
 
@@ -40,14 +40,14 @@ def test_a_dump_that_is_cut_short_says_so(tmp_path: Path, name: str) -> None:
     data = DUMP.encode()
     (tmp_path / name).write_bytes(bz2.compress(data)[:-20] if name.endswith("bz2") else data[:-30])
     with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
-        list(open_corpus(tmp_path / name))
+        list(open_corpus(tmp_path / name).read())
 
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
 def test_an_empty_dump_says_so(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
-        list(open_corpus(tmp_path / name))
+        list(open_corpus(tmp_path / name).read())
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_folder_is_its_texts_by_path(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Café")
     (tmp_path / "c.md").write_text("no")
     corpus = open_corpus(tmp_path)
-    assert list(corpus) == [Document("a", "Café"), Document("b/tea", "Hot")]
+    assert list(corpus.read()) == [Document("a", "Café"), Document("b/tea", "Hot")]
     assert (corpus.name, corpus.done) == (tmp_path.name, 1)
 
 
@@ -82,12 +82,45 @@ def test_parquet_is_its_titles_and_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3], "title": ["a", None, "c"], "text": ["x", "y", "z"]}), path)
     corpus = open_corpus(path)
-    assert list(corpus) == [Document("a", "x"), Document("c", "z")]
+    assert list(corpus.read()) == [Document("a", "x"), Document("c", "z")]
     assert (corpus.name, corpus.done) == ("a.parquet", 1)
 
 
+def test_a_folder_of_parquet_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        pq.write_table(pa.table({"title": [name, None], "text": ["x", "y"]}), tmp_path / f"{name}.parquet")
+    corpus = open_corpus(tmp_path)
+    assert list(corpus.read()) == [Document("a", "x"), Document("b", "x")]
+    assert (corpus.name, corpus.done) == (tmp_path.name, 1)
+
+
+@pytest.mark.parametrize("kind", ["texts", "parquet", "dump"])
+def test_a_corpus_is_read_on_from_where_it_was_left(tmp_path: Path, kind: str) -> None:
+    if kind == "texts":
+        for name in "abc":
+            (tmp_path / f"{name}.txt").write_text(name)
+        path = tmp_path
+    elif kind == "parquet":
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"title": ["a", None, "b", "c"], "text": ["x", "y", "z", "w"]}), path)
+    else:
+        path = tmp_path / "dump.xml"
+        path.write_text(DUMP)
+    every = list(open_corpus(path).read())
+    for after in range(len(every) + 2):
+        assert list(open_corpus(path).read(after)) == every[after:]
+
+
+def test_a_fingerprint_changes_with_the_corpus(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    first = open_corpus(tmp_path).fingerprint
+    assert open_corpus(tmp_path).fingerprint == first
+    (tmp_path / "b.txt").write_text("b")
+    assert open_corpus(tmp_path).fingerprint != first
+
+
 def test_what_is_no_corpus_is_named(tmp_path: Path) -> None:
-    expected = r"expected a folder of .txt files, a .xml or .xml.bz2 dump, or .parquet"
+    expected = r"expected a folder of .txt or .parquet files, a .xml or .xml.bz2 dump, or .parquet"
     with pytest.raises(SpaceError, match=rf"nothing is not there: {expected}"):
         open_corpus(tmp_path / "nothing")
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
@@ -97,7 +130,7 @@ def test_what_is_no_corpus_is_named(tmp_path: Path) -> None:
         open_corpus(tmp_path)
     (tmp_path / "a.txt").write_bytes(b"caf\xe9")
     with pytest.raises(SpaceError, match=r"a.txt can't be read as UTF-8: .* position 3"):
-        list(open_corpus(tmp_path))
+        list(open_corpus(tmp_path).read())
     (tmp_path / "a.parquet").write_bytes(b"PAR")
     with pytest.raises(SpaceError, match=r"a.parquet can't be read as Parquet: "):
         open_corpus(tmp_path / "a.parquet")

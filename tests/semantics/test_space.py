@@ -6,6 +6,8 @@ import contextlib
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +20,8 @@ from hypothesis import strategies as st
 from tests.semantics.spaces import CITY, documents, make
 from tidegate import Space, SpaceError
 from tidegate.semantics.builder import Document, build
+from tidegate.semantics.corpora import open_corpus
+from tidegate.semantics.runs import Counting, documents_of, few, postings_of
 from tidegate.semantics.storage import FILES, Parameters
 from tidegate.semantics.words import Analyser
 
@@ -55,6 +59,108 @@ def test_runs_and_one_pass_write_the_same_bytes(tmp_path: Path) -> None:
     make(tmp_path / "many", CITY, in_memory=1)
     for name in (*FILES, "space.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes(), name
+
+
+@given(documents, st.integers(1, 30), st.integers(2, 4))
+def test_many_runs_are_merged_in_groups(corpus: list[Document], in_memory: int, fan_in: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        counting = Counting(Path(folder), Parameters(1, 1), in_memory)
+        for place in sorted(range(len(corpus)), key=lambda n: n * 7 % 5):  # in some order
+            counting.add(place, *corpus[place])
+        counting.spill()
+        runs = sorted(Path(folder).iterdir())
+        merged = few(runs, Path(folder), fan_in)
+        assert len(merged) <= fan_in
+        assert list(documents_of(merged)) == sorted(documents_of(runs))
+        counts = [Counter(Analyser().terms(document.text)) for document in corpus]
+        expected = {term: [(n, c[term]) for n, c in enumerate(counts) if term in c] for term in set().union(*counts)}
+        found = [(term, list(zip(at.tolist(), of.tolist(), strict=True))) for term, at, of in postings_of(merged)]
+        assert found == sorted(expected.items())
+
+
+KILLED = """
+import sys
+from tidegate.semantics.builder import build
+from tidegate.semantics.corpora import open_corpus
+from tidegate.semantics.storage import Parameters
+
+def counted(number):
+    if number == 5:
+        print("five", flush=True)
+        sys.stdin.read()
+
+build(open_corpus(sys.argv[1]), sys.argv[2], parameters=Parameters(1, 1), postings_in_memory=10, counted=counted)
+"""
+
+
+def test_a_build_that_was_killed_goes_on_from_what_it_finished(tmp_path: Path) -> None:
+    (tmp_path / "city").mkdir()
+    for document in CITY:
+        (tmp_path / "city" / f"{document.title}.txt").write_text(document.text)
+    corpus = open_corpus(tmp_path / "city")
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "city"), str(tmp_path / "space")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == "five\n"
+        with pytest.raises(SpaceError, match=r"space is being built by another process: wait for it, or stop it"):
+            build(corpus, tmp_path / "space", parameters=Parameters(1, 1))
+        builder.kill()
+    finished = sorted(each.name for each in (tmp_path / "space.building").iterdir())
+    assert [name for name in finished if name.startswith("part")] == ["part-00000", "part-00001"]
+
+    seen: list[int] = []
+    build(corpus, tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=10, counted=seen.append)
+    assert seen == [5, 6]
+    build(open_corpus(tmp_path / "city"), tmp_path / "whole", parameters=Parameters(1, 1))
+    for name in (*FILES, "space.json"):
+        assert (tmp_path / "space" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["city", "space", "whole"]
+
+
+class Stopped(BaseException):
+    """As Ctrl-C."""
+
+
+def stop_after(number: int) -> Callable[[int], None]:
+    def counted(read: int) -> None:
+        if read == number:
+            raise Stopped
+
+    return counted
+
+
+@pytest.mark.parametrize("changed", ["text", "parameters", "nothing"])
+def test_another_corpus_or_other_parameters_begin_anew(tmp_path: Path, changed: str) -> None:
+    (tmp_path / "city").mkdir()
+    for document in CITY:
+        (tmp_path / "city" / f"{document.title}.txt").write_text(document.text)
+    with pytest.raises(Stopped):
+        build(
+            *(open_corpus(tmp_path / "city"), tmp_path / "space"),
+            parameters=Parameters(1, 1),
+            postings_in_memory=1,
+            counted=stop_after(4),
+        )
+    if changed == "text":
+        (tmp_path / "city" / "Parking.txt").write_text("Parking is dear.")
+    seen: list[int] = []
+    parameters = Parameters(2 if changed == "parameters" else 1, 2)  # terms are chosen when all are merged
+    build(open_corpus(tmp_path / "city"), tmp_path / "space", parameters=parameters, counted=seen.append)
+    assert seen == ([4, 5, 6] if changed == "nothing" else [1, 2, 3, 4, 5, 6])
+
+
+def test_what_was_counted_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
+    (tmp_path / "city").mkdir()
+    for document in CITY:
+        (tmp_path / "city" / f"{document.title}.txt").write_text(document.text)
+
+    def full(number: int) -> None:
+        if number == 3:
+            raise OSError(28, "No space left on device")
+
+    corpus = open_corpus(tmp_path / "city")
+    with pytest.raises(SpaceError, match=r"No space left on device; what was counted is kept, and the same build goes"):
+        build(corpus, tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=1, counted=full)
 
 
 def test_unknown_terms_are_nowhere(tmp_path: Path) -> None:

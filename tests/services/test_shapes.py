@@ -58,7 +58,10 @@ def test_a_filter_changes_nothing() -> None:
         ("speed >", "filter: expected a value or a field: in 'speed >' at 8"),
         ("speed > %0", "filter: expected a value for %0, but 0 were given: in 'speed > %0' at 9"),
         ("speed < -5", "can never match: speed < -5 contradicts the constraint speed >= 0"),
-        ("vid ~ = 'car'", "likeness of meaning (~) needs a semantic space"),
+        (
+            "vid ~ = 'car'",
+            "a pipeline does not compare by meaning (~): subscribe with it to what",
+        ),
     ],
 )
 def test_a_filter_that_does_not_fit(text: str, problem: str) -> None:

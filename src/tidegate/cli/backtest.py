@@ -13,6 +13,7 @@ from tidegate.cli import durations, options
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.logs import SegmentLog
 from tidegate.services import stream_schemas
 
@@ -28,6 +29,7 @@ def backtest(
     sample: Annotated[int, typer.Option(min=0, help="How many of the newest matches to show.")] = 5,
     data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
+    semantics: options.Semantics = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Count the past events of a service that a filter would have matched, on Spark, and show some."""
@@ -41,6 +43,10 @@ def backtest(
     if service not in known:
         raise EnvironmentProblem(f"no service or stream {service!r}; expected one of {', '.join(sorted(known))}")
     wanted = Filter(filter_, known[service], param or None)
+    if wanted.tree.is_semantic:
+        themes = (definitions.services.get(service) or definitions.streams[service]).themes
+        wanted = wanted.with_semantics(Meaning.of(home.semantics(semantics), themes=themes))
+        wanted.require_evaluable()
     moment = None if since is None else time.time_ns() // 1_000 - round(durations.seconds(since) * 1e6)
 
     from tidegate.pipelines import backtest as on_spark

@@ -34,7 +34,10 @@ def discover(
         list[str] | None, typer.Option(help="What a service must reach: latency=fast, availability=0.99.")
     ] = None,
     coverage: Annotated[float | None, typer.Option(help="The least share of the attributes, 0 to 1.")] = None,
-    names: Annotated[Literal["exact", "edits"], typer.Option(help="edits: names written alike, too.")] = "exact",
+    names: Annotated[
+        Literal["exact", "edits", "meaning"],
+        typer.Option(help="edits: names written alike, too; meaning: names that mean nearly the same."),
+    ] = "exact",
     limit: Annotated[int, typer.Option(help="Results at most.")] = 20,
     explain: Annotated[bool, typer.Option(help="With the reasons.")] = False,
     watch: Annotated[bool, typer.Option(help="Go on: tell what appears, changes, leaves or is better.")] = False,

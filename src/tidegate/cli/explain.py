@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tidegate.cli import options
+from tidegate.cli.home import Home
 from tidegate.cli.inputs import read_event, read_schema
 from tidegate.filters import Filter
 from tidegate.filters import explain as explaining
+from tidegate.filters.meaning import Meaning
 
 
 def explain(
@@ -20,12 +24,22 @@ def explain(
     schema: Annotated[str | None, typer.Option(help="A schema file, JSON or YAML.")] = None,
     event: Annotated[str | None, typer.Option(help="An event, a JSON file or - for standard input.")] = None,
     param: Annotated[list[str] | None, typer.Option(help="A value for %0, %1, ...; repeat it.")] = None,
+    semantics: options.Semantics = None,
+    theme: Annotated[list[str] | None, typer.Option(help="A theme of the event's service, for ~; repeat it.")] = None,
     like_star: Annotated[bool, typer.Option(help="* and ? are wildcards of LIKE too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
     """Show how a filter is read, its normal form, value sets and fuzzy cuts; with an event, what decided."""
     made = Filter(text, read_schema(schema) if schema else None, param or [], like_star=like_star)
-    described = explaining.describe(made, read_event(event) if event else None)
+    given = read_event(event) if event else None
+    if made.tree.is_semantic:
+        from tidegate.semantics.looking import described as by_meaning
+
+        knows = Home(Path(options.DATA)).semantics(semantics)
+        made = made.with_semantics(Meaning.of(knows, themes=theme or ()))
+        described = by_meaning(made, given)
+    else:
+        described = explaining.describe(made, given)
     if as_json:
         typer.echo(json.dumps(described, indent=2, default=str, ensure_ascii=False))
     else:
@@ -80,3 +94,13 @@ def _print_event(console: Console, event: dict[str, Any]) -> None:
         decided = "[bold]decided[/]" if each["decided"] else ""
         table.add_row(escape(each["predicate"]), each["truth"], escape(because), degree, decided)
     console.print(table)
+    for n, each in enumerate(event.get("mappings", ()), 1):
+        console.print(f"\n[bold]mapping {n}[/]  degree {each['degree']:.3g}, probability {each['probability']:.3g}")
+        for pair in each["pairs"]:
+            meant = f"{pair['attribute']} = {pair['value']!r}"
+            console.print(f"  {escape(pair['predicate'])} means {escape(meant)}  {pair['similarity']:.3g}")
+            for side in ("by_name", "by_value"):
+                if side in pair:
+                    titles = ", ".join(concept["concept"] for concept in pair[side]["concepts"])
+                    by = f": {titles}" if titles else ""
+                    console.print(f"    {side.replace('_', ' ')} {pair[side]['relatedness']:.3g}{escape(by)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -46,6 +47,10 @@ Origin = Annotated[
     ),
 ]
 
+Broker = Annotated[
+    str | None, typer.Option("--broker", help="Its name among brokers that are linked; the machine's, if not given.")
+]
+
 _log = structlog.get_logger("tidegate.gateway")
 
 
@@ -56,6 +61,8 @@ def gateway(
     port: Port = PORT,
     origin: Origin = None,
     allow_private_webhooks: PrivateWebhooks = False,
+    broker: Broker = None,
+    semantics: options.Semantics = None,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
@@ -68,12 +75,28 @@ def gateway(
         free_port(host, port),
         private=allow_private_webhooks,
         origins=checked_origins(home, host, origin),
+        broker=broker_name(broker),
+        semantics=semantics,
         child=child,
     )
 
 
-def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[str], child: bool) -> None:
-    """Listen until told to stop. `private`: webhooks may go to addresses that are not public."""
+def serve(
+    home: Home,
+    host: str,
+    port: int,
+    *,
+    private: bool,
+    origins: Sequence[str],
+    broker: str,
+    semantics: str | None,
+    child: bool,
+) -> None:
+    """Listen until told to stop. `private`: webhooks may go to addresses that are not public.
+
+    `semantics` is the space that is named on the command line.
+    """
+    from tidegate.federation.link import LinkSettings
     from tidegate.gateway.durable import DurableSettings
     from tidegate.gateway.gateway import Gateway
     from tidegate.gateway.ingest import IngestSettings, IngestWorker
@@ -82,6 +105,7 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
     from tidegate.gateway.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
+    knows = home.semantics(semantics)
     registry = home.existing_registry()
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
@@ -99,6 +123,8 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
+            links=LinkSettings(broker),
+            semantics=knows,
         )
 
     if child:
@@ -110,6 +136,20 @@ def serve(home: Home, host: str, port: int, *, private: bool, origins: Sequence[
     finally:
         log.close()
         registry.close()
+
+
+def broker_name(given: str | None) -> str:
+    """The name that was given, if it can be one; else the machine's.
+
+    >>> broker_name("city")
+    'city'
+    """
+    from tidegate.registry import need_broker_name
+
+    if given is None:
+        given = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().partition(".")[0]).strip("_-")[:40] or "broker"
+    need_broker_name(given)
+    return given
 
 
 def _end_with_input() -> None:
@@ -185,6 +225,8 @@ class Child:
         *,
         origins: Sequence[str] = (),
         private_webhooks: bool = False,
+        broker: str | None = None,
+        semantics: str | None = None,
     ) -> None:
         """`announce` is told None when it starts, and its URL when it takes requests."""
         self._announce, self._is_announced = announce, False
@@ -193,6 +235,8 @@ class Child:
         for origin in origins:
             self._command += ["--origin", origin]
         self._command += ["--allow-private-webhooks"] * private_webhooks
+        self._command += [] if broker is None else ["--broker", broker]
+        self._command += [] if semantics is None else ["--semantics", semantics]
         self.url = url(host, port)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0

@@ -20,6 +20,7 @@ from tidegate.errors import EnvironmentProblem
 if TYPE_CHECKING:  # each takes its time to import, and no command needs all
     from pyspark.sql import SparkSession
 
+    from tidegate.filters.meaning import Semantics
     from tidegate.logs import EventLog
     from tidegate.pipelines.streams import Streams
     from tidegate.registry import PostgresRegistry, SqliteRegistry
@@ -80,6 +81,20 @@ class Home:
     def positions(self) -> Path:
         """Where sources go on after a restart."""
         return self.folder / "sources"
+
+    def space(self, named: str | None = None) -> Path | None:
+        """The semantic space: the one that is named, the profile's, or `space` in the folder; None: there is none."""
+        own = self.folder / "space"
+        place = named or self.profile.semantics or (own if own.is_dir() else None)
+        return None if place is None else Path(place)
+
+    def semantics(self, named: str | None = None) -> Semantics | None:
+        """What knows words: a space, an installed embedding, or both; None: neither is there."""
+        from tidegate.semantics.default import default_semantics
+        from tidegate.semantics.embedding import Embedding
+
+        space = self.space(named)
+        return default_semantics(space) if space is not None or Embedding.installed() else None
 
     @property
     def sole(self) -> Path | None:

@@ -18,6 +18,7 @@ from tidegate.cli import (
     explain,
     gateway,
     keys,
+    link,
     plan,
     publish,
     quarantine,
@@ -48,6 +49,7 @@ app.command("up")(up.up)
 app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
+app.add_typer(link.app, name="link")
 app.command("services")(services.services)
 app.command("discover")(discover.discover)
 app.command("top")(top.top)

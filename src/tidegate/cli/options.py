@@ -16,6 +16,15 @@ Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Service fil
 Profile = Annotated[
     str, typer.Option("--profile", help="What it runs on: embedded, or a YAML file; see docs/cluster.md.")
 ]
+Semantics = Annotated[
+    str | None,
+    typer.Option(
+        "--semantics",
+        envvar="TIDEGATE_SEMANTICS",
+        help="A semantic space, for filters with ~; else the profile's, or space/ in the folder.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
 Url = Annotated[

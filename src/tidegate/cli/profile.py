@@ -15,7 +15,7 @@ from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access")
+_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Profile:
     """Whether webhooks may go to addresses that are not public."""
     access: AccessSettings = field(default_factory=AccessSettings)
     """Who gets into its gateway."""
+    semantics: str | None = None
+    """The folder of a semantic space, for filters with ~."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -86,7 +88,11 @@ def _profile(document: Any, path: str) -> Profile:
     database = read_database(document["registry"], path) if document.get("registry") is not None else None
     private = _allow_private(document.get("webhooks"), path)
     access = read_access(document.get("access"), path)
-    return Profile(master, {str(k): _text(v) for k, v in settings.items()}, brokers, shared, database, private, access)
+    semantics = document.get("semantics")
+    if not isinstance(semantics, str | None):
+        raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
+    spark = {str(k): _text(v) for k, v in settings.items()}
+    return Profile(master, spark, brokers, shared, database, private, access, semantics)
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from tidegate.cli import options
-from tidegate.errors import MissingDependency
+from tidegate.errors import EnvironmentProblem, MissingDependency
 
 if TYPE_CHECKING:
-    from tidegate.semantics import Relatedness, Space
+    from tidegate.semantics import Space
     from tidegate.semantics.corpora import Corpus
     from tidegate.semantics.storage import Parameters
 
@@ -23,45 +25,77 @@ app = typer.Typer(help="Spaces of meaning: make them, look into them.", no_args_
 
 _EVERY = 50
 """Documents between two looks at how far it has come."""
+_LARGE = 32 << 20
+"""Bytes of a corpus that are worth starting Spark for, which takes some ten seconds."""
 
 
 @app.command("build")
 def build(
-    corpus: Annotated[str, typer.Argument(help="A folder of .txt, a Wikipedia dump (.xml.bz2, .xml), or .parquet.")],
+    corpus: Annotated[
+        str, typer.Argument(help="A folder of .txt or .parquet, a Wikipedia dump (.xml.bz2, .xml), or .parquet.")
+    ],
     out: Annotated[str, typer.Option("--out", "-o", help="The folder to make.")],
     least_words: Annotated[int, typer.Option(min=1, help="Leave out documents with fewer words that count.")] = 100,
     least_documents: Annotated[int, typer.Option(min=1, help="Leave out terms in fewer documents.")] = 3,
-    on_spark: Annotated[bool, typer.Option("--spark", help="Count on Spark: Parquet, a file or a folder.")] = False,
+    on_spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--spark/--no-spark",
+            help="Count on Spark, or in this process.",
+            show_default="Spark where it is installed and the corpus has 32 MB or more",
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make a space of a corpus: every term by the documents it occurs in."""
+    """Make a space of a corpus: every term by the documents it occurs in. A build that was stopped goes on."""
     from tidegate.semantics import Space
     from tidegate.semantics.corpora import open_corpus
     from tidegate.semantics.storage import Parameters
 
     parameters = Parameters(least_words, least_documents)
+    found = open_corpus(corpus)
+    if on_spark is None:
+        on_spark = sum(each.stat().st_size for each in found.files) >= _LARGE and _spark_runs_here()
     if on_spark:
         _build_on_spark(corpus, out, parameters)
     else:
-        _build(open_corpus(corpus), out, parameters)
+        _build(found, out, parameters)
     made = Space.open(out)
     typer.echo(json.dumps(_described(made), indent=2, ensure_ascii=False) if as_json else _told(made))
+
+
+def _spark_runs_here() -> bool:
+    if find_spec("pyspark") is None:
+        return False
+    from tidegate.pipelines.session import need_java
+
+    try:
+        need_java()
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal, moved by the part that is done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("counting", total=1.0)
+        yield lambda done: progress.update(task, completed=done, description="counting" if done < 1 else "merging")
 
 
 def _build(corpus: Corpus, out: str, parameters: Parameters) -> None:
     from tidegate.semantics.builder import build as build_space
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading", total=1.0)
+    with _progress() as told:
 
         def counted(number: int) -> None:
             if number % _EVERY == 0 or corpus.done >= 1:
-                doing = "reading" if corpus.done < 1 else "writing"
-                progress.update(task, completed=corpus.done, description=doing)
+                told(corpus.done)
 
-        build_space(corpus, out, name=corpus.name, parameters=parameters, counted=counted)
+        build_space(corpus, out, parameters=parameters, counted=counted)
 
 
 def _build_on_spark(corpus: str, out: str, parameters: Parameters) -> None:
@@ -70,10 +104,10 @@ def _build_on_spark(corpus: str, out: str, parameters: Parameters) -> None:
         from tidegate.pipelines.semantics import session
     except ModuleNotFoundError as exc:
         raise MissingDependency(str(exc.name), "spark") from exc
-    with Console(stderr=True).status("counting on Spark"):
+    with _progress() as told:
         spark = session()
         try:
-            build_space(spark, Path(corpus), out, parameters=parameters)
+            build_space(spark, corpus, out, parameters=parameters, counted=told)
         finally:
             spark.stop()
 
@@ -106,9 +140,10 @@ def inspect(
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a term means: the documents that say most of it, and the terms nearest to it."""
-    from tidegate.semantics import Relatedness, Space
+    from tidegate.semantics.default import default_semantics
+    from tidegate.semantics.looking import look
 
-    found = look(Relatedness(Space.open(space)), term, theme or [], to or [], count)
+    found = look(default_semantics(space), term, theme or [], to or [], count=count)
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
@@ -117,25 +152,12 @@ def inspect(
         lines.append(f"in {', '.join(theme)}: {found['basis']:,} of {found['documents']:,} documents")
     if found["unknown"]:
         lines.append(f"unknown here: {', '.join(found['unknown'])}")
-    for title in ("related", "concepts", "nearest"):
+    if found["related"]:
+        lines += ["", "related"]
+        for each in found["related"]:
+            by = ", ".join(concept["concept"] for concept in each["concepts"])
+            lines.append(f"  {each['relatedness']:.3f}  {each['to']}{f'  by {by}' if by else ''}")
+    for title, name, figure in (("concepts", "concept", "weight"), ("nearest", "term", "relatedness")):
         if found[title]:
-            lines += ["", title, *(f"  {figure:.3f}  {name}" for name, figure in found[title])]
+            lines += ["", title, *(f"  {each[figure]:.3f}  {each[name]}" for each in found[title])]
     typer.echo("\n".join(lines))
-
-
-def look(related: Relatedness, term: str, themes: list[str], others: list[str], count: int) -> dict[str, Any]:
-    """All that is shown of a term, as JSON values."""
-    from tidegate.semantics.neighbours import concepts, nearest
-
-    words = related.space.words(term)
-    return {
-        "term": term,
-        "themes": themes,
-        "words": words,
-        "unknown": [word for word in words if not len(related.term_vector(word, themes))],
-        "documents": related.space.size,
-        "basis": related.basis(themes).size,
-        "related": [[other, related(term, other, themes, themes)] for other in others],
-        "concepts": [list(pair) for pair in concepts(related, term, themes, count)],
-        "nearest": [list(pair) for pair in nearest(related, term, themes, count)],
-    }

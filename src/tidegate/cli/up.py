@@ -15,11 +15,13 @@ from tidegate.cli import durations, options
 from tidegate.cli.gateway import (
     HOST,
     PORT,
+    Broker,
     Child,
     Host,
     Origin,
     Port,
     PrivateWebhooks,
+    broker_name,
     checked_origins,
     free_port,
     need_keys,
@@ -47,6 +49,8 @@ def up(
     port: Port = PORT,
     origin: Origin = None,
     allow_private_webhooks: PrivateWebhooks = False,
+    broker: Broker = None,
+    semantics: options.Semantics = None,
     with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
@@ -63,7 +67,17 @@ def up(
                 registry.apply(load(files), force=force, backfill=backfill)
             with (
                 until_told() as stop,
-                serving(home, lock, profile, host, port, origins=origin, private_webhooks=allow_private_webhooks)
+                serving(
+                    home,
+                    lock,
+                    profile,
+                    host,
+                    port,
+                    origins=origin,
+                    private_webhooks=allow_private_webhooks,
+                    broker=broker_name(broker),
+                    semantics=semantics,
+                )
                 if with_gateway
                 else nullcontext() as child,
                 _turn(home, registry, stop, child) as is_ours,
@@ -84,9 +98,12 @@ def serving(
     *,
     origins: list[str] | None = None,
     private_webhooks: bool = False,
+    broker: str | None = None,
+    semantics: str | None = None,
 ) -> Iterator[Child]:
     """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
+    home.semantics(semantics)  # what is no space is told of here, before anything starts
     child = Child(
         home,
         profile,
@@ -95,6 +112,8 @@ def serving(
         lock.announce,
         origins=checked_origins(home, host, origins),
         private_webhooks=private_webhooks,
+        broker=broker,
+        semantics=semantics,
     )
     child.start()
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
-from tidegate.client import durable, http
+from tidegate.client import durable, http, links
 from tidegate.client.course import Course, Reconnect, Wanted
 from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
@@ -240,6 +240,23 @@ class Client:
     def delete_subscription(self, id: str) -> None:  # noqa: A002 - the API's word
         """Remove a durable subscription; whoever consumes it is told."""
         self._ask(durable.remove(id))
+
+    def links(self) -> dict[str, Any]:
+        """The name of the gateway's broker, and all its links to others."""
+        return self._ask(links.all_())
+
+    def add_link(
+        self, name: str, url: str | None = None, secret: str | None = None, services: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Link the broker to another, which has the same secret; with no URL the other dials.
+
+        `services`: all that the other may see, at the most.
+        """
+        return self._ask(links.add(name, url, secret, services))
+
+    def remove_link(self, name: str) -> None:
+        """Remove a link."""
+        self._ask(links.remove(name))
 
     def enable_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
         """Deliver a disabled subscription again, from its cursor on."""

@@ -19,6 +19,10 @@ Held = dict[bytes, Any]
 """The latest event of each key, as the other sink has rendered it, in the order of the log."""
 
 
+Conflation = tuple[float | None, str | None]
+"""How long events wait, and by which attribute they are told apart; not at all, where the time is None."""
+
+
 class Conflating(Sink):
     """Stands before another sink: holds the latest event of each key, and passes all on every so often.
 
@@ -33,6 +37,7 @@ class Conflating(Sink):
         super().__init__()
         self.kind, self.caller = inner.kind, inner.caller
         self._inner, self._every_s, self._key = inner, every_s, key
+        self.said: Conflation = every_s, key
         self._loop = asyncio.get_running_loop()
         self._latest: Held = {}
         self._older: deque[tuple[Held, Subscriber, Notice]] = deque()
@@ -86,6 +91,13 @@ class Conflating(Sink):
             if self._waiting is None:
                 self._strike()
 
+    def release(self) -> Sink | None:
+        """Pass on what there is, hold nothing any more, and give the other sink; None: it does not take all now."""
+        if not self._push(though_full=True):
+            return None
+        self.close()
+        return self._inner
+
     def end(self) -> None:
         """Pass on what there is, and end."""
         self._push(though_full=True)
@@ -136,3 +148,21 @@ class Conflating(Sink):
         if len(self._latest) <= MOST_KEYS:
             self._free.set()
         return not events
+
+
+def conflated(sink: Sink, said: Conflation) -> Sink:
+    """A sink, or what stands before it."""
+    every_s, key = said
+    return sink if every_s is None else Conflating(sink, every_s, key)
+
+
+def reconflated(sink: Sink, said: Conflation) -> Sink:
+    """A subscriber's sink with another conflation; the same where it can't be changed now, or need not be."""
+    had = sink.said if isinstance(sink, Conflating) else (None, None)
+    if not sink.final.may_conflate or had == said:
+        return sink
+    plain = sink.release() if isinstance(sink, Conflating) else sink
+    if plain is None:
+        return sink
+    plain.caller = sink.caller
+    return conflated(plain, said)

@@ -11,15 +11,20 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tidegate.delivery.batch import Batch, ahead
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.lane import Lane
 from tidegate.delivery.latest import Latest, Snapshot, newest
 from tidegate.delivery.live import Live, changed
+from tidegate.delivery.past import NoPasts, Pasts
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
 from tidegate.delivery.worker import gap
 from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
+from tidegate.subscriptions import Subscription, compiled
 
 MOST = 1_000
 """Events that one `give` reads."""
@@ -59,10 +64,22 @@ NOW = Start()
 class Hub:
     """Serves subscribers of one log, in one event loop."""
 
-    def __init__(self, log: EventLog, dispatched: Callable[[str, float], None] = lambda _, __: None) -> None:
-        """`dispatched` is told of every pass: its service, and the seconds until all was written."""
+    def __init__(
+        self,
+        log: EventLog,
+        dispatched: Callable[[str, float], None] = lambda _, __: None,
+        heed: Callable[[Subscriber, bool], None] = lambda _, __: None,
+        pasts: Pasts | None = None,
+    ) -> None:
+        """`dispatched` is told of every pass: its service, and the seconds until all was written.
+
+        `heed` is told of everybody who listens, again when what they want is another, and when they do no more.
+        `pasts` knows of events that are not in the log.
+        """
+        self._heed, self._pasts = heed, pasts or NoPasts()
         self._log, self._loop, self._dispatched = log, asyncio.get_running_loop(), dispatched
         self._schemas: dict[str, Schema] = {}
+        self._meanings: dict[str, Meaning] = {}
         self._live: dict[str, Live] = {}
         self._replay: dict[str, Replay] = {}
         self._subscribers: set[Subscriber] = set()
@@ -72,14 +89,19 @@ class Hub:
 
     # Services ------------------------------------------------------------------------
 
-    def serve(self, schemas: Mapping[str, Schema]) -> None:
-        """Serve these services, by the schemas of their outputs.
+    def serve(self, schemas: Mapping[str, Schema], meanings: Mapping[str, Meaning] | None = None) -> None:
+        """Serve these services, by the schemas of their outputs, and what filters with ~ over them are evaluated by.
 
         Where a schema is another, subscribers go on with it; one whose filter does
         not fit it any more, or whose service is gone, is told so.
         """
-        changed = [name for name, schema in self._schemas.items() if schemas.get(name) != schema]
-        self._schemas = dict(schemas)
+        meanings = meanings or {}
+        changed = [
+            name
+            for name, schema in self._schemas.items()
+            if schemas.get(name) != schema or meanings.get(name) != self._meanings.get(name)
+        ]
+        self._schemas, self._meanings = dict(schemas), dict(meanings)
         for name in changed:
             of_it = [each for each in self._subscribers if each.service == name]
             self._stop(of_it)
@@ -94,13 +116,24 @@ class Hub:
             raise NotRegistered(f"no service {service!r}{did_you_mean(service, self._schemas)}")
         return found
 
+    def filter_of(self, record: Subscription, encoding: Encoding) -> Filter | None:
+        """The filter of a durable subscription, for one who sees what is so written; None: everything."""
+        return compiled(record, self.schema(record.service), self.meaning(record.service), encoding.hidden)
+
+    def meaning(self, service: str) -> Meaning | None:
+        """What filters with ~ over a service are evaluated by; None: nothing is there."""
+        return self._meanings.get(service)
+
     def _retype(self, subscriber: Subscriber) -> None:
         """Bring a subscriber to the new schema of its service."""
         try:
             schema = self.schema(subscriber.service)
             old = subscriber.filter
             if old is not None:
-                subscriber.filter = Filter(old.text, schema, old.params, like_star=old.like_star)
+                seen = schema.without(subscriber.encoding.hidden) if old.tree.is_semantic else schema
+                meaning = self.meaning(subscriber.service)
+                subscriber.filter = Filter(old.text, seen, old.params, like_star=old.like_star, semantics=meaning)
+                self._heed(subscriber, True)
         except TidegateError as problem:
             self._refuse(subscriber, problem)
         else:
@@ -116,7 +149,8 @@ class Hub:
     async def begin(self, service: str, start: Start = NOW) -> Cursor | None:
         """The position of a start; None: the output is not there yet, and all of it will be new."""
         self.schema(service)
-        return await self._in_thread(partial(self._begin, service, start))
+        await self._pasts.prepare(service)
+        return self._pasts.place(service, start) or await self._in_thread(partial(self._begin, service, start))
 
     def _begin(self, service: str, start: Start) -> Cursor | None:
         if start.cursor is not None:
@@ -135,11 +169,13 @@ class Hub:
         self.schema(subscriber.service)
         self._subscribers.add(subscriber)
         subscriber.begins_now = now
+        self._heed(subscriber, True)
         self._follow([subscriber])
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Serve a subscriber no more. Once all of a sink's are gone, nothing is written to it."""
         self._stop([subscriber])
+        self._heed(subscriber, False)
         subscriber.state = "gone"
         self._subscribers.discard(subscriber)
         subscriber.sink.subscribers.discard(subscriber)
@@ -165,8 +201,10 @@ class Hub:
         live = self._live.get(subscriber.service)
         if subscriber.state == "live" and live is not None:
             place = await live.change(subscriber, filter_)
+            self._heed(subscriber, True)
         if place is None:
             subscriber.filter = filter_
+            self._heed(subscriber, True)
             if subscriber.latest is not None:  # what is left of the snapshot was matched with the old one, too
                 subscriber.latest.forget()
                 self._sent_back(subscriber)
@@ -224,7 +262,10 @@ class Hub:
 
     async def give(self, subscriber: Subscriber) -> Given:
         """Give some events to a subscriber that is not served, from its place on."""
+        self._heed(subscriber, True)
         try:
+            if self._pasts.has(subscriber.place) and subscriber.latest is None:
+                return await self._give_past(subscriber)
             position = subscriber.place
             if position is None:
                 position = await self._in_thread(partial(self._log.begin, subscriber.service))
@@ -267,6 +308,9 @@ class Hub:
         for each in subscribers:
             if each.begins_now:
                 self._come_live([each], None)
+            elif self._pasts.has(each.place) and each.latest is None:
+                each.state, each.member, each.past = "behind", Member(each), None
+                self._spawn(self._begin_with_past(each.member))
             elif each.latest is not None:
                 each.state, each.member = "behind", Member(each)
                 self._spawn(self._begin_with_latest(each.member, each.latest))
@@ -290,6 +334,58 @@ class Hub:
             each.subscriber.place = place
         if here and place is not None:
             self._replay_of(service).add(here, place)
+
+    # What is not in the log ------------------------------------------------------------------
+
+    async def _begin_with_past(self, member: Member) -> None:
+        """Give a subscriber what is not in the log, then serve it from where the log goes on."""
+        while True:
+            await member.subscriber.sink.room()
+            try:
+                state = await self._pour_past(member)
+            except TidegateError:  # whoever has it is away
+                await asyncio.sleep(ABSENT_S)
+                continue
+            if state == "all":
+                self._follow([member.subscriber])
+            if state != "more":
+                return
+
+    async def _pour_past(self, member: Member) -> Given:
+        """Give some of it; "absent": the subscriber is."""
+        subscriber = member.subscriber
+        if not member.is_current:
+            return "absent"
+        past = subscriber.past = subscriber.past or self._pasts.open(subscriber)
+        piece = await past.piece()
+        rendered = None if piece is None else await self._in_thread(partial(member.render, piece))
+        if subscriber.member is not member:
+            return "absent"
+        if piece is None:
+            subscriber.place, subscriber.past = past.joint, None
+            return "all"
+        subscriber.sink.cut = None
+        if rendered is not None:
+            subscriber.sink.write(rendered)
+        cut = subscriber.sink.cut
+        subscriber.place = past.gave(len(piece) if cut is None else cut)
+        return "more"
+
+    async def _give_past(self, subscriber: Subscriber) -> Given:
+        past = subscriber.past = subscriber.past or self._pasts.open(subscriber)
+        try:
+            piece = await past.piece()
+        except TidegateError:
+            return "absent"
+        if piece is None:
+            subscriber.place, subscriber.past = past.joint, None
+            return "more"
+        if len(piece):
+            rendered = await self._in_thread(partial(Member(subscriber).render, piece))
+            if rendered is not None:
+                subscriber.sink.write(rendered)
+        subscriber.place = past.gave(len(piece))
+        return "more"
 
     # The newest of each key, first ---------------------------------------------------------
 
@@ -344,6 +440,8 @@ class Hub:
     async def _newest(
         self, subscriber: Subscriber, latest: Latest, place: Cursor, is_wanted: Callable[[], bool]
     ) -> Snapshot:
+        if self._pasts.has(place):  # of what is not here nothing is looked at
+            place = await self._in_thread(partial(self._log.begin, subscriber.service))
         look = partial(newest, self._log, subscriber.service, place, subscriber.wants, latest.key, is_wanted)
         return await self._loop.run_in_executor(self._readers, look)
 
@@ -431,16 +529,16 @@ class Hub:
     def _live_of(self, service: str) -> Live:
         found = self._live.get(service)
         if found is None:
-            schema = self.schema(service)
-            found = Live(self._log, service, schema, self._loop, self._overflow, self._sent_back, self._dispatched)
+            begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
+            found = Live(self._log, service, begin, self._loop, self._overflow, self._sent_back, self._dispatched)
             self._live[service] = found
         return found
 
     def _replay_of(self, service: str) -> Replay:
         found = self._replay.get(service)
         if found is None:
-            schema = self.schema(service)
-            found = Replay(self._log, service, schema, self._loop, self._overflow, self._arrived, self._failed)
+            begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
+            found = Replay(service, begin, self._loop, self._overflow, self._arrived, self._failed)
             self._replay[service] = found
         return found
 

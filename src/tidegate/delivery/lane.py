@@ -9,6 +9,8 @@ from typing import Any
 
 from tidegate.delivery.batch import Batch, reaches
 from tidegate.delivery.subscriber import Member, Pick, Sink
+from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema
@@ -34,7 +36,10 @@ class Lane:
     more than the lane, its floor: of that it gets nothing again.
     """
 
-    def __init__(self, log: EventLog, service: str, schema: Schema, position: Cursor) -> None:
+    def __init__(
+        self, log: EventLog, service: str, schema: Schema, position: Cursor, meaning: Meaning | None = None
+    ) -> None:
+        """`meaning` is what filters with ~ are evaluated by."""
         self.service, self.position = service, position
         self.members: dict[str, Member] = {}
         self.delivered = position
@@ -42,7 +47,10 @@ class Lane:
         self.matched = 0
         """Pairs of event and subscriber so far."""
         self._log = log
-        self._matcher = Matcher(schema)
+        self._schema, self._meaning = schema, meaning
+        self._matcher = Matcher(schema, semantics=meaning)
+        self._narrow: dict[Schema, Matcher] = {}
+        """The filters with ~ of members who do not see all attributes, by what they see: ~ reads whatever there is."""
         self._everything: dict[str, Member] = {}
         self._floors: dict[str, Mapping[str, int]] = {}
 
@@ -54,7 +62,7 @@ class Lane:
         if subscriber.filter is None:
             self._everything[subscriber.id] = member
         else:
-            self._matcher.add(subscriber.id, subscriber.filter)
+            self._matcher_of(subscriber.filter).add(subscriber.id, subscriber.filter)
         self.members[subscriber.id] = member
         beyond = {p: at for p, at in position.offsets.items() if at > self.position.offsets.get(p, -1)}
         if beyond:
@@ -67,9 +75,27 @@ class Lane:
             return False
         del self.members[id_]
         if self._everything.pop(id_, None) is None:
-            self._matcher.remove(id_)
+            self._forget(id_)
         self._floors.pop(id_, None)
         return True
+
+    def _matcher_of(self, filter_: Filter) -> Matcher:
+        seen = filter_.schema
+        if not filter_.tree.is_semantic or seen is None or seen == self._schema:
+            return self._matcher
+        if seen not in self._narrow:
+            self._narrow[seen] = Matcher(seen, semantics=self._meaning)
+        return self._narrow[seen]
+
+    def _forget(self, id_: str) -> None:
+        if id_ in self._matcher:
+            self._matcher.remove(id_)
+            return
+        seen, matcher = next((seen, each) for seen, each in self._narrow.items() if id_ in each)
+        matcher.remove(id_)
+        if not len(matcher):
+            matcher.close()
+            del self._narrow[seen]
 
     def read(self, position: Cursor, most: int) -> Batch:
         """Read on from somewhere."""
@@ -95,13 +121,16 @@ class Lane:
 
     def close(self) -> None:
         """Let go of what works in the background."""
-        self._matcher.close()
+        for each in (self._matcher, *self._narrow.values()):
+            each.close()
 
     def _picks(self, batch: Batch) -> Mapping[tuple[Sink, int], list[Pick]]:
         """Who gets what, by where it goes and in which epoch, in the order of the events."""
         found: dict[tuple[Sink, int], list[Pick]] = {}
-        if len(self._matcher) and len(batch):
-            events, ids = self._matcher.match(batch.events).pairs()
+        for matcher in (self._matcher, *self._narrow.values()):
+            if not len(matcher) or not len(batch):
+                continue
+            events, ids = matcher.match(batch.events).pairs()
             for event, id_ in zip(events.tolist(), ids.tolist(), strict=True):
                 member = self.members[id_]
                 found.setdefault((member.subscriber.sink, member.epoch), []).append((event, member))

@@ -15,14 +15,15 @@ from tidegate.delivery.worker import LOOK_S, Worker
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
-from tidegate.model import Schema
 
 MOST = 2_000
 """Events of one pass. A pass takes what there is: the busier the stream, the larger."""
 
 
 PAUSE_S = 0.003
-"""After a pass: others run meanwhile, and the next one finds more, which costs little more than finding one."""
+"""After a pass, at least: others run meanwhile, and the next finds more, which costs little more than finding one."""
+MOST_PAUSE_S = 0.03
+"""At most. In between it is as long as a pass takes: the busier, the fewer passes, and the fewer writes to sockets."""
 
 
 class Live(Worker):
@@ -32,20 +33,24 @@ class Live(Worker):
         self,
         log: EventLog,
         service: str,
-        schema: Schema,
+        begin: Callable[[Cursor], Lane],
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
         sent_back: Callable[[Subscriber], None],
         dispatched: Callable[[str, float], None],
     ) -> None:
-        """Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with
-        how long a pass took until all was written.
+        """`begin` makes a lane.
+
+        Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with how
+        long a pass took until all was written.
         """
         super().__init__(service, loop, overflowed, "live")
-        self._log, self._schema, self._sent_back, self._dispatched = log, schema, sent_back, dispatched
+        self._log, self._begin, self._sent_back, self._dispatched = log, begin, sent_back, dispatched
         self._lane: Lane | None = None
         self.events = 0
         """How many were read."""
+        self._wrote_s = 0.0
+        """How long the loop took to write what the last pass had found."""
 
     @property
     def matched(self) -> int:
@@ -76,9 +81,12 @@ class Live(Worker):
         return await done
 
     def _hand(self, lane: Lane, step: Step) -> None:
+        begun = time.perf_counter()
         super()._hand(lane, step)
+        done = time.perf_counter()
+        self._wrote_s = done - begun
         if step.outputs:
-            self._dispatched(self.service, time.perf_counter() - step.begun)
+            self._dispatched(self.service, done - step.begun)
 
     # The thread -------------------------------------------------------------------------
 
@@ -90,8 +98,9 @@ class Live(Worker):
         if self._log.wait(self.service, lane.position, look_s):
             step = lane.step(MOST)
             self.events += len(step.batch)
+            took_s = time.perf_counter() - step.begun + self._wrote_s
             self._pass_on(lane, step)
-            time.sleep(PAUSE_S)
+            time.sleep(min(MOST_PAUSE_S, max(PAUSE_S, took_s)))
         return True
 
     def _join(self, members: Sequence[Member], position: Cursor | None, done: asyncio.Future[bool]) -> None:
@@ -119,7 +128,7 @@ class Live(Worker):
         if self._lane is None or not self._lane.members:
             if self._lane is not None:
                 self._lane.close()
-            self._lane = Lane(self._log, self.service, self._schema, position or self._log.end(self.service))
+            self._lane = self._begin(position or self._log.end(self.service))
         return self._lane
 
     def _fetch_up(self, lane: Lane, members: Sequence[Member], position: Cursor) -> Cursor:

@@ -11,8 +11,7 @@ from tidegate.delivery.lane import Lane
 from tidegate.delivery.subscriber import Member, Sink, Subscriber
 from tidegate.delivery.worker import COMMANDS, Worker
 from tidegate.errors import TidegateError
-from tidegate.logs import Cursor, EventLog
-from tidegate.model import Schema
+from tidegate.logs import Cursor
 
 MOST = 1_000
 """Events of one pass."""
@@ -25,17 +24,19 @@ class Replay(Worker):
 
     def __init__(
         self,
-        log: EventLog,
         service: str,
-        schema: Schema,
+        begin: Callable[[Cursor], Lane],
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
         arrived: Callable[[Sequence[Member], Cursor], None],
         failed: Callable[[Subscriber, Exception], None],
     ) -> None:
-        """In the loop: `arrived` is told who has seen all up to a position, `failed` who can't go on."""
+        """`begin` makes a lane.
+
+        In the loop: `arrived` is told who has seen all up to a position, `failed` who can't go on.
+        """
         super().__init__(service, loop, overflowed, "replay")
-        self._log, self._schema, self._arrived, self._failed = log, schema, arrived, failed
+        self._begin, self._arrived, self._failed = begin, arrived, failed
         self._lanes: list[Lane] = []
 
     # For the event loop ---------------------------------------------------------------
@@ -69,7 +70,7 @@ class Replay(Worker):
     def _add(self, members: Sequence[Member], position: Cursor) -> None:
         lane = next((each for each in self._lanes if _is_near(each, position)), None)
         if lane is None:
-            lane = Lane(self._log, self.service, self._schema, position)
+            lane = self._begin(position)
             self._lanes.append(lane)
         for member in members:
             lane.admit(member, position)

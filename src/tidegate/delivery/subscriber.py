@@ -15,6 +15,7 @@ from tidegate.logs import Cursor
 if TYPE_CHECKING:
     from tidegate.delivery.lane import Lane
     from tidegate.delivery.latest import Latest
+    from tidegate.delivery.past import Past
 
 State = Literal["behind", "joining", "live", "gone"]
 """Reading, or waiting to read, at its own pace; at the end, on its way to those who are live; one of them; away."""
@@ -40,6 +41,8 @@ class Sink(ABC):
 
     kind = "other"
     """What whoever watches calls it: sse, websocket, webhook."""
+    may_conflate = True
+    """Whether just the latest event of each key may be wanted of it."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -89,7 +92,9 @@ class Subscriber:
     In a lane its position is that of all who are in it; else its own.
     """
 
-    __slots__ = ("begins_now", "encoding", "filter", "id", "latest", "member", "place", "service", "sink", "state")
+    __slots__ = (
+        *("begins_now", "encoding", "filter", "id", "latest", "member", "past", "place", "service", "sink", "state"),
+    )
 
     def __init__(
         self, id_: str, service: str, filter_: Filter | None, sink: Sink, encoding: Encoding, position: Cursor | None
@@ -102,6 +107,8 @@ class Subscriber:
         """It has no place yet: it begins with what comes when it is live."""
         self.latest: Latest | None = None
         """What it is given of the newest event of each key, before it is served from its place on."""
+        self.past: Past | None = None
+        """What it is given of what is not in the log, before that."""
         self.state: State = "behind"
         self.member: Member | None = None
         """Its place in a lane, or on its way to one: what was under way for another is void."""

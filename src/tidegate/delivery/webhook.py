@@ -16,17 +16,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import orjson
 import structlog
 
 from tidegate.delivery.acks import Acknowledgements
 from tidegate.delivery.batch import Events
+from tidegate.delivery.conflation import conflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
-from tidegate.errors import FilterError, NotRegistered, TidegateError
+from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -65,6 +67,15 @@ class Parcel(NamedTuple):
     """As it is sent."""
     record: bytes
     """As it is in the log."""
+    encoding: Encoding
+    """How `data` was written."""
+
+    def written(self, service: str, encoding: Encoding) -> Parcel:
+        """As it is to be sent now, though it was written otherwise when it came."""
+        if encoding == self.encoding:
+            return self
+        data = encoding.encode(service, self.record, orjson.loads(self.record))
+        return self._replace(data=data, encoding=encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +107,11 @@ class QueueSink(Sink):
         self.error: str | None = None
         """Why nothing more comes."""
 
-    def __len__(self) -> int:
-        return len(self._parcels)
-
     def render(self, batch: Events, picks: Sequence[Pick]) -> list[Parcel]:
         """Each event with the cursor behind it."""
         return [
-            Parcel(batch.cursor(n, to.floor), batch.encoded(n, to.encoding), bytes(batch.records[n])) for n, to in picks
+            Parcel(batch.cursor(n, to.floor), batch.encoded(n, to.encoding), bytes(batch.records[n]), to.encoding)
+            for n, to in picks
         ]
 
     def write(self, rendered: Any) -> bool:
@@ -112,6 +121,11 @@ class QueueSink(Sink):
         if len(self._parcels) >= self._held:
             self._room.clear()
         return self._room.is_set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left."""
+        return not self._parcels
 
     async def room(self) -> None:
         """Return when half of the room is free."""
@@ -148,13 +162,14 @@ class Courier:
         self._sink = QueueSink(post.settings.held)
         self._under_way = False
         position = None if found.cursor is None else Cursor.from_text(found.cursor)
-        filter_ = compiled(self.subscription, hub.schema(self.subscription.service))
+        encoding = post.encoding(self.subscription)
+        filter_ = hub.filter_of(self.subscription, encoding)
         self.subscriber = Subscriber(
             self.subscription.id,
             self.subscription.service,
             filter_,
-            self._sink,
-            post.encoding(self.subscription),
+            conflated(self._sink, (self.subscription.every_s, self.subscription.key)),
+            encoding,
             position,
         )
 
@@ -166,7 +181,8 @@ class Courier:
     def settle(self) -> None:
         """Move the cursor past what did not match, if all that did has been taken."""
         place = self.subscriber.position
-        if place is not None and not self._under_way and not len(self._sink) and self.subscriber.state != "gone":
+        is_settled = not self._under_way and self.subscriber.sink.is_settled
+        if place is not None and is_settled and self.subscriber.state != "gone":
             self._post.acks.note(self.subscription.id, place.text)
 
     async def run(self) -> None:
@@ -187,6 +203,7 @@ class Courier:
                     return
         finally:
             self._hub.unsubscribe(self.subscriber)
+            self.subscriber.sink.close()
 
     @property
     def _batch(self) -> int:
@@ -197,6 +214,8 @@ class Courier:
         """Send until taken, or put aside; false: deliver no more."""
         while True:
             self._changed.clear()  # what changes from here on, also while it is sent, is tried at once
+            service, encoding = self.subscription.service, self.subscriber.encoding
+            parcels = [each.written(service, encoding) for each in parcels]
             outcome = await self._post.send(self.subscription, parcels)
             self._post.sent(self.subscription, outcome, len(parcels))
             match outcome.kind:
@@ -377,10 +396,11 @@ class Couriers:
             courier = Courier(found, self._hub, self._post)
         except NotRegistered:
             return  # its service is not served yet, or it is gone: the next look tells
-        except FilterError as problem:
-            await self._post.ask(partial(_disable, id_, str(problem)))
-            return
         except Exception as problem:
+            # What has no space here may have one when this is started again, or at another gateway.
+            if isinstance(problem, FilterError) and not isinstance(problem, SemanticsUnavailable):
+                await self._post.ask(partial(_disable, id_, str(problem)))
+                return
             _log.warning("a courier can't begin, and tries again", subscription=id_, problem=str(problem))
             return
         self._running[id_] = courier, self._loop.create_task(self._run(courier))

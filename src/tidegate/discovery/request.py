@@ -34,7 +34,7 @@ class Request:
 
     attributes: tuple[Wanted, ...] = ()
     names: str = "exact"
-    """How names are compared: `exact`, `edits`, or another that the directory knows."""
+    """How names are compared: `exact`, `edits`, `meaning`, or another that the directory knows."""
     coverage: float = 0.5
     """The least share of the attributes that an answer has: the paper's Val."""
     filter: Filter | None = None
@@ -66,7 +66,7 @@ limit: expected 1 to 1,000 results, not 0
         findings = Findings()
         found = Spot(document, (), findings).entries(_KEYS, 'a request, such as {"attributes": ["speed"]}')
         attributes = _attributes(found["attributes"]) if "attributes" in found else ()
-        names = found["names"].text("how names are compared: exact or edits") if "names" in found else "exact"
+        names = found["names"].text("how names are compared: exact, edits or meaning") if "names" in found else "exact"
         coverage = found["coverage"].number("a share from 0 to 1, such as 0.8", 0, 1) if "coverage" in found else 0.5
         filter_ = _filter(found)
         categories = found["categories"].texts("a category, or a list of them") if "categories" in found else ()

@@ -1,1 +1,1 @@
-"""Brokers that route events to each other: `routes`, the pure core, knows no network, file or clock."""
+"""Brokers that route events to each other: `routes`, the pure core, and `link`, which carries what it says."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.filters import areas, fuzzy, shapes
 from tidegate.filters.evaluate import pattern_test, strlike_test
 from tidegate.filters.nodes import Group, Inside, Item, Literal, Member, Node, Or, Path, Pattern, Query, StrLike
-from tidegate.filters.normalize import Conjunct, Normal, area_numbers
+from tidegate.filters.normalize import Conjunct, Normal, area_numbers, taken_by
 from tidegate.filters.patterns import default_edits
 from tidegate.filters.sets import Cuts, ValueSet, is_subset, single_values
 
@@ -29,6 +29,8 @@ def _contains(outer: Conjunct, inner: Conjunct) -> bool:
         given = inner.necessary.get(path)
         if given is None or not _within(given, allowed):
             return False
+    if outer.meant and (outer.meant != inner.meant or not taken_by(outer.terms) <= taken_by(inner.terms)):
+        return False  # together with others, or with other tuples, the same predicates may fit better
     return all(_follows(term, inner) for term in outer.rest)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.filters import evaluate, fuzzy, sets
@@ -20,11 +20,12 @@ from tidegate.filters.nodes import (
     Or,
     Path,
     Predicate,
+    Semantic,
     paths,
     predicates,
 )
 from tidegate.filters.normalize import Conjunct, push_not_inwards
-from tidegate.filters.render import path_text, predicate
+from tidegate.filters.render import path_text, predicate, render
 from tidegate.filters.sets import ValueSet
 from tidegate.filters.values import raw_reader
 from tidegate.model import Schema, events, timestamps
@@ -195,8 +196,25 @@ def warnings(filter_: Filter) -> list[str]:
 def verdicts(filter_: Filter, event: Mapping[str, Any]) -> list[Verdict]:
     """Say what each predicate says of an event, and which of them decided."""
     root = push_not_inwards(filter_.tree.root)
+    if filter_.tree.is_semantic:
+        return [_verdict_by_meaning(node, filter_, event) for node in dict.fromkeys(predicates(root))]
     truths = {node: evaluate.test(node)(event) for node in predicates(root)}
     return [_verdict(node, event, root, truths) for node in dict.fromkeys(predicates(root))]
+
+
+def _verdict_by_meaning(node: Predicate, filter_: Filter, event: Mapping[str, Any]) -> Verdict:
+    """What a predicate says by itself: with ~ those of an alternative decide together, by their mapping."""
+    values = {path_text(path): raw_reader(path)(event) for path in paths(node)}
+    if not any(isinstance(each, Semantic) for each in (node, *_items(node))):
+        degree = evaluate.group_grade(node)(event) if isinstance(node, Group) else None
+        return Verdict(predicate(node), evaluate.test(node)(event), values, degree, decided=False)
+    text = render(replace(filter_.tree, root=node))
+    alone = Filter(text, filter_.schema, like_star=filter_.like_star, semantics=filter_.meaning)
+    return Verdict(predicate(node), alone.truth(event), values, alone.degree(event), decided=False)
+
+
+def _items(node: Predicate) -> tuple[object, ...]:
+    return tuple(item.predicate for item in node.items) if isinstance(node, Group) else ()
 
 
 def _verdict(node: Predicate, event: Mapping[str, Any], root: Node, truths: dict[Predicate, bool | None]) -> Verdict:

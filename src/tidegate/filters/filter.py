@@ -14,6 +14,7 @@ from tidegate.errors import (
     Violation,
 )
 from tidegate.filters import covering, evaluate, satisfiable
+from tidegate.filters.meaning import NO_SPACE, Meaning, Semantics
 from tidegate.filters.nodes import Group, Node, Query, Semantic, predicates
 from tidegate.filters.normalize import Normal, canonical, normalize, push_not_inwards
 from tidegate.filters.parser import parse
@@ -24,6 +25,9 @@ from tidegate.model.schema import Schema
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    from tidegate.filters.by_meaning import ByMeaning
+    from tidegate.filters.thematic import Meant
 
 
 class Filter:
@@ -41,9 +45,15 @@ class Filter:
     "speed > 80 AND vid LIKE 'B%'"
     >>> Filter("speed > 50").covers(fast)
     True
+
+    A filter with `~` is evaluated by what is given as `semantics`, a `Space` or another; without one it can be
+    made, printed and compared.
     """
 
-    __slots__ = ("_cache", "_parsed", "_pushed", "_query", "like_star", "params", "schema", "strict_params", "text")
+    __slots__ = (
+        *("_cache", "_parsed", "_pushed", "_query", "like_star", "meaning", "params", "schema", "strict_params"),
+        "text",
+    )
 
     text: str
     """The text as it was given."""
@@ -53,6 +63,8 @@ class Filter:
     """`*` and `?` are wildcards of LIKE too."""
     strict_params: bool
     """More parameters than the text names are an error."""
+    meaning: Meaning | None
+    """What `~` is evaluated by."""
     _parsed: Query | None
     """The tree before parameters were put in, where it has any; most filters are kept in great numbers."""
     _query: Query
@@ -68,10 +80,12 @@ class Filter:
         *,
         like_star: bool = False,
         strict_params: bool = False,
+        semantics: Semantics | Meaning | None = None,
     ) -> None:
         if schema is not None and not isinstance(schema, Schema):
             schema = Schema(schema)  # a dict of attributes, or an error that says so
-        self._make(text, parse(text), schema, () if params is None else params, like_star, strict_params)
+        meaning = Meaning.of(semantics)
+        self._make(text, parse(text), schema, () if params is None else params, like_star, strict_params, meaning)
 
     def _make(
         self,
@@ -81,6 +95,7 @@ class Filter:
         params: Sequence[Any],
         like_star: bool,
         strict_params: bool,
+        meaning: Meaning | None,
     ) -> None:
         if params.__class__ not in (tuple, list) and (isinstance(params, str) or not isinstance(params, Sequence)):
             params = _refuse_params(params)
@@ -93,6 +108,7 @@ class Filter:
         put(self, "params", tuple(params))
         put(self, "like_star", like_star)
         put(self, "strict_params", strict_params)
+        put(self, "meaning", meaning)
         put(self, "_parsed", parsed if params else None)
         put(self, "_query", query)
         put(self, "_pushed", pushed)
@@ -108,33 +124,36 @@ class Filter:
         try:
             test = self._cache["test"]
         except KeyError:
-            test = self._compiled("test", evaluate.matcher)
+            test = self._compiled("test", evaluate.matcher, "truth")
         if event.__class__ is not dict:
             _check_event(event)
         return test(event) is True
 
     def truth(self, event: Mapping[str, Any]) -> bool | None:
         """Say True, False, or None where the event does not tell."""
-        self.require_evaluable()
         _check_event(event)
+        if self._query.is_semantic:
+            return self.by_meaning.truth(event)
         return evaluate.truth(self._query.root, event)
 
     def degree(self, event: Mapping[str, Any]) -> float:
         """Say how well an event fits, 0 to 1; exact filters say 0 or 1."""
-        grade = self._cache.get("grade") or self._compiled("grade", evaluate.grader)
+        grade = self._cache.get("grade") or self._compiled("grade", evaluate.grader, "degree")
         _check_event(event)
         found: float = grade(event)
         return found
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Say which events of an Arrow record batch match, as a numpy array of bools."""
-        self.require_evaluable()
+        if self._query.is_semantic:
+            return self.by_meaning.judged(batch)[0]
         found: np.ndarray[Any, np.dtype[np.bool_]] = _columns().mask(self._pushed, batch)
         return found
 
     def degrees(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Say how well each event of an Arrow record batch fits, 0 to 1."""
-        self.require_evaluable()
+        if self._query.is_semantic:
+            return self.by_meaning.judged(batch)[1]
         found: np.ndarray[Any, np.dtype[np.float64]] = _columns().degrees(self._pushed, batch)
         return found
 
@@ -142,25 +161,59 @@ class Filter:
         self, batch: pa.RecordBatch
     ) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]:
         """Give `mask` and `degrees` of an Arrow record batch together, in less time than one after the other."""
-        self.require_evaluable()
+        if self._query.is_semantic:
+            return self.by_meaning.judged(batch)
         found: tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]
         found = _columns().judged(self._pushed, batch)
         return found
 
-    def _compiled(self, name: str, make: Callable[[Node], Any]) -> Any:
-        self.require_evaluable()
-        made = make(self._pushed)
+    def mappings(self, event: Mapping[str, Any], k: int = 1) -> list[Meant]:
+        """Give the `k` best mappings of predicates with ~ to an event's attributes, whatever the threshold.
+
+        The best comes first. There are none where the rest of the filter does not hold, or where a predicate means
+        nothing in the event; nor of a filter without ~.
+        """
+        _check_event(event)
+        return self.by_meaning.mappings(event, k) if self._query.is_semantic else []
+
+    @property
+    def by_meaning(self) -> ByMeaning:
+        """What evaluates a filter with ~; raise `SemanticsUnavailable` where it has nothing to be evaluated by."""
+        found = self._cache.get("meaning")
+        if found is None:
+            if self.meaning is None:
+                problems = [Problem(n.span[0], NO_SPACE, max(1, n.span[1] - n.span[0])) for n in self._semantics()]
+                raise SemanticsUnavailable(self.text, problems)
+            by = _by_meaning()
+            parts = by.parts_of(self._query, self.text, self.meaning.least)
+            found = self._cache["meaning"] = by.ByMeaning(parts, self.schema, self.meaning)
+        made: ByMeaning = found
+        return made
+
+    def with_semantics(self, semantics: Semantics | Meaning | None) -> Filter:
+        """Give this filter, evaluated by what is given; the text is not parsed again."""
+        made = object.__new__(Filter)
+        parsed = self._parsed or parse(self.text)
+        meaning = Meaning.of(semantics)
+        made._make(self.text, parsed, self.schema, self.params, self.like_star, self.strict_params, meaning)
+        return made
+
+    def _compiled(self, name: str, make: Callable[[Node], Any], by_meaning: str) -> Any:
+        made = getattr(self.by_meaning, by_meaning) if self._query.is_semantic else make(self._pushed)
         self._cache[name] = made
         return made
 
     def require_evaluable(self) -> None:
-        """Raise `SemanticsUnavailable` where a predicate by meaning (~) has no space to be evaluated in."""
+        """Raise where predicates by meaning (~) can't be evaluated: without a space, or too many of them."""
         if self._query.is_semantic:
-            found = _semantics(self._query.root)
-            message = "likeness of meaning (~) needs a semantic space, and filters of this version can't use one yet"
-            raise SemanticsUnavailable(
-                self.text, [Problem(n.span[0], message, max(1, n.span[1] - n.span[0])) for n in found]
-            )
+            _ = self.by_meaning
+
+    def _semantics(self) -> list[Semantic]:
+        found: list[Semantic] = []
+        for node in predicates(self._query.root):
+            inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
+            found.extend(each for each in inner if isinstance(each, Semantic))
+        return found
 
     # Parameters ----------------------------------------------------------------
 
@@ -170,7 +223,8 @@ class Filter:
         The text is not parsed again.
         """
         made = object.__new__(Filter)
-        made._make(self.text, self._parsed or parse(self.text), self.schema, params, self.like_star, self.strict_params)
+        parsed = self._parsed or parse(self.text)
+        made._make(self.text, parsed, self.schema, params, self.like_star, self.strict_params, self.meaning)
         return made
 
     # Meaning -------------------------------------------------------------------
@@ -234,11 +288,18 @@ class Filter:
         return f"Filter({self.text!r}{shown})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.text, self.schema, self.params, self.like_star, self.strict_params)
+        return _rebuild, (self.text, self.schema, self.params, self.like_star, self.strict_params, self.meaning)
 
 
-def _rebuild(text: str, schema: Schema | None, params: tuple[Any, ...], star: bool, strict: bool) -> Filter:
-    return Filter(text, schema, params, like_star=star, strict_params=strict)
+def _rebuild(
+    text: str,
+    schema: Schema | None,
+    params: tuple[Any, ...],
+    star: bool,
+    strict: bool,
+    meaning: Meaning | None,
+) -> Filter:
+    return Filter(text, schema, params, like_star=star, strict_params=strict, semantics=meaning)
 
 
 def _columns() -> Any:
@@ -250,12 +311,13 @@ def _columns() -> Any:
     return columns
 
 
-def _semantics(root: Node) -> list[Semantic]:
-    found: list[Semantic] = []
-    for node in predicates(root):
-        inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
-        found.extend(each for each in inner if isinstance(each, Semantic))
-    return found
+def _by_meaning() -> Any:
+    """The evaluator by meaning, which is not part of the light install."""
+    try:
+        from tidegate.filters import by_meaning
+    except ImportError as exc:
+        raise MissingDependency("pyarrow", "arrow") from exc
+    return by_meaning
 
 
 def _check_event(event: Any) -> None:

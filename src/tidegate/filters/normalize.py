@@ -297,6 +297,11 @@ class Conjunct:
         return _intersections(boxes, dict(self.exact))
 
     @cached_property
+    def meant(self) -> frozenset[Semantic]:
+        """What is matched by meaning, all of it together: with a predicate more an event may fit better."""
+        return frozenset(term for term in self.terms if isinstance(term, Semantic) and not term.negated)
+
+    @cached_property
     def is_empty(self) -> bool:
         """Whether nothing can match it, as far as value sets tell."""
         return any(found.is_empty() for found in self.necessary.values())
@@ -400,12 +405,24 @@ def _merge(conjuncts: list[Conjunct]) -> tuple[Conjunct, ...]:
     """Drop alternatives that another one contains, and those said twice."""
     found: list[Conjunct] = []
     for each in conjuncts:
-        if not any(set(other.terms) <= set(each.terms) for other in found):
-            found = [other for other in found if not set(each.terms) < set(other.terms)]
+        if not any(_absorbs(other, each) for other in found):
+            found = [other for other in found if not _absorbs(each, other)]
             found.append(each)
     if _cover_everything(found):
         return (Conjunct(()),)
     return tuple(found)
+
+
+def _absorbs(wide: Conjunct, narrow: Conjunct) -> bool:
+    return set(wide.terms) <= set(narrow.terms) and (
+        wide.meant == narrow.meant and taken_by(wide.terms) == taken_by(narrow.terms) if wide.meant else True
+    )
+
+
+def taken_by(terms: Iterable[Node]) -> frozenset[str]:
+    """The attributes that equalities of a conjunct are about: what they name can't mean anything else."""
+    equal = (t for t in terms if isinstance(t, Compare) and t.relation == "=" and isinstance(t.other, Literal))
+    return frozenset(".".join(map(str, term.path.parts)) for term in equal)
 
 
 def _cover_everything(conjuncts: list[Conjunct]) -> bool:

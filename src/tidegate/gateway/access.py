@@ -10,15 +10,18 @@ each service says of its own access, `policy` knows.
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
+from tidegate.federation.link import PATH as LINK_PATH
 from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.protocol import kept_of
 from tidegate.gateway.quotas import Meter
 from tidegate.registry import Role
 
@@ -40,7 +43,9 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
-        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED):
+        # Brokers prove to each other who they are.
+        is_link = scope["type"] == "websocket" and scope["path"] == LINK_PATH
+        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED) or is_link:
             await self._app(scope, receive, send)
             return
         try:
@@ -54,7 +59,11 @@ class Access:
         try:
             await self._app(scope, receive, send)
         finally:
-            self._meter.end(caller)
+            socket = kept_of(scope)
+            if socket is None:
+                self._meter.end(caller)
+            else:
+                socket.when_lost(partial(self._meter.end, caller))
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
@@ -117,6 +126,8 @@ def _secret(scope: Scope) -> str | None:
 def _role(scope: Scope) -> Role:
     """Who may make a request, at least."""
     method, path = scope.get("method", "GET"), scope["path"]
+    if path.split("/")[2:3] == ["links"]:
+        return "admin"
     if path.split("/")[4:5] == ["quarantine"]:  # what a service keeps from its consumers
         return "provider"
     if method in ("GET", "HEAD", "OPTIONS"):

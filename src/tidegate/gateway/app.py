@@ -22,8 +22,10 @@ from tidegate.gateway.routes import (
     events,
     filters,
     health,
+    links,
     overview,
     quarantine,
+    semantics,
     services,
     sockets,
     streams,
@@ -35,6 +37,7 @@ _UNDER_V1 = (
     overview,
     definitions,
     discover,
+    semantics,
     streams,
     services,
     quarantine,
@@ -43,6 +46,7 @@ _UNDER_V1 = (
     sockets,
     subscriptions,
     webhooks,
+    links,
 )
 
 

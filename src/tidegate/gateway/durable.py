@@ -17,16 +17,18 @@ import structlog
 
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
 from tidegate.delivery.batch import distance, reaches
+from tidegate.delivery.conflation import reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
 from tidegate.errors import LogError, TidegateError
+from tidegate.federation.link.history import is_past
 from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -92,8 +94,8 @@ class Durable:
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
-        self.gone: Callable[[str], None] = lambda _: None
-        """Told of each subscription that is no more."""
+        self.heed: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
+        """Told of every subscription, when it is made or changed, and, with None, when it is gone."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
@@ -174,6 +176,7 @@ class Durable:
         self._known[id_] = found
         if before is not None and before.version == found.version:
             return
+        self.heed(id_, found)
         await self._couriers.want(found)
         courier = self._couriers.subscriber(id_)
         if courier is not None:
@@ -189,27 +192,32 @@ class Durable:
     async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
-        if subscriber.encoding != encoding:
+        sink = reconflated(subscriber.sink, (record.every_s, record.key))
+        sees_other = subscriber.encoding.hidden != encoding.hidden
+        if subscriber.encoding != encoding or subscriber.sink is not sink:
             # What is on its way is written as before: it is dropped, and read again from its place on.
             self._hub.unsubscribe(subscriber)
-            subscriber.encoding = encoding
-            subscriber.sink.subscribers.add(subscriber)
+            subscriber.encoding, subscriber.sink = encoding, sink
+            sink.subscribers.add(subscriber)
             self._hub.subscribe(subscriber)
         old = subscriber.filter
-        if (record.filter.strip(), record.params) != (("", ()) if old is None else (old.text.strip(), old.params)):
+        is_other = (record.filter.strip(), record.params) != (
+            ("", ()) if old is None else (old.text.strip(), old.params)
+        )
+        if is_other or (sees_other and old is not None and old.tree.is_semantic):
             try:
-                await self._hub.change(subscriber, compiled(record, self._hub.schema(record.service)))
+                await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
             except TidegateError as problem:
                 self._dismiss(subscriber, str(problem))
 
     async def _let_go(self, id_: str) -> None:
         self._known.pop(id_, None)
+        self.heed(id_, None)
         self.acks.forget(id_)
         for each in self.connected(id_):
             self._dismiss(each, "the subscription was removed")
         self._connected.pop(id_, None)
         await self._couriers.drop(id_)
-        self.gone(id_)
 
     async def hold(self, obstacle: Callable[[Subscription], str | None]) -> None:
         """Disable webhooks that are sent from here and may be no more; others go on as their makers now see them."""
@@ -223,6 +231,11 @@ class Durable:
             elif courier.encoding != self.encoding(record, None):
                 async with self._changing:
                     await self._bring(courier, record)
+
+    def heed_all(self) -> None:
+        """Tell of all subscriptions again: what their services are may be otherwise."""
+        for id_, found in self._known.items():
+            self.heed(id_, found)
 
     def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
         place = subscriber.position
@@ -244,8 +257,11 @@ class Durable:
         newest = self._known.get(id_)
         if newest is not None and newest.version > found.version:
             record = newest.subscription
-            subscriber.filter = compiled(record, self._hub.schema(record.service))
             subscriber.encoding = self.encoding(record, subscriber.sink.caller)
+            subscriber.sink.subscribers.discard(subscriber)
+            subscriber.sink = reconflated(subscriber.sink, (record.every_s, record.key))
+            subscriber.sink.subscribers.add(subscriber)
+            subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
         here = self._connected.setdefault(id_, set())
         here -= {each for each in here if each.state == "gone"}
         here.add(subscriber)
@@ -266,6 +282,8 @@ class Durable:
 
     async def check(self, service: str, cursor: Cursor) -> None:
         """Raise a `CursorError` where a cursor is no place in a service's output."""
+        if "@" in service and is_past(cursor):  # the service's own broker knows whether it is
+            return
         await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
 
     async def acknowledge(self, id_: str, cursor: Cursor) -> tuple[str, bool]:
@@ -309,7 +327,7 @@ class Durable:
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
-            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record)])
+            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record, encoding)])
             if outcome.kind == "taken":
                 await self.ask(partial(_unbury, record.id, letter.id))
                 done.taken.append(letter.id)

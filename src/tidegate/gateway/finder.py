@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.discovery import Answer, Directory, Observation, Offer, Request
+from tidegate.discovery.directory import ALIKE
+from tidegate.discovery.names import by_meaning
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.policy import View
 from tidegate.model import Schema, timestamps
 from tidegate.services import Service
@@ -21,9 +24,10 @@ _Seen = tuple[tuple[str, frozenset[str]], ...]
 class Finder:
     """Knows what services there are and how they do, as the registry and `_status` say."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, semantics: Semantics | None = None, clock: Callable[[], float] = time.time) -> None:
+        """`semantics` is what names are compared with by meaning; None: they are not."""
         self._clock = clock
-        self._all = Directory()
+        self._all = Directory(alike={**ALIKE, "meaning": by_meaning(semantics)})
         self._offers: dict[str, Offer] = {}
         self._services: Mapping[str, Service] = {}
         self._narrowed: dict[_Seen, Directory] = {}

@@ -13,10 +13,13 @@ from starlette.requests import HTTPConnection
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, did_you_mean
+from tidegate.federation.link import LinkSettings, Remote
+from tidegate.filters.meaning import Semantics
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.finder import Finder
 from tidegate.gateway.ingest import Ingesting, IngestWorker
+from tidegate.gateway.linked import Linked
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
@@ -28,7 +31,8 @@ from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels
 from tidegate.model import Schema
-from tidegate.registry import Registry
+from tidegate.registry import RegisteredSubscription, Registry
+from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 
 LOOK_S = 0.25
@@ -53,11 +57,14 @@ class Gateway:
         access: AccessSettings | None = None,
         origins: Collection[str] = (),
         tracing: Tracing | None = None,
+        links: LinkSettings | None = None,
+        semantics: Semantics | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
-        whose web pages may use it, beside its own. `tracing`: None: nothing is traced.
+        whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
+        other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
@@ -69,8 +76,14 @@ class Gateway:
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.tracing = tracing
-        self.hub = Hub(log, self.metrics.dispatched if tracing is None else self._dispatched)
-        self.policies = Policies()
+        self.semantics = None if semantics is None else Shared(semantics)
+        self.policies = Policies(self.semantics)
+        self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
+        dispatched = self.metrics.dispatched if tracing is None else self._dispatched
+        if self.linked is None:
+            self.hub = Hub(log, dispatched)
+        else:
+            self.hub = Hub(log, dispatched, self.linked.heed, self.linked)
         self.durable = Durable(
             registry,
             log,
@@ -82,8 +95,8 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
-        self.durable.gone = self.metrics.forget
-        self.finder = Finder()
+        self.durable.heed = self._heed_durable
+        self.finder = Finder(self.semantics)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
@@ -94,6 +107,12 @@ class Gateway:
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self.is_draining = False
+
+    def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
+        if found is None:
+            self.metrics.forget(id_)
+        if self.linked is not None:
+            self.linked.heed_durable(id_, found)
 
     def _dispatched(self, service: str, seconds: float) -> None:
         self.metrics.dispatched(service, seconds)
@@ -109,8 +128,12 @@ class Gateway:
             await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
+        if self.linked is not None:
+            await self.linked.federation.start()
         await self.sweep.start()
         await self.durable.start()
+        if self.linked is not None:  # whoever needs something of others is known by now
+            await self.linked.federation.open()
 
     def drain(self) -> None:
         """Take nobody more; whoever listens is told to come again elsewhere, or later."""
@@ -123,6 +146,8 @@ class Gateway:
             self._follower.cancel()
         await self.sweep.close()
         await self.durable.close()
+        if self.linked is not None:
+            await self.linked.federation.close()
         await self.hub.close()
         if self._issuer is not None:
             await self._issuer.close()
@@ -144,12 +169,22 @@ class Gateway:
         """What whoever makes a request sees."""
         return View(self.policies, self.meter, caller_of(request))
 
+    @property
+    def remotes(self) -> Mapping[str, Remote]:
+        """Services of other brokers, by the names that they have here."""
+        return {} if self.linked is None else self.linked.remotes
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """All services: our own, and those of other brokers."""
+        return {**self.definitions.services, **{name: each.service for name, each in self.remotes.items()}}
+
     def service(self, name: str) -> Service:
         """A service; an error with a hint where it is not there."""
-        found = self.definitions.services.get(name)
-        if found is None:
-            raise NotRegistered(f"no service {name!r}{did_you_mean(name, self.definitions.services)}")
-        return found
+        services = self.services
+        if name not in services:
+            raise NotRegistered(f"no service {name!r}{did_you_mean(name, services)}")
+        return services[name]
 
     def stream(self, name: str) -> Stream:
         """A raw stream; an error with a hint where it is not there."""
@@ -178,13 +213,26 @@ class Gateway:
             definitions, versions = await loop.run_in_executor(None, self._read)
             self.definitions, self.versions, self._revision = definitions, versions, revision
             self.schemas = stream_schemas(definitions)
-            served = {name: self.schemas[name] for name in definitions.services}
-            told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
-            self.policies.define(definitions.services, {**served, **told})
-            self.hub.serve({**served, **told})
-            await loop.run_in_executor(None, self.finder.define, definitions.services, served)
+            await self._define()
             self.ingest.define(definitions.streams)
+            if self.linked is not None:
+                self.linked.federation.tell_offers()
         await loop.run_in_executor(None, self._read_status)
+
+    async def _define(self) -> None:
+        """Serve what the registry says, and what other brokers offer."""
+        own, remotes = self.definitions.services, dict(self.remotes)
+        served = {name: self.schemas[name] for name in own}
+        served |= {name: each.schema for name, each in remotes.items()}
+        told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
+        services = {**own, **{name: each.service for name, each in remotes.items()}}
+        if self.linked is not None:
+            self.linked.services = own
+        self.policies.define(services, {**served, **told})
+        meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
+        self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
+        self.durable.heed_all()
+        await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 
     def _read(self) -> tuple[Definitions, dict[str, int]]:
         definitions = self.registry.definitions()

@@ -105,6 +105,7 @@ class _Of:
         yield from self._counted()
         yield from self._lags()
         yield from self._services()
+        yield from self._links()
 
     def _delivery(self) -> Iterable[Metric]:
         subscribers = GaugeMetricFamily("tidegate_subscribers", "Who is served now.", labels=["service", "state"])
@@ -176,3 +177,35 @@ class _Of:
             for key, family in counts.items():
                 family.add_metric([name], said.get(key) or 0)
         return running, latency, lag, restarts, *counts.values()
+
+    def _links(self) -> Iterable[Metric]:
+        linked = self._gateway.linked
+        if linked is None:
+            return ()
+        up = GaugeMetricFamily("tidegate_link_up", "1 while a link is up.", labels=["link"])
+        entries = GaugeMetricFamily(
+            "tidegate_link_entries", "Filters in the tables of a link.", labels=["link", "direction"]
+        )
+        messages = CounterMetricFamily("tidegate_link_messages", "Control messages.", labels=["link", "direction"])
+        events = CounterMetricFamily(
+            "tidegate_link_events", "Events over a link, or not, by what became of them.", labels=["link", "outcome"]
+        )
+        sessions = CounterMetricFamily("tidegate_link_sessions", "How often a link has come up.", labels=["link"])
+        gaps = CounterMetricFamily(
+            "tidegate_link_gaps", "Stretches that had expired before they could be sent.", labels=["link"]
+        )
+        broker = linked.federation.broker
+        for name, neighbour in linked.federation.neighbours.items():
+            figures = neighbour.figures()
+            up.add_metric([name], float(neighbour.state == "up"))
+            if name in broker.links:
+                asked = sum(len(broker.asked(each, name)) for each in neighbour.offers)
+                entries.add_metric([name, "out"], asked)
+                entries.add_metric([name, "in"], sum(len(each.entries) for each in broker.tables(name)))
+            messages.add_metric([name, "out"], figures.said)
+            messages.add_metric([name, "in"], figures.heard)
+            for outcome in ("forwarded", "dropped", "received", "repeated"):
+                events.add_metric([name, outcome], getattr(figures, outcome))
+            sessions.add_metric([name], figures.sessions)
+            gaps.add_metric([name], figures.gaps)
+        return up, entries, messages, events, sessions, gaps

@@ -10,6 +10,7 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Start
 from tidegate.delivery.subscriber import Sink
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.logs import Cursor
 from tidegate.model import Schema, timestamps, units
@@ -46,13 +47,15 @@ def start(cursor: str | None, begin: str | None, latest: str | None = None) -> S
     return Start(since_micros=moment)
 
 
-def filter_(text: str | None, params: Sequence[str] | None, schema: Schema) -> Filter | None:
+def filter_(
+    text: str | None, params: Sequence[str] | None, schema: Schema, meaning: Meaning | None = None
+) -> Filter | None:
     """A filter over a service's events; None: everything."""
     if not (text or "").strip():
         if params:
             raise bad_parameter("param", params[0], "no parameter, as there is no filter")
         return None
-    made = Filter(text or "", schema, list(params) if params else None)
+    made = Filter(text or "", schema, list(params) if params else None, semantics=meaning)
     made.require_evaluable()
     return made
 

@@ -16,12 +16,12 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.gateway import parameters
 from tidegate.gateway.callers import ANYBODY, Caller, of_key
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema
-from tidegate.model.types import Struct
 from tidegate.registry import Key
 from tidegate.services import Definitions, Service
 from tidegate.subscriptions import Subscription
@@ -33,7 +33,9 @@ ROLE = "role:"
 class Policies:
     """The access of all services, as they are now."""
 
-    def __init__(self) -> None:
+    def __init__(self, semantics: Semantics | None = None) -> None:
+        """`semantics` is what filters with ~ are evaluated by; None: there is nothing."""
+        self._semantics = semantics
         self._services: Mapping[str, Service] = {}
         self._schemas: Mapping[str, Schema] = {}
         self._visible: dict[tuple[str, frozenset[str]], Schema] = {}
@@ -128,8 +130,13 @@ class Policies:
             return self._schemas[name]
         found = self._visible.get((name, hidden))
         if found is None:
-            found = self._visible[name, hidden] = _without(self._schemas[name], hidden)
+            found = self._visible[name, hidden] = self._schemas[name].without(hidden)
         return found
+
+    def meaning(self, name: str) -> Meaning | None:
+        """What filters with ~ over a service are evaluated by: its themes are those of each of its events."""
+        service = self._services.get(name)
+        return Meaning.of(self._semantics, themes=() if service is None else service.themes)
 
     # Durable subscriptions -----------------------------------------------------------------
 
@@ -168,10 +175,14 @@ class View:
         """The output of a service; an error where they do not see it."""
         return self.policies.schema(self.caller, service)
 
+    def meaning(self, service: str) -> Meaning | None:
+        """What filters with ~ over a service are evaluated by."""
+        return self.policies.meaning(service)
+
     def filter_(self, text: str | None, params: Sequence[str] | None, service: str) -> Filter | None:
         """A filter over what they see; None: everything."""
         self.meter.need_filter(self.caller, text)
-        return parameters.filter_(text, params, self.schema(service))
+        return parameters.filter_(text, params, self.schema(service), self.meaning(service))
 
     def encoding(self, encoding: Encoding, service: str) -> Encoding:
         """The same, without what they do not see."""
@@ -209,10 +220,3 @@ def need_scope(caller: Caller, name: str) -> None:
 
 def _is_for(caller: Caller, name: str) -> bool:
     return caller.services is None or name in caller.services
-
-
-def _without(schema: Schema, hidden: frozenset[str]) -> Schema:
-    # Constraints only refuse filters that can't match, and may tell of what is hidden.
-    root = Struct(tuple(each for each in schema.root if each.name not in hidden))
-    terms = {name: each for name, each in schema.terms.items() if name.partition(".")[0] not in hidden}
-    return Schema(root, terms=terms, event_time=schema.event_time)

@@ -38,6 +38,8 @@ class Page:
 class PageSink(Sink):
     """Holds what came until there is enough, or something."""
 
+    may_conflate = False
+
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most

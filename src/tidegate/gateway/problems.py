@@ -19,9 +19,11 @@ from tidegate.errors import (
     DefinitionProblem,
     DiscoveryError,
     EventError,
+    FederationError,
     FilterError,
     IngestError,
     LanguageError,
+    LinkRefused,
     LogError,
     MediaTypeError,
     MissingDependency,
@@ -147,6 +149,10 @@ def of(error: TidegateError) -> Problem:
             return Problem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
         case IngestError():
             return Problem(400, "bad-body", "The body can't be read", str(error))
+        case LinkRefused():
+            return Problem(409, "link-refused", "The link would close a loop", str(error), loop=list(error.loop))
+        case FederationError():
+            return Problem(400, "bad-link", "The link can't be made so", str(error))
         case SchemaError():
             return Problem(422, "bad-schema", "The schema can't be used", str(error))
         case MissingDependency():

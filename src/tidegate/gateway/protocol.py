@@ -7,10 +7,10 @@ delivery path writes to transports itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
@@ -29,37 +29,67 @@ FAREWELL_S = 1.0
 class Socket:
     """Where the bytes of one response go."""
 
-    __slots__ = ("_flow", "_transport")
+    __slots__ = ("_protocol",)
 
-    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
-        self._transport, self._flow = transport, flow
+    def __init__(self, protocol: SocketProtocol) -> None:
+        self._protocol = protocol
 
     def write(self, data: bytes) -> bool:
         """Write to the socket's buffer; say whether there is room for more."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
-        return not self._flow.write_paused
+        transport = self._protocol.transport
+        if not transport.is_closing():
+            transport.write(data)
+        return not self._protocol.flow.write_paused
 
     async def room(self) -> None:
         """Return when the buffer is nearly empty, or the socket closed."""
-        await self._flow.drain()
+        await self._protocol.flow.drain()
 
     def close(self) -> None:
         """Close when what was written has been sent."""
-        self._transport.close()
+        self._protocol.transport.close()
+
+    def keep(self) -> None:
+        """Keep the connection though the request ends: from now on there is just what is written here.
+
+        A request holds some twenty frames and contexts of the framework, 20 KB of them; a reader that listens for
+        days does not need one.
+        """
+        self._protocol.keep()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it outlives its request."""
+        return self._protocol.is_kept
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Call when the connection is gone, or soon where it is already."""
+        self._protocol.when_lost(call)
 
 
 class SocketProtocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it; every request's scope has its socket."""
+    """HTTP as uvicorn speaks it; every request's scope has its socket, which may outlive the request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         self._is_in_head, self._head_bytes = False, 0
+        self.is_kept, self._is_lost = False, False
+        self._lost: list[Callable[[], None]] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits for it."""
+        super().connection_lost(exc)
+        self._is_lost = True
+        for call in self._lost:
+            self.loop.call_soon(call)
+        self._lost.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Read, but no head that never ends: the parser would keep all of it."""
+        """Read, but no head that never ends: the parser would keep all of it. Behind a kept request nothing is."""
+        if self.is_kept:
+            return
         if self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
@@ -77,13 +107,39 @@ class SocketProtocol(HttpToolsProtocol):
         """Begin a request."""
         self._is_in_head, self._head_bytes = True, 0
         super().on_message_begin()
-        self.scope["extensions"] = {EXTENSION: Socket(self.transport, self.flow)}  # type: ignore[dict-item]
+        self.scope["extensions"] = {EXTENSION: Socket(self)}  # type: ignore[dict-item]
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._under_way = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def keep(self) -> None:
+        """Let the request that is under way end without its response, and forget all of it."""
+        self._under_way.disconnected = True  # so nobody misses the rest of the response
+        self.is_kept = True
+        self.flow.resume_reading()  # or nobody would see that the peer is gone
+        self.pipeline.clear()
+        del self._under_way
+        self.cycle = self.scope = self.headers = self.parser = None  # type: ignore[assignment]
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Call when the connection is gone, or soon where it is already."""
+        if self._is_lost:
+            self.loop.call_soon(call)
+        else:
+            self._lost.append(call)
 
 
 def socket_of(scope: Any) -> Socket:
     """The socket of a request that our own server has taken."""
     found: Socket = scope["extensions"][EXTENSION]
     return found
+
+
+def kept_of(scope: Any) -> Socket | None:
+    """The socket of a request that it outlives."""
+    found = scope.get("extensions", {}).get(EXTENSION)
+    return found if isinstance(found, Socket) and found.is_kept else None
 
 
 class FrameSocket:

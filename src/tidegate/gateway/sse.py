@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -121,24 +122,26 @@ class EventStream(Response):
         self._hub, self._make, self._tally, self._now, self._idle_s = hub, make, tally, now, idle_s
         self.background = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the head by ASGI, then events to the socket itself."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - nobody reads
+        """Send the head by ASGI, then events to the socket itself, which outlives the request."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
-        sink = SseSink(socket_of(scope), self._tally)
+        socket = socket_of(scope)
+        sink = SseSink(socket, self._tally)
         subscriber = self._make(sink)
         self._hub.subscribe(subscriber, now=self._now)
         clocks: list[Clock] = [_Heart(sink, subscriber)]
         if self._idle_s is not None:
             clocks.append(Idle(self._idle_s, lambda: sink.written, sink.tell_idle))
-        try:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-        finally:
-            self._hub.unsubscribe(subscriber)
-            subscriber.sink.close()
-            for each in clocks:
-                each.stop()
+        socket.when_lost(partial(_end, self._hub, subscriber, clocks))
+        socket.keep()
+
+
+def _end(hub: Hub, subscriber: Subscriber, clocks: Sequence[Clock]) -> None:
+    hub.unsubscribe(subscriber)
+    subscriber.sink.close()
+    for each in clocks:
+        each.stop()
 
 
 class _Heart(Clock):

@@ -19,6 +19,8 @@ from tidegate.subscriptions import Subscription
 
 EVERY_S = 0.5
 """Between two looks."""
+AT_ONCE = 250
+"""Subscribers that are looked at before others have their turn: events must not wait for a look at ten thousand."""
 
 VOID = 4401
 """The close code of a socket whose key or token does not hold any more."""
@@ -87,9 +89,11 @@ class Sweep:
     async def look(self) -> None:
         """Let go of all who may listen no more."""
         told: dict[Any, str | None] = {}
-        for each in self._hub.listening():
+        for n, each in enumerate(self._hub.listening()):
+            if n % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
             caller: Caller | None = each.sink.caller
-            if caller is None or (caller.id is None and caller.role == "admin"):
+            if caller is None or (caller.id is None and caller.role == "admin") or each.state == "gone":
                 continue
             problem = self.void(caller) or self._obstacle(each, caller, told)
             if problem is not None:

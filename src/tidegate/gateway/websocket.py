@@ -362,14 +362,19 @@ class Session:
         schema = self._view.schema(record.service)
         if message.latest:
             parameters.need_attribute("latest", message.latest, schema)
-        filter_ = compiled(record, schema)
+        filter_ = compiled(record, schema, self._view.meaning(record.service))
         before = parameters.conflated(record.every_s, record.key, schema)
         place = await consuming.begin(self._durable, found, None, message.cursor)
         encoding = self._durable.encoding(record, self._view.caller)
         self._view.meter.take("subscriptions", self._view.caller)
         made = SocketSubscriber(message.id, record.service, filter_, before(self._sink), encoding, place)
         made.durable = record.id
-        self._durable.connect(found, made)
+        try:
+            self._durable.connect(found, made)
+        except TidegateError:  # it was changed meanwhile, to what its service can't give
+            made.sink.subscribers.discard(made)
+            self._view.meter.give_back("subscriptions", self._view.caller)
+            raise
         self._begin(made, message.latest, record.idle_s)
         return made
 

@@ -63,6 +63,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
+_AT = ".."
+"""What stands for `@` in a topic's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Topic:
     """A topic as it was seen last."""
@@ -128,8 +132,8 @@ class KafkaLog:
     # Streams -------------------------------------------------------------------
 
     def topic(self, stream: str) -> str:
-        """The topic of a stream."""
-        return self._prefix + stream
+        """The topic of a stream; Kafka takes no `@`, which mirrors of other brokers' services have."""
+        return self._prefix + stream.replace("@", _AT)
 
     def create(self, stream: str, partitions: Sequence[str] = ("0",)) -> None:
         """Make a topic, or add partitions to it."""
@@ -163,7 +167,7 @@ class KafkaLog:
         """The names of all streams."""
         with self._asking():
             topics = self._admin().list_topics(timeout=self._timeout_s).topics
-        found = [name.removeprefix(self._prefix) for name in topics if name.startswith(self._prefix)]
+        found = [name.removeprefix(self._prefix).replace(_AT, "@") for name in topics if name.startswith(self._prefix)]
         return sorted(name for name in found if is_name(name) and not self.topic(name).startswith("__"))
 
     def partitions(self, stream: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Protocol
 from tidegate.errors import CursorError, LogError, did_you_mean
 from tidegate.logs.cursor import Cursor
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def need_names(names: Iterable[str]) -> None:
     """Refuse names that a folder or a topic can't have."""
     for name in names:
         if not is_name(name):
-            raise LogError(f"bad name {name!r}; expected letters, digits, _ . and -, at most 128")
+            raise LogError(f"bad name {name!r}; expected letters, digits, _ . @ and -, at most 128")
 
 
 def need_records(records: Sequence[bytes]) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
+from tidegate.filters.by_meaning import ByMeaning
 from tidegate.filters.columns import Column, distinct, in_one_piece, masks, path_array, read_column
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path, paths, predicates
@@ -45,6 +46,12 @@ class Events(Protocol):
 
     def degrees(self, filter_: Filter, chosen: Any) -> Any:
         """Say how well the chosen events fit a filter."""
+
+    def judged(self, by: ByMeaning) -> tuple[Any, Any]:
+        """Say which events match a filter with ~, and how well each fits."""
+
+    def event(self, index: int) -> Mapping[str, Any]:
+        """Give one event as a dict."""
 
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
@@ -205,6 +212,16 @@ class ArrowEvents(_Columns):
         taken = self._taken(filter_.pushed, chosen)
         return filter_.degrees(self.batch)[chosen] if taken is None else filter_.degrees(taken)
 
+    def judged(self, by: ByMeaning) -> tuple[Any, Any]:
+        """Say which events match a filter with ~, and how well each fits."""
+        return by.judged(self.batch)
+
+    def event(self, index: int) -> Mapping[str, Any]:
+        """Give one event as a dict."""
+        row = self.batch.slice(index, 1)
+        values = [_in_micros(column).to_pylist()[0] for column in row.columns]
+        return dict(reversed(list(zip(row.schema.names, values, strict=True))))  # of two with one name the first
+
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
         found = self._mask(node)  # to compare a whole column takes less time than to gather some rows of it
@@ -257,6 +274,15 @@ class DictEvents(_Columns):
         """Say how well the chosen events fit a filter."""
         return np.fromiter((filter_.degree(self.rows[n]) for n in chosen), dtype=np.float64, count=len(chosen))
 
+    def judged(self, by: ByMeaning) -> tuple[Any, Any]:
+        """Say which events match a filter with ~, and how well each fits."""
+        holds = np.fromiter((by.truth(row) is True for row in self.rows), dtype=bool, count=self.size)
+        return holds, np.fromiter((by.degree(row) for row in self.rows), dtype=np.float64, count=self.size)
+
+    def event(self, index: int) -> Mapping[str, Any]:
+        """Give one event as a dict."""
+        return self.rows[index]
+
     def holds(self, node: Node, chosen: Any = None) -> Any:
         """Say for which of the chosen events a tree without `Not` is true."""
         test, rows = matcher(node), self._chosen(chosen)
@@ -293,6 +319,13 @@ class DictEvents(_Columns):
             return pa.array(values, kind)
         except (pa.ArrowInvalid, OverflowError, UnicodeError):
             return None
+
+
+def _in_micros(array: pa.Array) -> pa.Array:
+    """Moments to what Python's have."""
+    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
+        return array.cast(pa.timestamp("us", array.type.tz), safe=False)
+    return array
 
 
 _ARROW = {

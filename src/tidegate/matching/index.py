@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.filters.nodes import Group, Node, predicates
 from tidegate.filters.normalize import push_not_inwards, to_dnf
 from tidegate.matching.events import Events
@@ -29,12 +30,12 @@ def source_of(filter_: Filter | str) -> Source:
     return filter_.text
 
 
-def made_again(source: Source, schema: Schema | None) -> Filter:
+def made_again(source: Source, schema: Schema | None, meaning: Meaning | None = None) -> Filter:
     """A filter from what was kept of it."""
     if isinstance(source, str):
-        return Filter(source, schema)
+        return Filter(source, schema, semantics=meaning)
     text, params, star, strict = source
-    return Filter(text, schema, params, like_star=star, strict_params=strict)
+    return Filter(text, schema, params, like_star=star, strict_params=strict, semantics=meaning)
 
 
 Owners = str | tuple[str, ...]
@@ -82,6 +83,11 @@ class Entry(NamedTuple):
         """The filter."""
         assert isinstance(self.kept, Filter)
         return self.kept
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether it is matched by meaning."""
+        return isinstance(self.kept, Filter) and self.kept.tree.is_semantic
 
     def alternatives(self) -> list[tuple[Node, ...]]:
         """The filter as conjuncts, as it was written: nothing is concluded from its schema."""

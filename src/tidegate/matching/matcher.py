@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
@@ -11,11 +11,14 @@ from typing import Any
 
 from tidegate.errors import MatcherError, did_you_mean
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.matching import events as batches
 from tidegate.matching.columnar import ColumnarIndex
 from tidegate.matching.counting import CountingIndex
+from tidegate.matching.events import Events
 from tidegate.matching.improved_tree import ImprovedTreeIndex
 from tidegate.matching.index import Entry, Index, Owners, Source, made_again, names, owned_by, source_of
+from tidegate.matching.meaning_scan import MeaningScan
 from tidegate.matching.result import Matches
 from tidegate.matching.rows import Axes, Compiled, Row
 from tidegate.matching.scan import ScanIndex
@@ -47,6 +50,9 @@ class Matcher:
     threads and waits for no change, but for the first after very many additions, which
     indexes them: what comes meanwhile waits for it.
 
+    Filters with `~` are matched by what is given as `semantics`, a `Space` or another. `threshold` is the least degree
+    of those that name none (else what `semantics` has found good), `themes` are the tags of the service.
+
     With `workers`, which just the engine improved-tree has, that many processes match
     each batch, one batch at a time; `close` ends them.
 
@@ -57,18 +63,34 @@ class Matcher:
     ['fast', 'b17']
     """
 
-    def __init__(self, schema: Schema | None = None, *, engine: str = "columnar", workers: int = 1) -> None:
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        engine: str = "columnar",
+        workers: int = 1,
+        semantics: Semantics | Meaning | None = None,
+        threshold: float | None = None,
+        themes: Iterable[str] = (),
+    ) -> None:
         if engine not in ENGINES:
             hint = did_you_mean(engine, ENGINES) or f"; expected one of {', '.join(ENGINES)}"
             raise MatcherError(f"unknown engine {engine!r}{hint}")
         self.schema, self.engine = schema, engine
         self._axes = Axes()
         self._index = ENGINES[engine](schema, self._axes) if workers == 1 else _parallel(engine, workers)
+        self._meaning = Meaning.of(semantics, threshold, themes)
+        self._by_meaning: Index = MeaningScan()
+        """The filters with ~."""
+        self._crossed = 0
+        """Changed by every change of filters with ~, odd during it: whoever matches then may see half of it."""
         self._templates = Templates(self._axes, schema)
         self._lock = Lock()
         self._numbers: dict[Hashable, int] = {}
         """The number of each filter that is in the index, by what makes two filters the same."""
         self._held: dict[int, _Held] = {}
+        self._meant: frozenset[int] = frozenset()
+        """The numbers of filters with ~."""
         self._subscriptions: dict[str, int] = {}
         self._own: dict[str, Source | Filter] = {}
         """What subscriptions wrote that share a filter with others who wrote it in other words."""
@@ -79,7 +101,7 @@ class Matcher:
         typed, compiled = self._compiled(filter_)
         with self._lock:
             self._require_new(subscription)
-            if compiled.key in self._numbers or compiled.key is typed:
+            if compiled.key in self._numbers or compiled.key is typed or not compiled.rows:
                 self._move({subscription: (typed, compiled)})
                 return
             number = self._next
@@ -119,7 +141,17 @@ class Matcher:
 
         A `pyarrow.RecordBatch` or table, a list of dicts, or NDJSON as bytes.
         """
-        return self._index.match(batches.read(batch))
+        events = batches.read(batch)
+        crossed = self._crossed
+        found = self._match(events)
+        if crossed == self._crossed and not crossed & 1:
+            return found
+        with self._lock:  # filters with ~ came or went meanwhile
+            return self._match(events)
+
+    def _match(self, events: Events) -> Matches:
+        found = self._index.match(events)
+        return Matches.joined(found, self._by_meaning.match(events)) if self._meant else found
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -134,22 +166,25 @@ class Matcher:
         """Give the filter of a subscription, typed by the matcher's schema."""
         number = self._require(subscription)
         kept = self._own.get(subscription) or self._held[number][1]
-        return kept if isinstance(kept, Filter) else made_again(kept, self.schema)
+        return kept if isinstance(kept, Filter) else made_again(kept, self.schema, self._meaning)
 
     def describe(self) -> dict[str, Any]:
         """Report the index's shape and memory."""
-        return {"subscriptions": len(self), **self._index.describe()}
+        found = {"subscriptions": len(self), **self._index.describe()}
+        return {**found, "by_meaning": self._by_meaning.describe()} if self._meant else found
 
     def explain(self, subscription: str, batch: Any = None) -> dict[str, Any]:
         """Say where a subscription's filter sits in the index, and what it makes of some events."""
         number = self._require(subscription)
         shared = [owner for owner in names(self._held[number][2]) if owner != subscription]
-        found = self._index.explain(number, None if batch is None else batches.read(batch))
+        index = self._by_meaning if number in self._meant else self._index
+        found = index.explain(number, None if batch is None else batches.read(batch))
         return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
 
     def close(self) -> None:
         """Let what goes on in the background end, and worker processes; the next match starts them again."""
         self._index.close()
+        self._by_meaning.close()
 
     def _compiled(self, given: Filter | str) -> tuple[Filter | str, Compiled]:
         if isinstance(given, str):
@@ -162,7 +197,11 @@ class Matcher:
             typed = given
         else:
             typed = Filter(given.text, self.schema, given.params, like_star=given.like_star)
-        typed.require_evaluable()  # now, not when an event of everybody's comes by
+        if typed.tree.is_semantic:
+            typed = typed.with_semantics(self._meaning)
+            typed.require_evaluable()  # now, not when an event of everybody's comes by
+            own = typed.schema if self.schema is None else None
+            return typed, Compiled((), (str(typed), typed.like_star, own), True)
         if self.schema is None and typed.schema is not None:
             # Its types are its own: no axis that others share can order its values, so it is always asked.
             return typed, Compiled((Row((), None),), typed, True)
@@ -198,13 +237,33 @@ class Matcher:
         drop = [n for n, (_, _, owners) in held.items() if not owners]
         entries = {n: Entry(*put[n], held[n][2]) for n in put}
         changed = {n: owners for n, (_, _, owners) in held.items() if owners and n not in put}
-        self._index.apply(entries, drop, changed)
+        self._apply(entries, drop, changed)
         self._next = count
         self._remember(held, drop, moved)
         for subscription, given in moves.items():
             self._own.pop(subscription, None)
             if given is not None:
                 self._keep_own(subscription, given[0])
+
+    def _apply(self, put: Mapping[int, Entry], drop: Sequence[int], owners: Mapping[int, Owners]) -> None:
+        """Change the index, or both of them."""
+        meant = {number for number, entry in put.items() if entry.is_meant}
+        touched = meant | (self._meant.intersection([*drop, *owners]) if self._meant else set())
+        if not touched:
+            self._index.apply(put, drop, owners)
+            return
+        self._meant = self._meant | meant
+        self._crossed += 1
+        try:
+            for index, chosen in ((self._by_meaning, True), (self._index, False)):
+                index.apply(
+                    {n: entry for n, entry in put.items() if (n in self._meant) is chosen},
+                    [n for n in drop if (n in self._meant) is chosen],
+                    {n: who for n, who in owners.items() if (n in self._meant) is chosen},
+                )
+        finally:
+            self._meant = self._meant.difference(drop)
+            self._crossed += 1
 
     def _keep_own(self, subscription: str, given: Filter | str) -> None:
         """Keep what a subscription wrote, where its filter can't be made from what is kept for all that share it."""
@@ -243,7 +302,7 @@ class Matcher:
         with self._lock:  # copies: others may go on changing while this is written
             state = {key: value for key, value in self.__dict__.items() if key != "_lock"}
             copies = {key: dict(value) for key, value in state.items() if isinstance(value, dict)}
-            return {**state, **copies, "_index": copy(self._index)}
+            return {**state, **copies, "_index": copy(self._index), "_by_meaning": copy(self._by_meaning)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())

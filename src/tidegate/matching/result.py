@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tidegate.matching import kernels
+
+if TYPE_CHECKING:
+    from tidegate.filters.thematic import Meant
 
 Pairs = tuple[Any, Any]
 """Two arrays of equal length: event index, subscription id."""
@@ -54,16 +57,54 @@ class Piece:
     table: Table
 
 
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """How well events fit filters with ~, and by which mappings."""
+
+    number: Any
+    """Of each pair the filter, ..."""
+    event: Any
+    """the event, ..."""
+    degree: Any
+    """and how well it fits. Ordered by event, then by filter."""
+    mappings: Callable[[int, Any, int], list[Meant]]
+    """Of a filter, by its number, and an event, as a dict, the best so many."""
+
+    def grade(self, number: int) -> Callable[[Any], Any]:
+        """How well chosen events fit a filter, each of which does."""
+        of_it = np.flatnonzero(self.number == number)
+        event, degree = self.event[of_it], self.degree[of_it]
+        return lambda chosen: degree[np.searchsorted(event, chosen)]
+
+    def over(self, events: Rows) -> Callable[[int, int, int], list[Meant]]:
+        """The mappings of an event by its place in a batch."""
+        return lambda number, index, k: self.mappings(number, events.event(index), k)
+
+
+class Rows(Protocol):
+    """Events that can be had one by one."""
+
+    def event(self, index: int) -> Any:
+        """One event as a dict."""
+
+
 class Matches:
     """The outcome of matching one batch.
 
     It is of one moment: later changes to the matcher do not change it.
     """
 
-    def __init__(self, events: int, pieces: Sequence[Piece]) -> None:
+    def __init__(
+        self,
+        events: int,
+        pieces: Sequence[Piece],
+        mappings: Callable[[int, int, int], list[Meant]] | None = None,
+    ) -> None:
         self.events = events
         """How many events the batch had."""
         self._pieces = [piece for piece in pieces if len(piece.index)]
+        self._mappings = mappings
+        """Of a filter, by its number, and an event, by its place, the best so many; None: no filter has any."""
 
     def __len__(self) -> int:
         return sum(len(piece.index) for piece in self._pieces)
@@ -96,15 +137,37 @@ class Matches:
 
     def for_event(self, index: int) -> list[str]:
         """Give the ids of the subscriptions that an event matches, as they were added."""
-        if not -self.events <= index < self.events:
-            raise IndexError(f"expected an event from 0 to {self.events - 1}, not {index}")
-        index %= self.events
+        index = self._place(index)
         found: list[tuple[int, str]] = []
         for piece in self._pieces:
             slots = piece.index[piece.offsets[index] : piece.offsets[index + 1]]
             found += zip(piece.table.numbers[slots].tolist(), piece.table.ids[slots].tolist(), strict=True)
         found.sort(key=lambda pair: pair[0])
         return [name for _, name in found]
+
+    def _place(self, index: int) -> int:
+        if not -self.events <= index < self.events:
+            raise IndexError(f"expected an event from 0 to {self.events - 1}, not {index}")
+        return index % self.events
+
+    def mappings(self, index: int, subscription: str, k: int = 1) -> list[Meant]:
+        """Give the `k` best mappings by which an event matches a filter with ~, the best first.
+
+        There are none where it does not match, nor of a filter without ~. The first is what the degree is of; the
+        others may be below the threshold.
+        """
+        index = self._place(index)
+        for piece in self._pieces if self._mappings is not None else ():
+            slots = piece.index[piece.offsets[index] : piece.offsets[index + 1]]
+            for slot in slots[piece.table.ids[slots] == subscription].tolist():
+                assert self._mappings is not None
+                return self._mappings(int(piece.table.numbers[slot]), index, k)
+        return []
+
+    @classmethod
+    def joined(cls, one: Matches, other: Matches) -> Matches:
+        """What two indexes found in the same batch."""
+        return cls(one.events, [*one._pieces, *other._pieces], other._mappings)
 
     def for_subscription(self, subscription: str) -> Any:
         """Give the indexes of the events that a subscription gets."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,6 +77,15 @@ class Schema:
         if found is None and name in RESERVED:
             return Field(name, RESERVED[name], required=False)
         return found
+
+    def without(self, names: Collection[str]) -> Schema:
+        """Give the schema of who does not see some attributes.
+
+        Constraints go with them: these only refuse filters that can't match, and may tell of what is hidden.
+        """
+        root = Struct(tuple(each for each in self.root if each.name not in names))
+        terms = {name: each for name, each in self.terms.items() if name.partition(".")[0] not in names}
+        return Schema(root, terms=terms, event_time=self.event_time)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the attributes as a dict of JSON values; `Schema` reads it back."""

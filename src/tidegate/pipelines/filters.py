@@ -93,6 +93,8 @@ def degree(filter_: Filter) -> Column:
 def truth_by_arrow(frame: DataFrame, filter_: Filter) -> Column:
     """Give a filter as a column that Python evaluates: any filter, micro-batch only."""
     names = sorted({str(path.parts[0]) for node in predicates(filter_.tree.root) for path in paths(node)})
+    if filter_.tree.is_semantic and filter_.schema is not None:  # whatever there is may be meant
+        names = [*(field.name for field in filter_.schema.root), "_themes"]
 
     def evaluate(rows: pa.Array) -> pa.Array:
         batch = pa.RecordBatch.from_arrays(rows.flatten(), names=[field.name for field in rows.type])
@@ -111,6 +113,8 @@ class _Writer:
         if filter_.schema is None:
             self.refuse(None, "a schema: Spark's columns have types")
         filter_.require_evaluable()
+        if filter_.tree.is_semantic:
+            self.refuse(None, "no likeness of meaning (~)")
 
     def refuse(self, node: Predicate | None, what: str) -> NoReturn:
         at, end = node.span if node is not None else (0, 1)

@@ -24,12 +24,13 @@ def match(frame: DataFrame, filters: Mapping[str, Filter], schema: Schema | None
     events where the frame's own types do not say it all (enums, unsigned).
     """
     kind = schema or from_spark(frame.schema)
+    meaning = next((each.meaning for each in filters.values() if each.meaning is not None), None)
     given = [(name, each.text, tuple(each.params)) for name, each in filters.items()]
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from tidegate.matching import Matcher
 
-        matcher = Matcher(kind)
+        matcher = Matcher(kind, semantics=meaning)
         matcher.add_all({name: Filter(text, kind, list(params)) for name, text, params in given})
         for batch in batches:
             found = matcher.match(batch)

@@ -1,159 +1,190 @@
-"""A semantic space built on Spark: documents are counted where they are, and the driver writes what comes back.
+"""A semantic space built on Spark: documents are counted where they are read, by all cores, and the driver merges.
 
-The same bytes as the plain builder's. A document goes by the place of its row among all files until it is known how
-many before it were too short; then it gets its number.
+The same bytes as the plain builder's, of every kind of corpus. A task counts its split of the corpus into a part,
+beside the space; a part that is whole is not counted again when a build that was killed is started anew. On several
+machines that place must be a folder that all of them see.
 
-    Parquet ──count──▶ a row a document: place, title, words, peak   ──ordered by place──▶ titles, numbers
-                       a row a term and chunk: places, counts        ──grouped by term, ordered──▶ postings
+    Parquet, a dump, texts ──split──▶ task ──count──▶ part 0, part 1, ... ──merge──▶ the space
 """
 
 from __future__ import annotations
 
 import os
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
-import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.errors import SpaceError
 from tidegate.pipelines.session import local_session
-from tidegate.semantics.builder import Postings, Writing
-from tidegate.semantics.storage import Array, Parameters
-from tidegate.semantics.words import Analyser
+from tidegate.semantics.builder import write
+from tidegate.semantics.corpora import (
+    Corpus,
+    Document,
+    Folder,
+    WikipediaDump,
+    article,
+    open_corpus,
+    plain_text,
+    text_file,
+)
+from tidegate.semantics.parts import Parts, counting, is_finished, plan_of
+from tidegate.semantics.storage import Parameters
 
 _FILE = 1 << 40
 """Rows that a file may have: a document's place is the rank of its file, times this, and its row."""
-_CHUNK = 1_000_000
-"""Postings that a task holds before it sends them on, grouped by term."""
+_SPLIT = 1 << 24
+"""Pages that a split of a dump may have: a document's place is where its split begins, times this, and its page."""
+_TEXTS = 500
+"""Text files that a task counts."""
+_SPLIT_BYTES = 8 << 20
+"""Bytes of a file that a task counts: as few as keep what is lost with a task in seconds."""
+_CLOSING = "</page>"
 
-_COUNTED = pa.schema(
-    [
-        *(("place", pa.int64()), ("title", pa.string()), ("words", pa.int64()), ("peak", pa.int64())),
-        *(("term", pa.string()), ("size", pa.int64()), ("places", pa.binary()), ("counts", pa.binary())),
-    ]
-)
-_COUNTED_IN_SPARK = (
-    "place long, title string, words long, peak long, term string, size long, places binary, counts binary"
-)
+Placed = tuple[int, Document]
+Reader = Callable[[Iterable[pa.RecordBatch]], Iterator[Placed]]
+"""Documents out of what Spark has read, each with its place in the corpus."""
 
 
 def session() -> SparkSession:
     """A local Spark as a build needs it: small splits of files and small batches, as text grows when it is unpacked."""
     settings = {
-        "spark.sql.files.maxPartitionBytes": "16m",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
-        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.files.maxPartitionBytes": str(_SPLIT_BYTES),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "200",
     }
     return local_session("tidegate-semantics", os.cpu_count() or 2, settings)
 
 
 def build(
-    spark: SparkSession, corpus: Path | str, folder: Path | str, *, name: str = "", parameters: Parameters | None = None
+    spark: SparkSession,
+    corpus: Path | str,
+    folder: Path | str,
+    *,
+    name: str = "",
+    parameters: Parameters | None = None,
+    counted: Callable[[float], None] | None = None,
 ) -> None:
-    """Make a space of Parquet with `title` and `text`, a file or a folder of them, in a folder that is not there yet.
+    """Make a space of a corpus in a folder that is not there yet.
 
-    Documents are numbered by the names of their files and by their rows.
+    Documents are numbered as the plain builder does. `counted` is called from time to time with the part that has been
+    counted, from 0 to 1, by another thread.
     """
     parameters = parameters or Parameters()
-    documents = _documents(spark, Path(corpus))
-    with Writing(folder, name or Path(corpus).name, parameters) as writing:
-        counted = documents.mapInArrow(_counting(parameters), _COUNTED_IN_SPARK).persist(StorageLevel.DISK_ONLY)
-        try:
-            kept = _note_documents(counted, writing, parameters)
-            writing.finish(_postings(counted, kept, parameters))
-        finally:
-            counted.unpersist()
+    found = open_corpus(corpus)
+    frame, reader = _documents(spark, found)
+    tasks = frame.rdd.getNumPartitions()
+    # Who cuts a corpus otherwise makes other parts of it: what was finished is of use only where the cuts are the same.
+    plan = plan_of(found.fingerprint, parameters, f"spark, {tasks} splits")
+    with Parts(Path(folder), parameters, plan) as parts:
+        if not parts.is_counted:
+            with _told(parts, tasks, counted):
+                _count(frame.mapInArrow(_counting(parts.folder.resolve(), reader, parameters), "part int"), corpus)
+            parts.all_counted()
+        write(parts, Path(folder), name or found.name, parameters)
 
 
-def _documents(spark: SparkSession, corpus: Path) -> DataFrame:
-    """The documents with their places."""
-    try:
-        rows = spark.read.parquet(str(corpus))
-    except AnalysisException as exc:
-        raise SpaceError(f"{corpus} can't be read as Parquet: {str(exc).splitlines()[0]}") from exc
-    for column in ("title", "text"):
-        if column not in rows.columns:
-            raise SpaceError(f"{corpus} has no column {column!r}; it has {', '.join(rows.columns)}")
-    files = sorted(row[0] for row in rows.select("_metadata.file_path").distinct().collect())
+def _documents(spark: SparkSession, corpus: Corpus) -> tuple[DataFrame, Reader]:
+    """What Spark reads of a corpus, and how that becomes documents."""
+    if isinstance(corpus, Folder):
+        tasks = -(-len(corpus.files) // _TEXTS)
+        return spark.range(0, len(corpus.files), 1, tasks), _texts(corpus.path, corpus.files)
+    if isinstance(corpus, WikipediaDump):
+        # A page a line: so Spark splits a dump wherever it likes, bzip2 too.
+        lines = spark.read.option("lineSep", _CLOSING).text(str(corpus.path))
+        return lines.select(F.col("_metadata.file_block_start").alias("start"), "value"), _pages
+    rows = spark.read.parquet(*map(str, corpus.files))
+    ranks = {each.name: rank for rank, each in enumerate(corpus.files)}
+    seen = (row[0] for row in rows.select("_metadata.file_path").distinct().collect())
+    files = sorted(seen, key=lambda uri: ranks[unquote(uri.rpartition("/")[2])])
     rank = F.array_position(F.lit(files), F.col("_metadata.file_path")) - 1
     place = (rank * _FILE + F.col("_metadata.row_index")).alias("place")
-    return rows.select(place, F.col("title").cast("string"), F.col("text").cast("string")).dropna()
+    return rows.select(place, F.col("title").cast("string"), F.col("text").cast("string")).dropna(), _rows
 
 
-def _counting(parameters: Parameters) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        analyser = Analyser()
-        waiting: dict[str, tuple[list[int], list[int]]] = {}
-        size = 0
+def _texts(folder: Path, files: list[Path]) -> Reader:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
         for batch in batches:
-            told = []
-            for row in batch.to_pylist():
-                counts = analyser.counts(row["text"])
-                words = sum(counts.values())
-                peak = max(counts.values(), default=0)
-                told.append({"place": row["place"], "title": row["title"], "words": words, "peak": peak})
-                if parameters.keeps(words):
-                    size += len(counts)
-                    for term, times in counts.items():
-                        places, occurrences = waiting.setdefault(term, ([], []))
-                        places.append(row["place"])
-                        occurrences.append(times)
-            yield pa.RecordBatch.from_pylist(told, _COUNTED)
-            if size >= _CHUNK:
-                yield _grouped(waiting)
-                waiting, size = {}, 0
-        yield _grouped(waiting)
+            for place in batch.column(0).to_pylist():
+                yield place, text_file(files[place], folder)
+
+    return read
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
+    for batch in batches:
+        for place, title, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield place, Document(title, text)
+
+
+def _pages(batches: Iterable[pa.RecordBatch]) -> Iterator[Placed]:
+    """A split's pages come one after the other; splits may be in any order."""
+    split = page = 0
+    for batch in batches:
+        for start, line in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            split, page = start, page + 1 if start == split else 0
+            begin = line.find("<page>")
+            if begin < 0 and "</mediawiki>" not in line:
+                raise SpaceError("the dump can't be read to its end: it ends before </mediawiki>")
+            if begin < 0:
+                continue
+            try:
+                found = article(ElementTree.fromstring(line[begin:] + _CLOSING))
+            except ElementTree.ParseError as exc:
+                raise SpaceError(f"the dump can't be read to its end: {exc}") from exc
+            if found is not None:
+                yield start * _SPLIT + page, Document(found[0], plain_text(found[1]))
+
+
+def _counting(folder: Path, reader: Reader, parameters: Parameters) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        number = task.partitionId() if task is not None else 0
+        if not is_finished(folder, number):
+            with counting(folder, number, parameters) as part:
+                for place, document in reader(batches):
+                    part.add(place, document.title, document.text)
+        yield pa.RecordBatch.from_pydict({"part": pa.array([number], pa.int32())})
 
     return count
 
 
-def _grouped(waiting: dict[str, tuple[list[int], list[int]]]) -> pa.RecordBatch:
-    """A row a term; numbers as bytes, which Spark hands on as they are."""
-    nothing = pa.nulls(len(waiting), pa.int64())
-    return pa.RecordBatch.from_arrays(
-        [
-            *(nothing, pa.nulls(len(waiting), pa.string()), nothing, nothing),
-            pa.array(waiting.keys(), pa.string()),
-            pa.array([len(places) for places, _ in waiting.values()], pa.int64()),
-            pa.array([np.array(places, "<i8").tobytes() for places, _ in waiting.values()], pa.binary()),
-            pa.array([np.array(times, "<u4").tobytes() for _, times in waiting.values()], pa.binary()),
-        ],
-        schema=_COUNTED,
-    )
+def _count(tasks: DataFrame, corpus: Path | str) -> None:
+    """Run the tasks; what one of them says of the corpus is told as the plain builder would."""
+    try:
+        tasks.collect()
+    except (PySparkException, Py4JError) as exc:
+        ours = re.search(r"SpaceError: (.+)", str(exc))
+        told = ours[1] if ours else f"{corpus} can't be read to its end: {str(exc).splitlines()[0]}"
+        raise SpaceError(told) from exc
 
 
-def _note_documents(counted: DataFrame, writing: Writing, parameters: Parameters) -> Array:
-    """Write the documents down in their order; give the places of those that are kept, by number."""
-    rows = counted.where("term IS NULL").select("place", "title", "words", "peak").orderBy("place")
-    kept: list[int] = []
-    for row in rows.toLocalIterator():
-        writing.note(row["title"], row["words"], row["peak"])
-        if parameters.keeps(row["words"]):
-            kept.append(row["place"])
-    return np.array(kept, np.int64)
+@contextmanager
+def _told(parts: Parts, tasks: int, counted: Callable[[float], None] | None) -> Iterator[None]:
+    """Say how far it has come, twice a second, until the block ends."""
+    if counted is None:
+        yield
+        return
+    over = threading.Event()
 
+    def tell() -> None:
+        while not over.wait(0.5):
+            counted(len(parts.finished()) / max(1, tasks))
 
-def _postings(counted: DataFrame, kept: Array, parameters: Parameters) -> Iterator[Postings]:
-    """The postings of each term in the order of terms; those of its chunks put together."""
-    grouped = (
-        counted.where("term IS NOT NULL")
-        .groupBy("term")
-        .agg(F.sum("size").alias("size"), F.collect_list(F.struct("places", "counts")).alias("chunks"))
-        .where(F.col("size") >= parameters.least_documents)
-        .orderBy("term")
-    )
-    for row in grouped.toLocalIterator(prefetchPartitions=True):
-        places = _joined([chunk["places"] for chunk in row["chunks"]], "<i8")
-        counts = _joined([chunk["counts"] for chunk in row["chunks"]], "<u4")
-        order = np.argsort(places)
-        yield Postings(row["term"], np.searchsorted(kept, places[order]), counts[order])
-
-
-def _joined(chunks: list[Any], kind: str) -> Array:
-    return np.frombuffer(b"".join(chunks), kind)
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()

@@ -1,15 +1,18 @@
-"""What should run and who listens, kept where every process can see it: services, subscriptions, keys, leases.
+"""What should run and who listens, kept where every process can see it: services, subscriptions, keys, leases, links.
 
 Runs nothing itself: whoever does polls `revision` and `subscriptions_revision` and reads what changed.
 """
 
+from tidegate.registry.links import need_broker_name
 from tidegate.registry.opening import open_registry
 from tidegate.registry.postgres import PostgresRegistry
 from tidegate.registry.registry import (
     Changes,
     DeadLetter,
+    Kept,
     Key,
     Lease,
+    Link,
     Past,
     RegisteredService,
     RegisteredStream,
@@ -23,8 +26,10 @@ from tidegate.registry.sqlite import SqliteRegistry
 __all__ = [
     "Changes",
     "DeadLetter",
+    "Kept",
     "Key",
     "Lease",
+    "Link",
     "Past",
     "PostgresRegistry",
     "RegisteredService",
@@ -34,5 +39,6 @@ __all__ = [
     "Role",
     "SqliteRegistry",
     "State",
+    "need_broker_name",
     "open_registry",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -136,8 +136,27 @@ class Lease(NamedTuple):
     until: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to another broker."""
+
+    name: str
+    """Of the broker at the other end."""
+    url: str | None
+    """Where its gateway is; None: it comes to us."""
+    secret: str = field(repr=False)
+    """What each end proves to the other that it knows. Both need it as it is."""
+    services: tuple[str, ...] | None
+    """The services that the other end may see; None: all that are not kept from it."""
+    created_at: datetime
+
+
+Kept = tuple[str, str]
+"""What is kept of a link: of which kind, and of what."""
+
+
 class Registry(Protocol):
-    """Streams and services in versions, subscriptions, keys and leases.
+    """Streams and services in versions, subscriptions, keys, leases and links.
 
     Any number of processes may read and change it at once. Every change is all
     or nothing, and leaves definitions that hold together. What is not there is
@@ -277,6 +296,28 @@ class Registry(Protocol):
 
     def leases(self) -> dict[str, Lease]:
         """Who holds what at the moment, by name."""
+
+    # Links ---------------------------------------------------------------------
+
+    def add_link(
+        self, name: str, url: str | None = None, secret: str | None = None, services: Iterable[str] | None = None
+    ) -> Link:
+        """Make a link to the broker of a name; refused where there is one.
+
+        `secret` None: one is made. `services`: what the other end may see at the most.
+        """
+
+    def links(self) -> dict[str, Link]:
+        """All links by the name of the broker at the other end."""
+
+    def remove_link(self, name: str) -> None:
+        """Remove a link, and what was known of it."""
+
+    def link_states(self, link: str) -> dict[Kept, str]:
+        """What is kept of a link."""
+
+    def keep_link_states(self, link: str, states: Mapping[Kept, str | None]) -> None:
+        """Keep something of a link, or, by None, no more; nothing where the link is gone. Not a change."""
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -15,6 +15,7 @@ from tidegate.errors import BreakingChange, NotRegistered, RegistryError, did_yo
 from tidegate.model import timestamps
 from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
+from tidegate.registry.links import SqlLinks
 from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
 from tidegate.registry.store import unchanged
 from tidegate.registry.subscriptions import SqlSubscriptions
@@ -41,7 +42,7 @@ class _Row:
         return timestamps.to_datetime(self.changed_at)
 
 
-class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases):
+class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
     """A registry in a database that SQLAlchemy knows."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, check_functions: bool = True) -> None:

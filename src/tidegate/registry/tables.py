@@ -6,6 +6,8 @@
     dead_letters    what a subscription could not be given
     keys            who may do what
     leases          who does something that only one may do
+    links           which other brokers this one is linked to
+    link_states     what was last known of each: its services, what it asks for, how far its events have come
     revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format
 
 Moments are microseconds since 1970 UTC.
@@ -17,7 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 3
+FORMAT = 4
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -114,6 +116,23 @@ LEASES = sa.Table(
     sa.Column("name", Text, primary_key=True),
     sa.Column("holder", Text, nullable=False),
     sa.Column("until", sa.BigInteger, nullable=False),
+)
+LINKS = sa.Table(
+    "links",
+    METADATA,
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("url", Text),
+    sa.Column("secret", Text, nullable=False),
+    sa.Column("services", sa.Text),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+)
+LINK_STATES = sa.Table(
+    "link_states",
+    METADATA,
+    sa.Column("link", Text, sa.ForeignKey("links.name", ondelete="CASCADE"), primary_key=True),
+    sa.Column("kind", sa.String(8), primary_key=True),
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("document", Text, nullable=False),
 )
 REVISIONS = sa.Table(
     "revisions",

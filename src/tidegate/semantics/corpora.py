@@ -5,15 +5,26 @@ from __future__ import annotations
 import re
 from bz2 import BZ2File
 from collections.abc import Iterator
+from hashlib import sha256
 from html import unescape
+from itertools import islice
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, NamedTuple, Protocol, runtime_checkable
 from xml.etree import ElementTree
 
 from tidegate.errors import MissingDependency, SpaceError
-from tidegate.semantics.builder import Document
+
+_EXPECTED = "expected a folder of .txt or .parquet files, a .xml or .xml.bz2 dump, or .parquet"
 
 
+class Document(NamedTuple):
+    """A text about one thing, which its title names."""
+
+    title: str
+    text: str
+
+
+@runtime_checkable
 class Corpus(Protocol):
     """Documents to read once, and how far that has come."""
 
@@ -22,128 +33,168 @@ class Corpus(Protocol):
         """What a space will say that it was made of."""
 
     @property
+    def files(self) -> list[Path]:
+        """All that is read, in order."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the corpus does: the names of its files, their sizes, and when they were last written."""
+
+    @property
     def done(self) -> float:
         """The part that has been read, from 0 to 1."""
 
-    def __iter__(self) -> Iterator[Document]: ...
+    def read(self, after: int = 0) -> Iterator[Document]:
+        """The documents, without the first so many."""
 
 
 def open_corpus(path: Path | str) -> Corpus:
-    """The corpus at a path: a folder of texts, a Wikipedia dump, or Parquet with `title` and `text`."""
+    """The corpus at a path: a folder of texts or of Parquet, a Wikipedia dump, or Parquet with `title` and `text`."""
     found = Path(path)
     if found.is_dir():
-        return Folder(found)
+        tables = sorted(found.glob("*.parquet"))
+        return Parquet(found, tables) if tables else Folder(found)
     if not found.exists():
-        raise SpaceError(f"{found} is not there: expected a folder of .txt files, a .xml or .xml.bz2 dump, or .parquet")
+        raise SpaceError(f"{found} is not there: {_EXPECTED}")
     if found.suffix == ".parquet":
-        return Parquet(found)
+        return Parquet(found, [found])
     if found.name.endswith((".xml", ".xml.bz2")):
         return WikipediaDump(found)
-    raise SpaceError(f"{found.name}: expected a folder of .txt files, a .xml or .xml.bz2 dump, or .parquet")
+    raise SpaceError(f"{found.name}: {_EXPECTED}")
 
 
-class Folder:
+class _Files:
+    """What all corpora are: files under a name."""
+
+    def __init__(self, path: Path, files: list[Path]) -> None:
+        self.path = path
+        self.files = files
+        self.name = path.resolve().name
+
+    @property
+    def fingerprint(self) -> str:
+        """By what the file system says of the files, which takes no reading."""
+        seen = sha256()
+        for each in self.files:
+            about = each.stat()
+            seen.update(f"{each.resolve()}\0{about.st_size}\0{about.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+        return seen.hexdigest()
+
+
+class Folder(_Files):
     """Every `.txt` in a folder and below it, in the order of their paths; a path without its ending is a title."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files = sorted(folder.rglob("*.txt"))
-        if not self._files:
+        super().__init__(folder, sorted(folder.rglob("*.txt")))
+        if not self.files:
             raise SpaceError(f"{folder} has no .txt file in it")
         self._read = 0
 
     @property
-    def name(self) -> str:
-        """The folder's own name."""
-        return self._folder.resolve().name
-
-    @property
     def done(self) -> float:
         """By files."""
-        return self._read / len(self._files)
+        return self._read / len(self.files)
 
-    def __iter__(self) -> Iterator[Document]:
-        for path in self._files:
-            try:
-                text = path.read_text("utf-8")
-            except (OSError, UnicodeDecodeError) as exc:
-                raise SpaceError(f"{path} can't be read as UTF-8: {exc}") from exc
-            self._read += 1
-            yield Document(path.relative_to(self._folder).with_suffix("").as_posix(), text)
+    def read(self, after: int = 0) -> Iterator[Document]:
+        """One document a file."""
+        for number, path in enumerate(self.files[after:], after + 1):
+            self._read = number
+            yield text_file(path, self.path)
 
 
-class Parquet:
-    """A Parquet file with the columns `title` and `text`; rows that lack one are left out."""
+def text_file(path: Path, folder: Path) -> Document:
+    """A text file as a document, which its path in the folder names."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SpaceError(f"{path} can't be read as UTF-8: {exc}") from exc
+    return Document(path.relative_to(folder).with_suffix("").as_posix(), text)
 
-    def __init__(self, path: Path) -> None:
+
+class Parquet(_Files):
+    """Parquet files with the columns `title` and `text`; rows that lack one are left out."""
+
+    def __init__(self, path: Path, files: list[Path]) -> None:
+        super().__init__(path, files)
+        self._rows: int = max(1, sum(self._open(each).metadata.num_rows for each in files))
+        self._read = 0
+
+    def _open(self, path: Path) -> Any:
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ModuleNotFoundError as exc:
             raise MissingDependency("pyarrow", "arrow") from exc
-        self.name = path.name
         try:
-            self._file = pq.ParquetFile(path)
+            found = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as exc:
             raise SpaceError(f"{path} can't be read as Parquet: {exc}") from exc
-        present = self._file.schema_arrow.names
+        present = found.schema_arrow.names
         for column in ("title", "text"):
             if column not in present:
                 raise SpaceError(f"{path} has no column {column!r}; it has {', '.join(present)}")
-        self._rows = max(1, int(self._file.metadata.num_rows))
-        self._read = 0
+        return found
 
     @property
     def done(self) -> float:
         """By rows."""
         return self._read / self._rows
 
-    def __iter__(self) -> Iterator[Document]:
-        for batch in self._file.iter_batches(batch_size=200, columns=["title", "text"]):
-            for title, text in zip(*(batch.column(name).to_pylist() for name in ("title", "text")), strict=True):
-                self._read += 1
-                if title is not None and text is not None:
-                    yield Document(str(title), str(text))
+    def read(self, after: int = 0) -> Iterator[Document]:
+        """One document a row."""
+        return islice(self._documents(), after, None)
+
+    def _documents(self) -> Iterator[Document]:
+        for path in self.files:
+            for batch in self._open(path).iter_batches(batch_size=200, columns=["title", "text"]):
+                for title, text in zip(*(batch.column(name).to_pylist() for name in ("title", "text")), strict=True):
+                    self._read += 1
+                    if title is not None and text is not None:
+                        yield Document(str(title), str(text))
 
 
-class WikipediaDump:
+class WikipediaDump(_Files):
     """The articles of a `pages-articles` dump, plain or bzip2; redirects and pages about pages are left out."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path, [path])
         self._size = max(1, path.stat().st_size)
         self._raw: IO[bytes] | None = None
-
-    @property
-    def name(self) -> str:
-        """The file's name, which has the language and the date."""
-        return self._path.name
 
     @property
     def done(self) -> float:
         """By bytes of the file, compressed or not."""
         return 0.0 if self._raw is None else 1.0 if self._raw.closed else min(1.0, self._raw.tell() / self._size)
 
-    def __iter__(self) -> Iterator[Document]:
-        with self._path.open("rb") as self._raw:
-            stream = BZ2File(self._raw) if self._path.suffix == ".bz2" else self._raw
+    def read(self, after: int = 0) -> Iterator[Document]:
+        """One document an article."""
+        with self.path.open("rb") as self._raw:
+            stream = BZ2File(self._raw) if self.path.suffix == ".bz2" else self._raw
             try:
-                yield from _articles(stream)
+                for title, wikitext in islice(_articles(stream), after, None):
+                    yield Document(title, plain_text(wikitext))
             except (ElementTree.ParseError, OSError, EOFError) as exc:
-                raise SpaceError(f"{self._path} can't be read to its end: {exc}") from exc
+                raise SpaceError(f"{self.path} can't be read to its end: {exc}") from exc
 
 
-def _articles(stream: IO[bytes]) -> Iterator[Document]:
-    """Pages as they come; what was read is let go of."""
+def _articles(stream: IO[bytes]) -> Iterator[tuple[str, str]]:
+    """Titles and wikitexts as they come; what was read is let go of."""
     events = ElementTree.iterparse(stream, events=("start", "end"))
     _, root = next(events)
     for event, element in events:
-        if event != "end" or _local(element.tag) != "page":
-            continue
-        parts = {_local(each.tag): each.text or "" for each in element.iter()}
-        if parts.get("ns") == "0" and "redirect" not in parts:
-            yield Document(parts.get("title", ""), plain_text(parts.get("text", "")))
-        root.clear()
+        if event == "end" and _local(element.tag) == "page":
+            found = article(element)
+            if found is not None:
+                yield found
+            root.clear()
+
+
+def article(page: ElementTree.Element) -> tuple[str, str] | None:
+    """Title and wikitext of a `<page>`; None: it is a redirect, or about pages."""
+    parts = {_local(each.tag): each.text or "" for each in page.iter()}
+    if parts.get("ns") != "0" or "redirect" in parts:
+        return None
+    return parts.get("title", ""), parts.get("text", "")
 
 
 def _local(tag: str) -> str:

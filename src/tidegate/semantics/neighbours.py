@@ -24,6 +24,26 @@ def concepts(related: Relatedness, text: str, themes: Iterable[str] = (), count:
     return [(related.space.titles[int(vector.documents[at])], float(vector.weights[at])) for at in order]
 
 
+def shared(
+    related: Relatedness,
+    a: str,
+    b: str,
+    themes_a: Iterable[str] = (),
+    themes_b: Iterable[str] = (),
+    count: int = 10,
+) -> list[tuple[str, float]]:
+    """The titles of the documents that say most of two terms, each in its theme, and the share of each in what is said.
+
+    Shares are of the product of both vectors: over all documents that both have they sum to 1.
+    """
+    left, right = related.vector(a, themes_a), related.vector(b, themes_b)
+    both, in_left, in_right = np.intersect1d(left.documents, right.documents, assume_unique=True, return_indices=True)
+    products = left.weights[in_left] * right.weights[in_right]
+    order = np.argsort(-products, kind="stable")[:count]
+    total = products.sum()
+    return [(related.space.titles[int(both[at])], float(products[at] / total)) for at in order]
+
+
 def nearest(related: Relatedness, text: str, themes: Iterable[str] = (), count: int = 10) -> list[tuple[str, float]]:
     """The terms of the space that are most related to a term, in the same theme; its own words are left out.
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_arrays, read_header
 from tidegate.semantics.words import Analyser
+
+if TYPE_CHECKING:
+    from tidegate.semantics.relatedness import Relatedness
 
 
 class Occurrences(NamedTuple):
@@ -64,6 +69,28 @@ class Space:
             return None
         begin, end = int(self.starts[number]), int(self.starts[number + 1])
         return Occurrences(self.documents[begin:end], self.counts[begin:end])
+
+    @cached_property
+    def _best(self) -> Relatedness:
+        from tidegate.semantics.relatedness import Relatedness
+
+        return Relatedness(self)
+
+    @property
+    def threshold(self) -> float:
+        """The least degree of a match where nobody names one."""
+        return self._best.threshold
+
+    @property
+    def competes(self) -> bool:
+        """Whether the relatedness of a subscribed term depends on the others."""
+        return self._best.competes
+
+    def relatedness(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
+    ) -> Array:
+        """How related many terms are, by the measure that users get who name none."""
+        return self._best.relatedness(subscribed, terms, theme, of)
 
     def __reduce__(self) -> tuple[object, ...]:
         """A process that is handed a space maps the same files."""

@@ -193,9 +193,12 @@ def _after(operator: Operator, inputs: Inputs, spot: Spot) -> Schema | None:
 
 def _note_filter(operator: Filter, schema: Schema, spot: Spot) -> None:
     try:
-        FilterText(operator.text, schema, operator.params, strict_params=True).require_evaluable()
+        made = FilterText(operator.text, schema, operator.params, strict_params=True)
     except LanguageError as error:
         _blame_text(error, spot)
+        return
+    if made.tree.is_semantic:
+        spot.blame("a pipeline does not compare by meaning (~): subscribe with it to what the pipeline puts out")
 
 
 def _blame_text(error: LanguageError, spot: Spot) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from tidegate.errors import DefinitionProblem, SubscriptionError, did_you_mean
 from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
 from tidegate.model import Schema, units
 from tidegate.subscriptions.subscription import Deliver, Pull, Subscription, Webhook
 
@@ -35,10 +36,17 @@ class _BadValue(Exception):  # noqa: N818 - caught right here
         self.message, self.path = message, path
 
 
-def changed(record: Subscription, said: Any, schema: Schema, *, beside: tuple[str, ...] = ()) -> Subscription:
+def changed(
+    record: Subscription,
+    said: Any,
+    schema: Schema,
+    *,
+    beside: tuple[str, ...] = (),
+    meaning: Meaning | None = None,
+) -> Subscription:
     """A record with what a document says put in the place of what it had; null is a field's default.
 
-    `beside` are fields that the document may have and others read. Raises a
+    `beside` are fields that the document may have and others read; `meaning` is what ~ is evaluated by. Raises a
     `SubscriptionError` with every field that can't be used; then a
     `FilterError` where the filter does not fit the schema.
 
@@ -64,15 +72,23 @@ def changed(record: Subscription, said: Any, schema: Schema, *, beside: tuple[st
         problems = _together(record)
     if problems:
         raise SubscriptionError(problems)
-    compiled(record, schema)
+    compiled(record, schema, meaning)
     return record
 
 
-def compiled(record: Subscription, schema: Schema) -> Filter | None:
-    """The filter of a record; None: everything."""
+def compiled(
+    record: Subscription, schema: Schema, meaning: Meaning | None = None, hidden: Collection[str] = ()
+) -> Filter | None:
+    """The filter of a record; None: everything.
+
+    `meaning` is what ~ is evaluated by. Whoever asks by meaning names no attribute, and so must not find any that are
+    `hidden` from them.
+    """
     if not record.filter.strip():
         return None
-    made = Filter(record.filter, schema, list(record.params), strict_params=True)
+    made = Filter(record.filter, schema, list(record.params), strict_params=True, semantics=meaning)
+    if hidden and made.tree.is_semantic:
+        return compiled(record, schema.without(hidden), meaning)
     made.require_evaluable()
     return made
 

@@ -4,14 +4,18 @@
 socket, starts no thread and reads no clock: whoever carries the messages decides when.
 """
 
+from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, Figures
 from tidegate.federation.routes.broker import Broker, Sent
 from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 
 __all__ = [
     "STRATEGIES",
+    "Adaptive",
+    "AdaptiveSettings",
     "Broker",
     "Entry",
+    "Figures",
     "Hello",
     "Message",
     "Reach",

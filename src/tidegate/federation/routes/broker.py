@@ -7,11 +7,12 @@ an event never meets a table that has lost something still needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
 from tidegate.errors import FederationError, LinkRefused, did_you_mean
+from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings
 from tidegate.federation.routes.messages import Hello, Message, Path, Reach, Refusal, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 from tidegate.federation.routes.table import Incoming, Outgoing
@@ -34,6 +35,8 @@ class _Link:
         """Whether it has said what it has since the link came up; before, nothing is said to it."""
         self.outgoing: dict[str, Outgoing] = {}
         self.incoming: dict[str, Incoming] = {}
+        self.filtering: dict[str, Adaptive] = {}
+        """Whether events of a service are filtered on their way there."""
         self.told: tuple[Path, ...] = ()
         """Whom it knows to reach by us."""
 
@@ -53,11 +56,20 @@ class Broker:
     ['here']
     """
 
-    def __init__(self, name: str, strategy: str = "covering") -> None:
+    def __init__(
+        self,
+        name: str,
+        strategy: str = "covering",
+        leads: Callable[[str, str], bool] = lambda _, __: True,
+        adaptive: AdaptiveSettings | None = None,
+    ) -> None:
+        """`leads` says whether events of a service may come from a neighbour: others are not asked for it."""
         if strategy not in STRATEGIES:
             hint = did_you_mean(strategy, STRATEGIES) or f"; expected one of {', '.join(STRATEGIES)}"
             raise FederationError(f"unknown strategy {strategy!r}{hint}")
-        self.name, self.strategy = name, strategy
+        self.name, self.strategy, self._leads = name, strategy, leads
+        self.adaptive = adaptive
+        """When a link filters more or less than all; None: always all."""
         self.refused: dict[str, Path] = {}
         """Links that were given up, with the loop that each would have closed."""
         self._numbers = count(1)
@@ -104,18 +116,26 @@ class Broker:
 
     def connect(self, neighbour: str) -> list[Sent]:
         """A link is up, new or again: say what we have of it. A new one that would close a loop is refused."""
+        self.check(neighbour)
         self.refused.pop(neighbour, None)
         if neighbour not in self._links:
-            loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
-            if neighbour == self.name or loop is not None:
-                raise LinkRefused(loop or (self.name, self.name))
-            self._links[neighbour] = link = _Link()
-            for service in self._services():
-                self._outgoing(link, neighbour, service)
+            self._begin(neighbour)
         self._links[neighbour].is_open = False
         for incoming in self._links[neighbour].incoming.values():
             incoming.is_asking = False  # the answer, if there was one, went down with the link
         return [self._hello(neighbour)]
+
+    def check(self, neighbour: str) -> None:
+        """Refuse a new link that would close a loop."""
+        loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
+        if neighbour not in self._links and (neighbour == self.name or loop is not None):
+            raise LinkRefused(loop or (self.name, self.name))
+
+    def _begin(self, neighbour: str) -> _Link:
+        self._links[neighbour] = link = _Link()
+        for service in self._services():
+            self._outgoing(link, neighbour, service)
+        return link
 
     def disconnect(self, neighbour: str) -> None:
         """A link is down for a while: both ends keep what they have, and go on from there."""
@@ -130,6 +150,39 @@ class Broker:
         for service, incoming in link.incoming.items():
             sent += self._changed(service, {}, list(incoming.needs.values()), neighbour)
         return sent
+
+    def restore(self, neighbour: str, tables: Iterable[Table]) -> None:
+        """Take up, before anything else is said of a link, what its neighbour had asked for in an earlier life."""
+        link = self._links.get(neighbour) or self._begin(neighbour)
+        for table in tables:
+            incoming = link.incoming.setdefault(table.service, Incoming())
+            self._taken(incoming, neighbour, Update(table.service, table.state, *incoming.differences(table)))
+
+    def reconsider(self, service: str) -> list[Sent]:
+        """`leads` may say otherwise of a service: ask who is to be asked now, and ask others no more."""
+        sent = []
+        for neighbour, link in self._links.items():
+            outgoing = self._outgoing(link, neighbour, service)
+            leads = self._leads(service, neighbour)
+            if outgoing.is_led == leads:
+                continue
+            outgoing.is_led = leads
+            needed = dict(self._needed_filters(service, neighbour))
+            update = outgoing.change(needed, ()) if leads else outgoing.change({}, list(needed))
+            if update is not None and link.is_open:
+                sent.append(Sent(neighbour, update))
+        return sent
+
+    def tables(self, neighbour: str) -> list[Table]:
+        """All that a neighbour has asked us for."""
+        return [
+            Table(service, incoming.state, tuple(incoming.entries.values()))
+            for service, incoming in self._link(neighbour).incoming.items()
+        ]
+
+    def reaches(self, neighbour: str) -> tuple[Path, ...]:
+        """Whom we reach over a link, by which way."""
+        return self._paths.get(neighbour, ())
 
     @property
     def links(self) -> list[str]:
@@ -213,7 +266,8 @@ class Broker:
         for neighbour, link in self._links.items():
             if neighbour == source:
                 continue
-            update = self._outgoing(link, neighbour, service).change(put, drop)
+            outgoing = self._outgoing(link, neighbour, service)
+            update = outgoing.change(put, drop) if outgoing.is_led else None
             if update is not None and link.is_open:
                 sent.append(Sent(neighbour, update))
         self._filters.update(put)
@@ -227,9 +281,14 @@ class Broker:
         if found is None:
             strategy = STRATEGIES[self.strategy](self._numbers.__next__)
             found = link.outgoing[service] = Outgoing(service, strategy)
-            needed = {n: self._filters[n] for n in self._needed(service, neighbour) if n in self._filters}
-            found.change(dict(sorted(needed.items())), ())
+            found.is_led = self._leads(service, neighbour)
+            if found.is_led:
+                found.change(self._needed_filters(service, neighbour), ())
         return found
+
+    def _needed_filters(self, service: str, besides: str) -> dict[int, Filter]:
+        needed = {n: self._filters[n] for n in self._needed(service, besides) if n in self._filters}
+        return dict(sorted(needed.items()))
 
     def _needed(self, service: str, besides: str) -> Iterator[int]:
         yield from self._local.get(service, {}).values()
@@ -239,6 +298,26 @@ class Broker:
 
     def _services(self) -> list[str]:
         return sorted({*self._local, *(service for link in self._links.values() for service in link.incoming)})
+
+    # Work that is left -----------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change left something to do: a table has more than it must until `work` has done it."""
+        return any(each.strategy.pending for link in self._links.values() for each in link.outgoing.values())
+
+    def work(self) -> list[Sent]:
+        """Take a step of what is pending, for each table; to be called while `pending`, whenever there is time.
+
+        Changes do so too, for the table that they touch. Nothing is missed meanwhile.
+        """
+        sent = []
+        for neighbour, link in self._links.items():
+            for outgoing in link.outgoing.values():
+                update = outgoing.work() if outgoing.strategy.pending else None
+                if update is not None and link.is_open:
+                    sent.append(Sent(neighbour, update))
+        return sent
 
     # Loops -----------------------------------------------------------------------
 
@@ -272,14 +351,30 @@ class Broker:
     def towards(self, service: str, event: Mapping[str, Any], source: str | None = None) -> list[str]:
         """The neighbours that an event goes to, never back to the one it came from.
 
-        Asks each filter in turn; a matcher over `routes` does so for many.
+        Asks each filter in turn; a matcher over `routes` does so for many, and `filtering` says whether it must.
         """
-        return [
-            neighbour
-            for neighbour in self._links
-            if neighbour != source
-            and (self._floods or any(may_match(each, event) for each in self.routes(service, neighbour).values()))
-        ]
+        return [each for each in self._links if each != source and (self._floods or self._goes(service, event, each))]
+
+    def _goes(self, service: str, event: Mapping[str, Any], neighbour: str) -> bool:
+        policy, routes = self.filtering(service, neighbour), self.routes(service, neighbour).values()
+        if policy is None:
+            return any(may_match(each, event) for each in routes)
+        if not policy.asks():
+            return policy.decide(None)
+        asked = next((n for n, each in enumerate(routes, 1) if may_match(each, event)), 0)
+        return policy.decide(bool(asked), (asked or len(routes)) * policy.settings.asking_s)
+
+    def filtering(self, service: str, neighbour: str) -> Adaptive | None:
+        """Whether events are filtered on their way to a neighbour, and the figures; None: always, or asked for none.
+
+        Who matches by other means than `towards` asks it first, tells it what that cost, and does as it says.
+        """
+        link = self._link(neighbour)
+        if self.adaptive is None or service not in link.incoming or not link.incoming[service].entries:
+            return None
+        if service not in link.filtering:
+            link.filtering[service] = Adaptive(self.adaptive)
+        return link.filtering[service]
 
     def routes(self, service: str, neighbour: str) -> dict[int, Filter]:
         """What a neighbour has asked us for."""

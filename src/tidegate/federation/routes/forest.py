@@ -7,18 +7,33 @@
 
 A filter's place under another is a promise that was true when it was made, and filters do not
 change. So only roots are searched, and only when a root goes its children look for a new place.
+
+A root may have thousands of children, and a new one may cover thousands of roots. Both are worked off in
+steps of bounded size: the root that goes stays forwarded until the last of its children has a place, and
+the roots that a new one covers go after it came. What is forwarded is at every time enough; meanwhile it is
+more than it must be. `pending` says so, and `work` takes a step.
+
 `covers` may say no where yes would be right, and need not be transitive: no filter ever leaves
 the forwarded ones but for one that covers it, so even then nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from tidegate.federation.routes.delta import Changes, Delta
 from tidegate.federation.routes.index import BoxIndex, CoverIndex
 from tidegate.filters import Filter
+
+FEWEST, MOST = 4, 8
+"""How many filters that lost their place look for another in one step, in a large table and in a small one."""
+COMPARED = 200_000
+"""How many roots they are compared with in all, about: it keeps a step under two milliseconds."""
+ABSORBED = 24
+"""How many roots new ones take under themselves in one step."""
 
 
 class Node:
@@ -56,6 +71,9 @@ class Merging(Protocol):
     def union(self, node: Node) -> Node | None:
         """A new node for a root and others, its parts; None where there are no such others."""
 
+    def union_of(self, parts: Collection[Node]) -> Node | None:
+        """A new node for just these; None where their union is no one filter."""
+
 
 class Forest:
     """Forwards what nothing else covers; with `merging` also unions that are exact."""
@@ -69,85 +87,165 @@ class Forest:
         self._nodes: dict[Filter, Node] = {}
         self._owned: dict[int, Node] = {}
         self._roots: dict[int, Node] = {}
+        self._leaving: dict[Node, None] = {}
+        """Roots that nobody needs, forwarded until each of their children has another place."""
+        self._absorbing: dict[Node, Iterator[int]] = {}
+        """New roots, and the older ones that each may cover."""
+        self._planted: deque[Node] = deque()
+        """New roots that may make a union with others."""
+        self._room = 0
+        """How many roots may still go under another in this step."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether more is forwarded than must be, until some more steps are taken."""
+        return bool(self._leaving or self._absorbing)
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
-        """Take needed filters and forget others, in one step."""
+        """Take needed filters and forget others, in one step; of a great many children a part, the others by `work`."""
+        self._room = ABSORBED * max(1, len(put))
         new: dict[int, Node] = {}
         for number, each in put.items():
             node = self._nodes.get(each)
             if node is None:
                 node = new[number] = self._nodes[each] = Node(number, each)
+            elif node in self._leaving:
+                new[node.number] = node
             node.owners.add(number)
             self._owned[number] = node
-        planted = self._placed(new)  # before anything goes, so that what it leaves finds a place there
-        homeless: dict[int, Node] = {}
+        for _, node in sorted(new.items()):  # before anything goes, so that what it leaves finds a place there
+            self._find_place(node)
+        drop = list(drop)
         for number in drop:
             node = self._owned.pop(number)
             node.owners.discard(number)
             if not node.owners and not node.parts:
-                homeless.update(self._felled(node))
-        self._merge(planted + self._placed(homeless))
+                self._fell(node)
+        self._take_step(max(1, len(drop)) * self._places())
         return self._changes.taken()
 
-    def _felled(self, node: Node) -> dict[int, Node]:
-        """Take a node out; give those that lose their place by it."""
-        del self._nodes[node.filter]
+    def work(self) -> Delta:
+        """Take one more step of what is pending."""
+        self._room = ABSORBED
+        self._take_step(self._places())
+        return self._changes.taken()
+
+    def _places(self) -> int:
+        return max(FEWEST, min(MOST, COMPARED // (len(self._index) + 1)))
+
+    def _fell(self, node: Node) -> None:
+        """Nobody needs a node any more: a root leaves when its children have a place."""
         parent, children = node.parent, node.children
         if parent is None:
-            if node.number in self._roots:
-                self._uproot(node)
-            for child in children.values():
-                child.parent = None
-            return children
-        del parent.children[node.number]
+            self._uproot(node)
+            self._leaving[node] = None
+            return
+        del self._nodes[node.filter], parent.children[node.number]
+        node.parent = None
         for child in children.values():
-            parent.hold(child)
-        if node not in parent.parts:
-            return {}
-        parent.parts.clear()  # it is no union any more; whoever needs it for itself still does
-        return {} if parent.owners else self._felled(parent)
+            child.parent = parent
+        parent.children.update(children)
+        if node in parent.parts:
+            rest, parent.parts = parent.parts - {node}, set()
+            if not parent.owners:  # it is no union any more, and nobody needs it for itself
+                self._shrink(parent, rest)
 
-    def _placed(self, homeless: Mapping[int, Node]) -> list[Node]:
-        """Find a place for each, under a root or as one; give the new roots. Of equal ones the first is the root."""
-        alive = [each for _, each in sorted(homeless.items()) if self._nodes.get(each.filter) is each]
-        return [each for each in alive if self._is_root(each)]
+    def _shrink(self, union: Node, rest: set[Node]) -> None:
+        """A union has lost a part: the others make a smaller one, which takes its place."""
+        smaller = self._merging.union_of(rest) if self._merging is not None and union.parent is None else None
+        if smaller is not None and smaller.filter == union.filter:
+            union.parts, union.size = rest, smaller.size
+            return
+        if smaller is None or smaller.filter in self._nodes:
+            self._fell(union)
+            return
+        self._nodes[smaller.filter] = smaller
+        for part in rest:
+            del union.children[part.number]
+            smaller.hold(part)
+        self._fell(union)
+        self._find_place(smaller)
 
-    def _is_root(self, node: Node) -> bool:
+    def _take_step(self, places: int) -> None:
+        """Work off a part of what is pending, the newest first: it is rather small, and done with its own change."""
+        while self._leaving and places > 0:
+            node = next(reversed(self._leaving))
+            while node.children and places > 0:
+                _, child = node.children.popitem()  # the newest first: it may have taken the place of the node
+                child.parent = None
+                self._find_place(child)
+                places -= 1
+            self._merge()
+            if not node.children and node in self._leaving:  # it may have come back as a union of those that it left
+                del self._leaving[node], self._nodes[node.filter]
+                self._changes.remove(node.number)
+        self._merge()
+        if self._absorbing:
+            self._absorb(next(reversed(self._absorbing)))
+
+    def _find_place(self, node: Node) -> None:
         """Put a node under a root that covers it; else make it one, above those that it covers."""
+        is_forwarded = node in self._leaving
+        if is_forwarded:
+            del self._leaving[node]
         found = self._index.coverer(node.filter)
         if found is not None:
             self._roots[found].hold(node)
-            return False
-        for number in self._index.covered(node.filter):
-            root = self._roots[number]
-            self._uproot(root)
-            node.hold(root)
-        self._plant(node)
-        return True
+            if is_forwarded:
+                self._changes.remove(node.number)
+            return
+        self._absorbing[node] = self._index.inside(node.filter)
+        self._plant(node, is_forwarded)
+        self._absorb(node)
+        self._planted.append(node)
 
-    def _merge(self, planted: list[Node]) -> None:
+    def _absorb(self, node: Node) -> None:
+        """Take a part of the older roots that a root covers under it."""
+        is_done = self._roots.get(node.number) is not node
+        if not is_done:
+            room = self._room
+            older = sorted(islice(self._absorbing[node], room))
+            self._room -= len(older)
+            for root in (self._roots[each] for each in older if each in self._roots and each != node.number):
+                if node.filter.covers(root.filter):
+                    self._take_under(node, root)
+            is_done = len(older) < room
+        if is_done:
+            del self._absorbing[node]
+
+    def _merge(self) -> None:
         """Make unions of new roots and others; a union may make one with others again."""
-        while self._merging is not None and planted:
-            node = planted.pop(0)
+        if self._merging is None:
+            self._planted.clear()
+        while self._merging is not None and self._planted:
+            node = self._planted.popleft()
             union = self._merging.union(node) if self._roots.get(node.number) is node else None
-            if union is None or union.filter in self._nodes:
+            if union is None:
                 continue
-            self._nodes[union.filter] = union
-            for part in union.parts:
-                self._uproot(part)
-                union.hold(part)
-            planted += self._placed({union.number: union})
+            known = self._nodes.setdefault(union.filter, union)
+            if known is not union:
+                if known not in self._leaving:
+                    continue
+                known.parts, known.size = union.parts, union.size  # it leaves, and is the same again
+            for part in known.parts:
+                self._take_under(known, part)
+            self._find_place(known)
 
-    def _plant(self, node: Node) -> None:
+    def _take_under(self, node: Node, root: Node) -> None:
+        self._uproot(root)
+        self._changes.remove(root.number)
+        node.hold(root)
+
+    def _plant(self, node: Node, is_forwarded: bool) -> None:
         self._roots[node.number] = node
         self._index.add(node.number, node.filter)
-        self._changes.add(node.number, node.filter)
+        if not is_forwarded:
+            self._changes.add(node.number, node.filter)
         if self._merging is not None:
             self._merging.add(node)
 
     def _uproot(self, node: Node) -> None:
         del self._roots[node.number]
         self._index.remove(node.number)
-        self._changes.remove(node.number)
         if self._merging is not None:
             self._merging.remove(node)

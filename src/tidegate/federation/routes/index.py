@@ -33,6 +33,9 @@ class CoverIndex(Protocol):
     def coverer(self, filter_: Filter) -> int | None:
         """The least number whose filter covers this one."""
 
+    def inside(self, filter_: Filter) -> Iterator[int]:
+        """The numbers whose filters this one may cover, found as they are asked for: some may be gone by then."""
+
     def covered(self, filter_: Filter) -> list[int]:
         """The numbers, in order, whose filters this one covers."""
 
@@ -57,6 +60,10 @@ class ScanIndex:
         """The least number whose filter covers this one."""
         return min((n for n, each in self._filters.items() if each.covers(filter_)), default=None)
 
+    def inside(self, filter_: Filter) -> Iterator[int]:  # noqa: ARG002 - anybody may be
+        """All numbers."""
+        return iter(list(self._filters))
+
     def covered(self, filter_: Filter) -> list[int]:
         """The numbers whose filters this one covers."""
         return sorted(n for n, each in self._filters.items() if filter_.covers(each))
@@ -68,6 +75,7 @@ class ScanIndex:
 Hull = tuple[float, float, float, float, float, float]
 """The least and greatest number, text and single text of a set. An empty one runs from +inf to -inf."""
 
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 WIDTH = 6
 EMPTY = (math.inf, -math.inf)
 WHOLE = (-math.inf, math.inf)
@@ -116,12 +124,15 @@ class BoxIndex:
         candidates = sorted(self._filters) if inner is None else self._outer.around(*inner)
         return next((n for n in candidates if self._filters[n].covers(filter_)), None)
 
+    def inside(self, filter_: Filter) -> Iterator[int]:
+        """The numbers whose filters this one may cover, some of them more than once."""
+        yield from list(self._empty)
+        for said, sides in shape_of(filter_).outer:
+            yield from self._inner.inside(said, sides)
+
     def covered(self, filter_: Filter) -> list[int]:
         """The numbers whose filters this one covers."""
-        candidates = set(self._empty)
-        for said, sides in shape_of(filter_).outer:
-            candidates.update(self._inner.inside(said, sides))
-        return [n for n in sorted(candidates) if filter_.covers(self._filters[n])]
+        return [n for n in sorted(set(self.inside(filter_))) if filter_.covers(self._filters[n])]
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -165,15 +176,15 @@ class Boxes:
         for each in (None, *said):
             for rows in self._anchored.get(each, {}).values():
                 if rows.said <= said:
-                    found += rows.around(sides)
+                    found += rows.around(sides).tolist()
         return sorted(set(found))
 
     def inside(self, said: frozenset[Hashable], sides: dict[Path, Hull]) -> Iterator[int]:
         """The numbers of boxes that this one may hold."""
         groups = min((self._saying.get(each, {}) for each in said), key=len, default=self._groups)
-        for rows in groups.values():
+        for rows in list(groups.values()):
             if said <= rows.said:
-                yield from rows.inside(sides)
+                yield from map(int, rows.inside(sides))
 
 
 class _Rows:
@@ -213,7 +224,7 @@ class _Rows:
             self._numbers[row] = moved
             self._rows[moved][self._rows[moved].index(last)] = row
 
-    def around(self, sides: dict[Path, Hull]) -> list[int]:
+    def around(self, sides: dict[Path, Hull]) -> Numbers:
         """The numbers of boxes that may hold this one."""
         tests = [
             [(WIDTH * n + side, hull[side], side % 2 == 0) for side in _ORDER if _is_compared(hull[side], side)]
@@ -222,7 +233,7 @@ class _Rows:
         ]
         return self._passing(tests)
 
-    def inside(self, sides: dict[Path, Hull]) -> list[int]:
+    def inside(self, sides: dict[Path, Hull]) -> Numbers:
         """The numbers of boxes that this one may hold."""
         tests = [
             [(WIDTH * n + side, hull[side], side % 2 == 1) for side in _ORDER if not _is_open(hull[side], side)]
@@ -231,7 +242,7 @@ class _Rows:
         ]
         return self._passing(tests)
 
-    def _passing(self, tests: list[list[tuple[int, float, bool]]]) -> list[int]:
+    def _passing(self, tests: list[list[tuple[int, float, bool]]]) -> Numbers:
         """Compare whole columns for the first attribute, and what is left for the others."""
         alive: Any = None
         columns, count = self._columns, self._count
@@ -243,9 +254,8 @@ class _Rows:
                 passing = mask if passing is None else passing & mask
             alive = np.flatnonzero(passing) if alive is None else alive[passing]
             if not len(alive):
-                return []
-        found: list[int] = (self._numbers[:count] if alive is None else self._numbers[alive]).tolist()
-        return found
+                break
+        return self._numbers[:count].copy() if alive is None else self._numbers[alive]
 
 
 _ORDER = (4, 5, 2, 3, 0, 1)
@@ -284,7 +294,10 @@ def shape_of(filter_: Filter) -> Shape:
     """Make the boxes of a filter."""
     query, conjuncts = filter_.tree, filter_.normal.conjuncts
     themes = frozenset({(query.themes, query.threshold)} if query.themes or query.threshold else ())
-    return Shape(tuple(_outer(each, themes) for each in conjuncts), _inner(conjuncts[0], themes) if conjuncts else None)
+    outer = tuple(_outer(each, themes) for each in conjuncts)
+    if not conjuncts:
+        return Shape(outer, None)
+    return Shape(outer, _inner(conjuncts[0], themes) if conjuncts[0].rest else outer[0])
 
 
 def _outer(conjunct: Conjunct, themes: frozenset[Hashable]) -> tuple[frozenset[Hashable], dict[Path, Hull]]:

@@ -25,11 +25,29 @@ class Strategy(Protocol):
     floods: bool
     """Whether events cross the link without being asked for."""
 
+    @property
+    def pending(self) -> bool:
+        """Whether the table has more than it must, until `work` has been called some more times."""
+
+    def work(self) -> Delta:
+        """Take one of the steps that are pending."""
+
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
         """Take needed filters under new numbers, forget others, in one step; say what changes in the table."""
 
 
-class Flooding:
+class Prompt:
+    """Does with each change all that follows from it."""
+
+    floods = False
+    pending = False
+
+    def work(self) -> Delta:
+        """Nothing is left to do."""
+        return NOTHING
+
+
+class Flooding(Prompt):
     """Forwards no filter: the neighbour gets every event."""
 
     floods = True
@@ -39,10 +57,8 @@ class Flooding:
         return NOTHING
 
 
-class Simple:
+class Simple(Prompt):
     """Forwards every filter, however often it came."""
-
-    floods = False
 
     def __init__(self) -> None:
         self._changes = Changes()
@@ -56,10 +72,8 @@ class Simple:
         return self._changes.taken()
 
 
-class Identity:
+class Identity(Prompt):
     """Forwards each filter once, and counts who needs it."""
-
-    floods = False
 
     def __init__(self) -> None:
         self._changes = Changes()

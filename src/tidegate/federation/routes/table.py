@@ -20,16 +20,23 @@ class Outgoing:
     def __init__(self, service: str, strategy: Strategy) -> None:
         self.service, self.strategy = service, strategy
         self.state = State()
+        self.is_led = True
+        """Whether the neighbour is asked at all: the service's events may come from it."""
         self.entries: dict[int, Entry] = {}
         self._steps: deque[tuple[State, Update]] = deque(maxlen=KEPT)
         """Each of the last steps, with the state before it."""
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Update | None:
         """Take what is needed now; give the step that follows from it, if one does."""
-        delta = self.strategy.change(put, drop)
-        return self._step(delta) if delta else None
+        return self._step(self.strategy.change(put, drop))
 
-    def _step(self, delta: Delta) -> Update:
+    def work(self) -> Update | None:
+        """Go on with what a change has left to do."""
+        return self._step(self.strategy.work())
+
+    def _step(self, delta: Delta) -> Update | None:
+        if not delta:
+            return None
         add = tuple(Entry(number, delta.add[number]) for number in sorted(delta.add))
         gone = [self.entries.pop(number) for number in delta.remove]
         self.entries.update((each.number, each) for each in add)

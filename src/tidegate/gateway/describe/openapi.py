@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tidegate.gateway.describe.schemas import NAME, SCHEMAS, ref
+from tidegate.gateway.describe.schemas import BROKER, NAME, SCHEMAS, SERVICE, ref
 from tidegate.gateway.ingest import CONTENT_TYPES
 from tidegate.gateway.metrics import CONTENT_TYPE as METRICS
 from tidegate.gateway.problems import MEDIA_TYPE
@@ -88,6 +88,7 @@ _WEBHOOK = {"deliver": {"webhook": {"url": "https://example.com/in", "batch": 10
 _WANTED = _json(
     "SubscriptionRequest", pull={"filter": "speed > %0", "params": [60], "select": ["vid"]}, webhook=_WEBHOOK
 )
+_DIALLED = {"name": "city", "url": "https://city.example:8080", "secret": "what both ends of it know alone"}
 _REPLAY = _json(
     "ReplayRequest",
     patched={"events": [{"id": "gps.quarantine:1f2e3d4c:gps_taxi.0:0", "patch": {"speed": 0.0}}]},
@@ -117,6 +118,9 @@ class Call:
 _ID = "/v1/subscriptions/{id}"
 _READ = (400, 404, 422)
 
+_PATTERNS = {"name": SERVICE, "stream": NAME, "broker": BROKER}
+"""Of names in paths."""
+
 CALLS: dict[str, Call] = {
     "GET /livez": Call("isAlive", _json("Life")),
     "GET /readyz": Call("isReady", _json("Readiness"), more={503: _json("Readiness")}),
@@ -132,6 +136,7 @@ CALLS: dict[str, Call] = {
     ),
     "GET /v1/me": Call("whoAmI", _json("Me")),
     "GET /v1/overview": Call("getOverview", _json("Overview")),
+    "GET /v1/semantics": Call("lookIntoMeaning", _json("Meaning"), (404, 422)),
     "GET /v1/streams": Call("listStreams", _json("Streams")),
     "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
     "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
@@ -144,6 +149,16 @@ CALLS: dict[str, Call] = {
         "replayStreamQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
     "GET /v1/services": Call("listServices", _json("Services")),
+    "GET /v1/links": Call("listLinks", _json("Links"), (409,)),
+    "POST /v1/links": Call(
+        "addLink",
+        _json("NewLink"),
+        (400, 409, 413, 422),
+        body=_json("LinkRequest", dialled=_DIALLED, awaited={"name": "province"}),
+        status=201,
+    ),
+    "GET /v1/links/{broker}": Call("getLink", _json("Link"), (404, 409)),
+    "DELETE /v1/links/{broker}": Call("removeLink", None, (404, 409), status=204),
     "GET /v1/services/{name}": Call("getService", _json("Service"), (404,)),
     "PUT /v1/services/{name}": Call("putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION),
     "DELETE /v1/services/{name}": Call("removeService", None, (404, 409, 422), status=204),
@@ -238,5 +253,5 @@ def _complete(said: dict[str, Any], call: Call, path: str, *, needs_keys: bool) 
     if is_api:
         said["security"] = [*({name: []} for name in SECURITY), *([] if needs_keys else [{}])]
     for each in said.get("parameters", ()):
-        if each["in"] == "path" and each["name"] in ("name", "stream"):
-            each["schema"] = {"type": "string", "pattern": NAME}
+        if each["in"] == "path" and each["name"] in _PATTERNS:
+            each["schema"] = {"type": "string", "pattern": _PATTERNS[each["name"]]}

@@ -10,12 +10,16 @@ from typing import Any
 
 from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
+from tidegate.registry.links import LEAST_SECRET, MOST_NAME
 from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
 
 Schema = dict[str, Any]
 
 DURATION = r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+BROKER = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{MOST_NAME - 1}}}$"
+SERVICE = f"{NAME[:-1]}(@{BROKER[1:-1]})?$"
+"""A service's name, with its origin where that is another broker."""
 
 
 def ref(name: str) -> Schema:
@@ -205,6 +209,30 @@ _CLOUD_EVENT = record(
     description="An event of a service, as CloudEvents 1.0 has it.",
 )
 
+_LINK = record(
+    {
+        "name": {**TEXT, "description": "Of the broker at the other end."},
+        "url": or_null(TEXT),
+        "services": or_null(array(TEXT)),
+        "created_at": MOMENT,
+        "state": {"enum": ["up", "down", "refused"]},
+        "problem": or_null(TEXT),
+        "offers": array(TEXT, description="Services that come over it."),
+        "asked": {**ANY_OBJECT, "description": "By service, filters that we have asked for."},
+        "entries": {**ANY_OBJECT, "description": "By service, filters that we were asked for."},
+        "paths": array(array(TEXT), description="Whom it leads to, and by which way."),
+        "figures": {"type": "object", "additionalProperties": WHOLE},
+    }
+)
+
+
+_FIGURE: Schema = {"type": "number", "minimum": 0}
+
+
+def _named(name: str, figure: str) -> Schema:
+    return array(record({name: TEXT, figure: _FIGURE}))
+
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": record(
         {
@@ -261,7 +289,7 @@ SCHEMAS: dict[str, Schema] = {
     "DiscoverRequest": _optional(
         {
             "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
-            "names": {"enum": ["exact", "edits"], "default": "exact"},
+            "names": {"enum": ["exact", "edits", "meaning"], "default": "exact"},
             "coverage": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
             "filter": {**TEXT, "description": "Over the properties of services."},
             "params": array({"type": ["string", "number", "boolean"]}),
@@ -330,9 +358,24 @@ SCHEMAS: dict[str, Schema] = {
             "schema": {**ANY_OBJECT, "description": "The attributes of its events, and their types."},
             "lost": {**FLAG, "description": "Whether it is down, or has fallen silent."},
             "status": or_null(_STATUS),
+            "origin": {**or_null(TEXT), "description": "The broker it comes from; null: this one."},
         }
     ),
     "Services": record({"services": array(ref("Service"))}),
+    "Link": _LINK,
+    "Links": record({"broker": TEXT, "links": array(ref("Link"))}),
+    "NewLink": record({**_LINK["properties"], "secret": {**TEXT, "description": "Shown this once."}}),
+    "LinkRequest": record(
+        {
+            "name": {"type": "string", "pattern": BROKER},
+            "url": or_null({"type": "string", "pattern": r"^(https?|wss?)://[a-z0-9.:-]+$"}),
+            "secret": or_null({"type": "string", "minLength": LEAST_SECRET}),
+            "services": or_null(array(TEXT)),
+        },
+        optional=("url", "secret", "services"),
+        closed=True,
+        description="A link to the broker of a name. Without a URL it dials us; without a secret one is made.",
+    ),
     "ServiceStatus": record({"name": TEXT, "state": TEXT, "lost": FLAG, "subscribers": ANY_OBJECT}),
     "Receipt": _RECEIPT,
     "Event": {**ANY_OBJECT, "description": "The attributes of an event; with an `_id` it is taken once."},
@@ -445,6 +488,20 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "sample": array(ref("PlainEvent")),
             "took_ms": _NUMBER,
+        }
+    ),
+    "Meaning": record(
+        {
+            "term": TEXT,
+            "themes": array(TEXT),
+            "threshold": _FIGURE,
+            "related": array(record({"to": TEXT, "relatedness": _FIGURE, "concepts": _named("concept", "share")})),
+            "words": array({**TEXT, "description": "As the space has them: stems, without common words."}),
+            "unknown": array({**TEXT, "description": "Of these what the space, or the theme, does not have."}),
+            "documents": WHOLE,
+            "basis": {**WHOLE, "description": "Documents of the theme."},
+            "concepts": _named("concept", "weight"),
+            "nearest": _named("term", "relatedness"),
         }
     ),
     "Explanation": {**ANY_OBJECT, "required": ["subscription", "index"]},

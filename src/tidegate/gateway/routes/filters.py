@@ -13,13 +13,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.filters import Filter
-from tidegate.filters import explain as explaining
 from tidegate.filters.render import path_text
 from tidegate.gateway import parameters
 from tidegate.gateway.backtest import backtest, named
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import bad_parameter
 from tidegate.gateway.routes.subscriptions import event_of
+from tidegate.semantics.looking import described
 
 MOST_LOOKED = 100_000
 """Events of one backtest: a second's work."""
@@ -51,7 +51,7 @@ def router(gateway: Gateway) -> APIRouter:
         def work() -> dict[str, Any]:
             given = None if event is None else event_of(event, name, gateway.log, hidden)
             attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(wanted, schema)]
-            return {"service": name, **explaining.describe(wanted, given), "attributes": attributes}
+            return {"service": name, **described(wanted, given), "attributes": attributes}
 
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")

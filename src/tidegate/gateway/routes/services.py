@@ -13,6 +13,8 @@ from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.services import from_dict, to_dict
 
+TOLD = ("qos", "retention", "properties", "categories", "themes", "description")
+"""Of a definition, what is known of another broker's service."""
 SHOWN = ("from", "qos", "properties", "categories", "themes", "description")
 """Of a definition, what those are shown who may not see all attributes."""
 
@@ -22,9 +24,11 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(tags=["services"])
 
     def described(request: Request, name: str, lost: set[str]) -> dict[str, Any]:
-        service, view = gateway.definitions.services[name], gateway.view(request)
+        service, view, remote = gateway.services[name], gateway.view(request), gateway.remotes.get(name)
         definition = to_dict(service)
-        if view.hidden(name):  # what it is made of tells of all that it holds
+        if remote is not None:
+            definition = {key: value for key, value in definition.items() if key in TOLD}
+        elif view.hidden(name):  # what it is made of tells of all that it holds
             definition = {key: value for key, value in definition.items() if key in SHOWN}
         return {
             "name": name,
@@ -33,11 +37,12 @@ def router(gateway: Gateway) -> APIRouter:
             "schema": view.schema(name).to_dict(),
             "lost": name in lost,
             "status": gateway.status.get(name),
+            "origin": None if remote is None else remote.origin,
         }
 
     @routes.get("/services", summary="All services")
     async def services(request: Request) -> dict[str, Any]:
-        seen = gateway.view(request).services(gateway.definitions.services)
+        seen = gateway.view(request).services(gateway.services)
         lost = gateway.finder.lost()
         return {"services": [described(request, name, lost) for name in seen]}
 

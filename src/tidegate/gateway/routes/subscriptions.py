@@ -22,7 +22,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.filters import Filter
-from tidegate.filters import explain as explaining
+from tidegate.filters.meaning import Meaning
 from tidegate.gateway import consuming, parameters
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
@@ -35,6 +35,7 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, units
 from tidegate.registry import RegisteredSubscription
+from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
@@ -87,7 +88,7 @@ def router(gateway: Gateway) -> APIRouter:
         if isinstance(record.deliver, Webhook):
             await gateway.sweep.read_keys()
             owner = gateway.policies.owner(record.owner)
-            compiled(record, gateway.policies.schema(owner, record.service))
+            compiled(record, gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service))
 
     # Making and changing -----------------------------------------------------------------
 
@@ -99,7 +100,8 @@ def router(gateway: Gateway) -> APIRouter:
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
         gateway.meter.need("durable", caller, durable.count(caller.id))
-        record = changed(begun, said, schema, beside=("from", "cursor"))
+        meaning = gateway.policies.meaning(name)
+        record = changed(begun, said, schema, beside=("from", "cursor"), meaning=meaning)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -154,9 +156,9 @@ def router(gateway: Gateway) -> APIRouter:
         if version is not None and type(version) is not int:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
-        record = changed(
-            before.subscription, said, gateway.view(request).schema(before.subscription.service), beside=("version",)
-        )
+        service = before.subscription.service
+        schema, meaning = gateway.view(request).schema(service), gateway.policies.meaning(service)
+        record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning)
         await need_owner(record)
         gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
@@ -207,7 +209,7 @@ def router(gateway: Gateway) -> APIRouter:
         schema = view.schema(record.service)
         if latest:
             parameters.need_attribute("latest", latest, schema)
-        filter_ = compiled(record, schema)
+        filter_ = compiled(record, schema, view.meaning(record.service))
         encoding = durable.encoding(record, view.caller)
         every_s = record.every_s if is_stream else None  # a page has all
         before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
@@ -255,7 +257,8 @@ def router(gateway: Gateway) -> APIRouter:
         record = (await found_for(gateway, request, id_)).subscription
         view = gateway.view(request)
         schema = view.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event, view.hidden(record.service))
+        meaning, hidden = view.meaning(record.service), view.hidden(record.service)
+        work = partial(explained, record, schema, gateway.log, event, hidden, meaning)
         said = await asyncio.get_running_loop().run_in_executor(None, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -299,18 +302,23 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
 
 
 def explained(
-    record: Subscription, schema: Schema, log: EventLog, event: str | None, hidden: Collection[str] = ()
+    record: Subscription,
+    schema: Schema,
+    log: EventLog,
+    event: str | None,
+    hidden: Collection[str] = (),
+    meaning: Meaning | None = None,
 ) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
-    filter_ = compiled(record, schema) or Filter("", schema)
+    filter_ = compiled(record, schema, meaning) or Filter("", schema)
     given = None if event is None else event_of(event, record.service, log, hidden)
-    matcher = Matcher(schema)
+    matcher = Matcher(schema, semantics=meaning)
     try:
         matcher.add(record.id, filter_)
         index = matcher.explain(record.id, None if given is None else [given])
     finally:
         matcher.close()
-    return {"subscription": record.id, **explaining.describe(filter_, given), "index": index}
+    return {"subscription": record.id, **described_by_meaning(filter_, given), "index": index}
 
 
 def event_of(said: str, service: str, log: EventLog, hidden: Collection[str] = ()) -> dict[str, Any]:

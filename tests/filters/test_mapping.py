@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.semantics.mapping import best_mappings, log_permanent
+from tidegate.filters.mapping import best_mappings, log_permanent
 
 figures = st.sampled_from([0.0, 0.0, 1.0, 0.5, 0.9, 1e-9, 1e-200]) | st.floats(0, 1)
 matrices = st.integers(0, 4).flatmap(

@@ -11,10 +11,11 @@ import heapq
 import math
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 
-from tidegate.semantics.storage import Array
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,13 @@ def best_mappings(similarities: Array, k: int = 1) -> list[Mapping]:
             )
         )
     return out
+
+
+def best_degree(similarities: Array) -> float:
+    """The degree of the best mapping alone; 0 where there is none."""
+    with np.errstate(divide="ignore"):
+        found = _cheapest(-np.log(similarities), 1)
+    return 0.0 if not found else math.exp(-found[0][0] / len(similarities)) if len(similarities) else 1.0
 
 
 def log_permanent(similarities: Array) -> float:

@@ -1,0 +1,201 @@
+"""How well events are matched by meaning, in the manner of the paper: F1 and throughput, with and without themes.
+
+Without further options it runs on a corpus and a thesaurus of our own, which are small: they show that everything
+works, not how well. The figures in `docs/benchmarks.md` are of 15,044 articles of Wikipedia and of EuroVoc.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import reporting
+from benchmarks.reporting import Row, Setting, Workload, measured
+from benchmarks.thematic import thesaurus
+from benchmarks.thematic.events import EventSet, make, other_words
+from benchmarks.thematic.heatmap import heat_map
+from benchmarks.thematic.scoring import Interned, Score, score
+from benchmarks.thematic.thesaurus import Thesaurus
+from tidegate import Space
+from tidegate.semantics import Embedding, Semantics, both, embedding_only, esa_only, paper
+from tidegate.semantics.builder import Document, build
+from tidegate.semantics.storage import Parameters
+
+SIZES = (1, 2, 5, 10, 20, 30)
+SAMPLES = 5
+EVENTS, QUICK_EVENTS = 4_000, 300
+NONSENSE = ("zxqvw blorf", "qqkj", "vrrmpl", "ttgghh", "wuxqo zzy")
+"""Tags that no corpus has."""
+TARGETS = {
+    "esa-paper-by-the-letter": 0.57,
+    "best-esa-best": 0.86,
+    "best-embedding": 0.90,
+    "best-esa-best+embedding": 0.90,
+}
+"""F1 without themes, on the large corpus and EuroVoc."""
+FIXED_TARGET, THEMES_TARGET = 0.85, 0.66
+
+MODES: dict[str, Callable[[Space], Semantics]] = {
+    "letter": partial(paper, rules=False),
+    "paper": paper,
+    "best": esa_only,
+}
+"""Each is made anew for a run, so that it remembers nothing."""
+
+Cell = tuple[int, int]
+"""How many tags subscriptions have, and how many events."""
+
+
+def run(
+    quick: bool,
+    as_json: bool,
+    out: Path,
+    space: Path | None = None,
+    thesaurus_file: Path | None = None,
+    full: bool = False,
+) -> None:
+    """Measure, print and write `thematic.json` and the paper's figures to `out/thematic`.
+
+    `full` is the paper's whole grid, 4,500 runs over 30 by 30 sizes. Targets hold for a corpus and a thesaurus that
+    are given, not for our own small ones.
+    """
+    words = thesaurus.load(thesaurus_file or thesaurus.OWN)
+    with _opened(space) as opened:
+        given = space is not None and thesaurus_file is not None
+        drawn: dict[str, str] = {}
+        workloads: dict[str, Workload] = {
+            "no themes": partial(no_themes, opened, words, given),
+            "themes": partial(themes, opened, words, given, full, drawn),
+            "controls": partial(controls, opened, words),
+        }
+        reporting.run("thematic", workloads, quick, as_json, out)
+        for name, chart in drawn.items():
+            (out / "thematic" / f"{name}.svg").write_text(chart)
+
+
+@contextmanager
+def _opened(folder: Path | None) -> Iterator[Space]:
+    if folder is not None:
+        yield Space.open(folder)
+        return
+    with tempfile.TemporaryDirectory() as made:
+        yield own_space(Path(made, "space"))
+
+
+def own_space(folder: Path) -> Space:
+    """A space of our small corpus, a document a line."""
+    lines = Path(__file__).with_name("corpus.txt").read_text("utf-8").splitlines()
+    documents = (Document(*line.split(": ", 1)) for line in lines)
+    build(documents, folder, name="Tidegate's own", parameters=Parameters(least_words=5, least_documents=1))
+    return Space.open(folder)
+
+
+def every_semantics(space: Space) -> list[Semantics]:
+    """Both modes, and `best` by each source that there is."""
+    found: list[Semantics] = [paper(space, rules=False), paper(space), esa_only(space)]
+    if Embedding.installed():
+        embedding = Embedding.open()
+        found += [embedding_only(embedding), both(space, embedding)]
+    return found
+
+
+def event_sets(words: Thesaurus, events: int) -> dict[str, EventSet]:
+    """The paper's words; concepts of the thesaurus; and subscriptions whose terms occur in no event."""
+    sets = {"sensors": make(words, events)}
+    if sum(len(each) >= 10 for each in words.groups.values()) >= 4:
+        sets["other words"] = make(words, events, seed=8, seeds=other_words(words, 1))
+    return sets | {"never seen": make(words, events, seed=9, unseen=True)}
+
+
+def no_themes(space: Space, words: Thesaurus, given: bool, setting: Setting) -> Iterator[Row]:
+    """Every semantics on every event set."""
+    for name, each in event_sets(words, QUICK_EVENTS if setting.quick else EVENTS).items():
+        interned = Interned(each)
+        for semantics in every_semantics(space):
+            found = score(interned, semantics)
+            named = given and name == "sensors"
+            yield measured(
+                f"{name}: {semantics.name}", found.f1, "F1", least=TARGETS.get(semantics.name) if named else None
+            )
+            fixed = FIXED_TARGET if named and "+" in semantics.name else None
+            yield measured(f"{name}: {semantics.name}, at {semantics.threshold:g}", found.fixed, "F1", least=fixed)
+            yield measured(f"{name}: {semantics.name}, nothing remembered", found.events_s, "events/s")
+
+
+def themes(
+    space: Space, words: Thesaurus, given: bool, full: bool, drawn: dict[str, str], setting: Setting
+) -> Iterator[Row]:
+    """The grid of theme sizes: the paper by the letter, with the identical-string rule, and `best` by its space."""
+    sizes = tuple(range(1, 31)) if full else SIZES[::2] if setting.quick else SIZES
+    samples = 2 if setting.quick and not full else SAMPLES
+    interned = Interned(make(words, QUICK_EVENTS if setting.quick else EVENTS))
+    for mode, make_semantics in MODES.items():
+        baseline = score(interned, make_semantics(space))
+        cells = {
+            (many, few): [
+                score(interned, make_semantics(space), *tags_of(words, many, few, sample)) for sample in range(samples)
+            ]
+            for many in sizes
+            for few in sizes
+        }
+        yield from _grid_rows(mode, baseline, cells, given)
+        drawn |= _figures(mode, sizes, baseline, cells)
+
+
+def tags_of(words: Thesaurus, many: int, few: int, sample: int) -> tuple[list[str], list[str]]:
+    """The tags of subscriptions and of events: of the two sets one contains the other, as the paper has it."""
+    most = max(many, few)
+    tags = random.Random(f"{most} {sample}").sample(words.tops, min(most, len(words.tops)))
+    return tags[:many], tags[:few]
+
+
+def _grid_rows(mode: str, baseline: Score, cells: dict[Cell, list[Score]], given: bool) -> Iterator[Row]:
+    means = {cell: statistics.mean(each.f1 for each in found) for cell, found in cells.items()}
+    larger = [mean for (many, few), mean in means.items() if many > few]
+    smaller = [mean for (many, few), mean in means.items() if many < few]
+    equal = [mean for (many, few), mean in means.items() if many == few]
+    least = THEMES_TARGET if given and mode == "paper" else None
+    yield measured(f"{mode}: no themes", baseline.f1, "F1")
+    yield measured(f"{mode}: subscriptions have more tags, mean", statistics.mean(larger), "F1", least=least)
+    yield measured(f"{mode}: events have more tags, mean", statistics.mean(smaller), "F1")
+    yield measured(f"{mode}: the same tags, mean", statistics.mean(equal), "F1")
+    yield measured(f"{mode}: the best cell", max(means.values()), "F1")
+    above = 100 * statistics.mean(mean > baseline.f1 for mean in means.values())
+    yield measured(f"{mode}: cells above no themes", above, "%")
+    rate = statistics.mean(each.events_s for found in cells.values() for each in found)
+    yield measured(f"{mode}: nothing remembered, mean", rate, "events/s")
+
+
+def _figures(mode: str, sizes: tuple[int, ...], baseline: Score, cells: dict[Cell, list[Score]]) -> dict[str, str]:
+    """The paper's figures 7 to 10."""
+    f1 = {cell: [each.f1 for each in found] for cell, found in cells.items()}
+    rate = {cell: [each.events_s for each in found] for cell, found in cells.items()}
+    charts = {
+        "figure7": ("F1", {cell: float(np.mean(each)) for cell, each in f1.items()}, baseline.f1),
+        "figure8": ("F1, standard deviation", {cell: float(np.std(each)) for cell, each in f1.items()}, None),
+        "figure9": ("events/s", {cell: float(np.mean(each)) for cell, each in rate.items()}, baseline.events_s),
+        "figure10": ("events/s, standard deviation", {cell: float(np.std(each)) for cell, each in rate.items()}, None),
+    }
+    return {
+        f"{mode}-{name}": heat_map(f"{mode}: {what}", sizes, shown, above)
+        for name, (what, shown, above) in charts.items()
+    }
+
+
+def controls(space: Space, words: Thesaurus, setting: Setting) -> Iterator[Row]:
+    """What the paper lacks: tags that mean nothing, and tags at random beside those that fit."""
+    interned = Interned(make(words, QUICK_EVENTS if setting.quick else EVENTS))
+    for mode, make_semantics in MODES.items():
+        plain = score(interned, make_semantics(space)).f1
+        nonsense = score(interned, make_semantics(space), NONSENSE, NONSENSE[:2]).f1
+        mixed = score(interned, make_semantics(space), [*words.tops[:5], *NONSENSE], words.tops[:2]).f1
+        clean = score(interned, make_semantics(space), words.tops[:5], words.tops[:2]).f1
+        yield measured(f"{mode}: nonsense tags, gain over none", nonsense - plain, "F1")
+        yield measured(f"{mode}: nonsense among tags, gain over the tags alone", mixed - clean, "F1")

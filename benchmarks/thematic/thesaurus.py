@@ -1,0 +1,62 @@
+"""A thesaurus: which labels mean nearly the same, and under which heads they stand.
+
+The file is JSON in the shape that EuroVoc's export has: `concepts` by id, each with a preferred label (`pref`), others
+(`alt`), the ids of related concepts (`rt`), its micro-thesauri (`mt`) and whether it is a top term (`top`);
+`microthesauri` by id, each with a `label`. `thesaurus.json` beside this module is our own, with a corpus to go with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import EnvironmentProblem
+
+OWN = Path(__file__).with_name("thesaurus.json")
+
+
+@dataclass(frozen=True)
+class Thesaurus:
+    """What the generator of events needs."""
+
+    exchange: dict[str, tuple[str, ...]]
+    """What a label may be exchanged for: other labels of its concept, and the names of those related to it."""
+    tops: tuple[str, ...]
+    """Theme tags."""
+    groups: dict[str, tuple[str, ...]]
+    """The names of concepts by micro-thesaurus."""
+
+
+def load(path: Path) -> Thesaurus:
+    """Read the file; raise `EnvironmentProblem` where it is no thesaurus in this shape."""
+    try:
+        return _read(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as exc:
+        raise EnvironmentProblem(f"the thesaurus {path} can't be read: {exc}") from exc
+    except (KeyError, TypeError, IndexError) as exc:
+        raise EnvironmentProblem(
+            f"{path} is no thesaurus: expected 'concepts' with pref, alt, rt, mt and top, and 'microthesauri' "
+            f"with labels, and met {type(exc).__name__}: {exc}"
+        ) from exc
+
+
+def _read(found: Any) -> Thesaurus:
+    concepts: dict[str, dict[str, Any]] = found["concepts"]
+    exchange: dict[str, set[str]] = {}
+    groups: dict[str, list[str]] = {}
+    for concept in concepts.values():
+        labels = {concept["pref"], *concept["alt"]}
+        related = {concepts[str(each)]["pref"] for each in concept["rt"] if str(each) in concepts}
+        for label in labels:
+            exchange.setdefault(label, set()).update((labels | related) - {label})
+        if len(labels | related) > 1:
+            name = found["microthesauri"][str(concept["mt"][0])]["label"]
+            groups.setdefault(re.sub(r"^\d+ ", "", name), []).append(concept["pref"])
+    return Thesaurus(
+        {label: tuple(sorted(others)) for label, others in sorted(exchange.items())},
+        tuple(sorted({each["pref"] for each in concepts.values() if each["top"]})),
+        {name: tuple(sorted(each)) for name, each in sorted(groups.items())},
+    )

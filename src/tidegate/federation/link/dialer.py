@@ -1,0 +1,83 @@
+"""Sockets to other gateways, and how long to wait before one is tried again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.typing import Subprotocol
+
+from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.link.wire import PART_BYTES, SUBPROTOCOL, LinkClosed
+
+PATH = "/v1/link"
+_LONGEST_REASON = 123
+"""Bytes, as RFC 6455 has it."""
+
+
+class Dialled:
+    """A WebSocket that we opened."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    async def send(self, data: bytes) -> None:
+        """Send a frame, as soon as there is room."""
+        try:
+            await self._connection.send(data)
+        except ConnectionClosed as exc:
+            raise _closed(exc) from exc
+
+    async def receive(self) -> bytes:
+        """The next frame."""
+        try:
+            found = await self._connection.recv(decode=False)
+        except ConnectionClosed as exc:
+            raise _closed(exc) from exc
+        return bytes(found)
+
+    async def close(self, reason: str) -> None:
+        """Close, and say why."""
+        await self._connection.close(1000, reason.encode()[:_LONGEST_REASON].decode(errors="ignore"))
+
+
+async def dial(url: str, settings: LinkSettings) -> Dialled:
+    """Open a socket to the gateway at a URL."""
+    scheme, _, rest = url.rstrip("/").partition("://")
+    address = f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{rest}{PATH}"
+    try:
+        connection = await connect(
+            address,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            max_size=PART_BYTES * 2,
+            open_timeout=settings.handshake_s,
+            close_timeout=1.0,
+            ping_interval=None,  # heartbeats are our own, both ways
+            proxy=None,
+        )
+    except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as exc:
+        raise LinkClosed(f"can't reach {url}: {exc}") from exc
+    return Dialled(connection)
+
+
+def pauses(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
+    """How long to wait before each try, for ever.
+
+    Each is somewhere between half of its length and all of it: brokers that lost the same one do not all come at once.
+
+    >>> settings = LinkSettings("a", first_s=1.0, most_s=4.0)
+    >>> [0.5 <= pause / full <= 1 for pause, full in zip(pauses(settings, random.Random(1)), (1, 2, 4, 4))]
+    [True, True, True, True]
+    """
+    full = settings.first_s
+    while True:
+        yield full * rng.uniform(0.5, 1.0)
+        full = min(full * 2, settings.most_s)
+
+
+def _closed(exc: ConnectionClosed) -> LinkClosed:
+    said = exc.rcvd.reason if exc.rcvd is not None and exc.rcvd.reason else "the link broke"
+    return LinkClosed(said)

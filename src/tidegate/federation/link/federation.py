@@ -1,0 +1,676 @@
+"""A broker among others: its links, the routes over them, and the mirrors of what comes.
+
+One event loop owns it. Files and the registry are asked in a thread of its own, so that no
+disk holds up the sockets; forwarders have a thread each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+import orjson
+import structlog
+
+from tidegate.errors import FederationError, LinkRefused, TidegateError, did_you_mean
+from tidegate.federation.link import history, proof
+from tidegate.federation.link.dialer import dial, pauses
+from tidegate.federation.link.forwarder import Batch, Begin, Forwarder, Supply
+from tidegate.federation.link.mirror import Mirror, Progress
+from tidegate.federation.link.needs import Needs
+from tidegate.federation.link.neighbour import Neighbour
+from tidegate.federation.link.offers import Remote, everything, read_offer
+from tidegate.federation.link.records import origin_of
+from tidegate.federation.link.session import Session
+from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.link.wire import LinkClosed, Socket
+from tidegate.federation.routes import Broker, Refusal, Sent, Table
+from tidegate.federation.routes.messages import from_json, to_json
+from tidegate.filters import Filter
+from tidegate.logs import Cursor, EventLog, Retention
+from tidegate.model import Schema
+from tidegate.registry import Kept, Link, Registry, need_broker_name
+
+LOOK_S = 1.0
+"""Between two looks at which links there are."""
+EXPIRE_S = 60.0
+"""Between two times at which mirrors let go of what is old."""
+FAREWELL_S = 3.0
+"""How long a link may take to end."""
+PATIENCE_S = 30.0
+"""With a page of history."""
+
+_log = structlog.get_logger("tidegate.link")
+
+T = TypeVar("T")
+
+
+class Local(Protocol):
+    """What a broker's own side knows: its services, and what each neighbour sees of them."""
+
+    def offers(self, link: Link) -> list[dict[str, Any]]:
+        """Our own services, as a neighbour sees them."""
+
+    def supply(self, link: Link, service: str) -> Supply | None:
+        """One of our own services, for a neighbour; None: it does not see it."""
+
+    def passes_on(self, link: Link, name: str) -> bool:
+        """Whether a neighbour may have another broker's service of us."""
+
+    async def changed(self) -> None:
+        """Other brokers' services are others now."""
+
+
+class Federation:
+    """All links of one broker."""
+
+    def __init__(
+        self, settings: LinkSettings, registry: Registry, log: EventLog, local: Local, seed: int | None = None
+    ) -> None:
+        need_broker_name(settings.broker)
+        self.settings, self._registry, self._log, self._local = settings, registry, log, local
+        self.broker = Broker(settings.broker, settings.strategy, self._leads)
+        self.needs = Needs(self._need, settings.linger_s)
+        self.neighbours: dict[str, Neighbour] = {}
+        self.remotes: dict[str, Remote] = {}
+        """Other brokers' services, by the name they have here."""
+        self._rng = random.Random(seed)
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(2, "links")
+        self._numbers = count(1)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_open = False
+        self._prepared: set[str] = set()
+        """Mirrors that are there."""
+
+    @property
+    def name(self) -> str:
+        """Of this broker."""
+        return self.settings.broker
+
+    # Life --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up all that was known when this broker ended; nothing is said to anybody yet."""
+        for link in (await self._in_thread(self._registry.links)).values():
+            await self._take_up(link)
+
+    async def open(self) -> None:
+        """Dial, and let others in, from now on: whoever listens here is known."""
+        self._is_open = True
+        for each in self.neighbours.values():
+            self._dial(each)
+        self._spawn(self._follow(LOOK_S, self.look))
+        self._spawn(self._follow(self.settings.keep_s, self._keep))
+        self._spawn(self._follow(EXPIRE_S, self._expire))
+
+    async def close(self) -> None:
+        """Let go of all links; they are taken up where they were."""
+        self._is_open = False
+        await asyncio.gather(*(self._end(each, "the broker ends") for each in self.neighbours.values()))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(TidegateError):
+            await self._keep()
+        self._threads.shutdown(wait=True)
+
+    async def _end(self, neighbour: Neighbour, reason: str) -> None:
+        """End a link's session, if it has one, and dial no more."""
+        if neighbour.session is not None:
+            neighbour.session.end(reason)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S), neighbour.turn:
+                pass
+        if neighbour.dialling is not None:
+            neighbour.dialling.cancel()
+
+    async def look(self) -> None:
+        """Take in which links there are, by the registry."""
+        links = await self._in_thread(self._registry.links)
+        for name in self.neighbours.keys() - {name for name, each in links.items()}:
+            await self._let_go(self.neighbours[name])
+        for name, link in links.items():
+            known = self.neighbours.get(name)
+            if known is not None and known.link != link:
+                await self._let_go(known)
+                known = None
+            if known is None:
+                self._dial(await self._take_up(link))
+
+    async def _take_up(self, link: Link) -> Neighbour:
+        neighbour = self.neighbours[link.name] = Neighbour(link)
+        states = await self._in_thread(partial(self._registry.link_states, link.name))
+        with suppress(TidegateError):
+            self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")))
+        for (kind, name), document in states.items():
+            if kind == "mirror":
+                neighbour.kept[name] = Progress.from_json(document)
+        tables = [self._table(neighbour, document) for (kind, _), document in states.items() if kind == "routes"]
+        if tables:
+            self.broker.restore(link.name, tables)
+        now = self._loop.time()
+        for (kind, name), document in states.items():
+            remote = self.remotes.get(name)
+            if kind == "needs" and remote is not None:
+                for said in orjson.loads(document):
+                    with suppress(TidegateError):
+                        self.needs.linger(name, _filter(said, remote.schema), now)
+        if neighbour.offers:
+            await self._local.changed()
+        return neighbour
+
+    def _table(self, neighbour: Neighbour, document: str) -> Table:
+        found = self._read(neighbour, orjson.loads(document))
+        assert isinstance(found, Table)
+        return found
+
+    async def _let_go(self, neighbour: Neighbour) -> None:
+        """A link was removed."""
+        await self._end(neighbour, "the link was removed")
+        self.neighbours.pop(neighbour.name, None)
+        for service in list(neighbour.offers):
+            self._forget(service)
+        if neighbour.name in self.broker.links:
+            self._carry(self.broker.forget(neighbour.name))
+        await self._local.changed()
+        self.tell_offers()
+
+    # Sessions ------------------------------------------------------------------------
+
+    def _dial(self, neighbour: Neighbour) -> None:
+        if self._is_open and neighbour.link.url is not None:
+            neighbour.dialling = self._spawn(self._keep_dialled(neighbour, neighbour.link.url))
+
+    async def _keep_dialled(self, neighbour: Neighbour, url: str) -> None:
+        waits = pauses(self.settings, self._rng)
+        while True:
+            async with neighbour.turn:  # while another session lives, none is needed
+                pass
+            begun = self._loop.time()
+            try:
+                self.broker.check(neighbour.name)
+                async with asyncio.timeout(self.settings.handshake_s):
+                    socket = await dial(url, self.settings)
+                    await proof.introduce(socket, self.name, neighbour.name, neighbour.link.secret)
+                await self._live(neighbour, socket, is_dialled=True)
+            except LinkRefused as problem:
+                neighbour.state, neighbour.problem = "refused", str(problem)
+            except (FederationError, LinkClosed, TimeoutError) as problem:
+                is_refused = "would close a loop" in str(problem)
+                neighbour.state = "refused" if is_refused else "down"
+                neighbour.problem = str(problem) or f"{url} does not answer"
+            except Exception as problem:  # whatever it was, the link is tried again
+                _log.exception("a link has failed", to=neighbour.name)
+                neighbour.state, neighbour.problem = "down", repr(problem)
+            if self._loop.time() - begun > self.settings.most_s:
+                waits = pauses(self.settings, self._rng)
+            await asyncio.sleep(next(waits))
+
+    async def accept(self, socket: Socket) -> None:
+        """Serve whoever has dialled us, until the link breaks."""
+        try:
+            async with asyncio.timeout(self.settings.handshake_s):
+                name = await proof.admit(socket, self.name, self._secret, self._may_enter)
+        except (FederationError, TimeoutError, LinkClosed) as problem:
+            await socket.close(str(problem) or "nobody said who dialled")
+            return
+        await self._live(self.neighbours[name], socket, is_dialled=False)
+
+    def _secret(self, name: str) -> str | None:
+        found = self.neighbours.get(name)
+        return None if found is None else found.link.secret
+
+    def _may_enter(self, name: str) -> None:
+        if not self._is_open:
+            raise FederationError(f"{self.name} is about to end")
+        neighbour = self.neighbours[name]
+        try:
+            self.broker.check(name)
+        except LinkRefused as problem:
+            neighbour.state, neighbour.problem = "refused", str(problem)
+            raise
+        if neighbour.session is not None and neighbour.is_dialled and self.name < name:
+            raise FederationError(f"there is a link from {self.name} to {name} already")
+
+    async def _live(self, neighbour: Neighbour, socket: Socket, *, is_dialled: bool) -> None:
+        """Be linked, in place of whatever was before."""
+        if neighbour.session is not None:
+            neighbour.session.end(f"{neighbour.name} has come again")
+        async with neighbour.turn:
+            session = neighbour.session = Session(socket, self.settings)
+            neighbour.is_dialled, neighbour.state, neighbour.problem = is_dialled, "up", None
+            neighbour.begins, neighbour.is_resumed, neighbour.said_offers = {}, False, None
+            neighbour.done.sessions += 1
+            _log.info("a link is up", to=neighbour.name)
+            reason = "the link broke"
+            try:
+                hello = self.broker.connect(neighbour.name)
+                self._tell_offers(neighbour)
+                session.say(neighbour.resume(self._asked_of(neighbour)))
+                self._carry(hello)
+                reason = await session.run(
+                    partial(self._hear, neighbour), partial(self._take, neighbour), partial(self._beat, neighbour)
+                )
+            except LinkRefused as problem:
+                reason = str(problem)
+                raise
+            finally:
+                await self._down(neighbour, session, reason)
+                await socket.close(reason)
+
+    async def _down(self, neighbour: Neighbour, session: Session, reason: str) -> None:
+        _log.info("a link is down", to=neighbour.name, reason=reason)
+        neighbour.session = None
+        neighbour.done.said += session.said
+        neighbour.done.heard += session.heard
+        loop = self.broker.refused.get(neighbour.name)
+        if loop is not None:
+            neighbour.state, neighbour.problem = "refused", str(LinkRefused(loop))
+        else:
+            neighbour.state, neighbour.problem = "down", reason
+        if neighbour.name in self.broker.links:
+            self.broker.disconnect(neighbour.name)
+        for service in list(neighbour.forwarders):
+            neighbour.stop(service)
+        for each in neighbour.asking.values():
+            if not each.done():
+                each.set_exception(LinkClosed(reason))
+        neighbour.asking.clear()
+        for service in list(neighbour.mirrors):
+            await self._shut(neighbour, service)
+        with suppress(TidegateError):
+            await self._keep()
+
+    async def _shut(self, neighbour: Neighbour, service: str) -> None:
+        mirror = neighbour.mirrors.pop(service)
+        neighbour.kept[service] = progress = await self._in_thread(mirror.progress)
+        neighbour.stale_mirrors.discard(service)
+        neighbour.unsaved["mirror", service] = progress.to_json()
+
+    def _beat(self, neighbour: Neighbour) -> None:
+        if neighbour.name in self.broker.links:
+            self._carry(self.broker.hello(neighbour.name))
+
+    def _carry(self, sent: Iterable[Sent]) -> None:
+        for to, message in sent:
+            neighbour = self.neighbours.get(to)
+            if neighbour is None or neighbour.session is None:
+                continue
+            neighbour.session.say(to_json(message))
+            if isinstance(message, Refusal):
+                neighbour.session.end(str(LinkRefused(message.loop)))
+
+    # What is heard ---------------------------------------------------------------------
+
+    async def _hear(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
+        match said["type"]:
+            case "taken":
+                forwarder = neighbour.forwarders.get(str(said.get("service")))
+                if forwarder is not None:
+                    forwarder.taken()
+            case "offers":
+                self._offered(neighbour, said["services"])
+                neighbour.unsaved["offers", ""] = orjson.dumps(said["services"]).decode()
+                await self._local.changed()
+                self.tell_offers()
+            case "resume":
+                neighbour.begins = {
+                    service: Begin(each["cursor"], each["marks"]) for service, each in said["services"].items()
+                }
+                neighbour.is_resumed = True
+                self._supply(neighbour)
+            case "history":
+                self._spawn(self._answer(neighbour, said))
+            case _:
+                self._routed(neighbour, said)
+
+    def _routed(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
+        message = self._read(neighbour, said)
+        if neighbour.name not in self.broker.links:
+            return
+        self._carry(self.broker.receive(neighbour.name, message))
+        if neighbour.name in self.broker.refused:
+            if neighbour.session is not None:
+                neighbour.session.end(str(LinkRefused(self.broker.refused[neighbour.name])))
+            return
+        service = said.get("service")
+        if service is not None:
+            neighbour.stale_routes.add(service)
+            self._settle(service)
+            self._supply(neighbour)
+
+    def _read(self, neighbour: Neighbour, said: dict[str, Any]) -> Any:
+        """A message, its filters typed as its sender sees the service; what does not fit stays untyped."""
+        try:
+            return from_json(said, partial(self._schema, neighbour))
+        except FederationError:
+            raise
+        except TidegateError:
+            return from_json(said, lambda _: None)
+
+    def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
+        supply = self._supply_of(neighbour, service)
+        return None if supply is None else supply.schema
+
+    # Services of others ----------------------------------------------------------------
+
+    def _offered(self, neighbour: Neighbour, said: Iterable[Mapping[str, Any]]) -> None:
+        """Take in all that a neighbour offers, in place of what it did."""
+        offers = {}
+        for each in said:
+            found = read_offer(each, neighbour.name)
+            other = self.remotes.get(found.service.name)
+            if found.origin != self.name and (other is None or other.via == neighbour.name):
+                offers[found.service.name] = found
+        for service in neighbour.offers.keys() - offers.keys():
+            self._forget(service)
+        neighbour.offers = offers
+        self.remotes.update(offers)
+        for service in offers:
+            self._carry(self.broker.reconsider(service))
+
+    def _forget(self, service: str) -> None:
+        self.remotes.pop(service, None)
+        self.needs.drop(service)
+        self._carry(self.broker.reconsider(service))
+
+    def _leads(self, service: str, neighbour: str) -> bool:
+        remote = self.remotes.get(service)
+        return remote is not None and remote.via == neighbour
+
+    def _asked_of(self, neighbour: Neighbour) -> list[str]:
+        """The services that a neighbour is to go on with."""
+        return [each for each in neighbour.offers if self.broker.asked(each, neighbour.name)]
+
+    def tell_offers(self) -> None:
+        """Tell neighbours what they may have of us, where that has changed, and give them just that."""
+        for neighbour in self.neighbours.values():
+            if neighbour.session is not None:
+                self._tell_offers(neighbour)
+                self._supply(neighbour)
+
+    def _tell_offers(self, neighbour: Neighbour) -> None:
+        onward = [
+            each
+            for other in self.neighbours.values()
+            if other is not neighbour
+            for each in self._passed_on(other, neighbour)
+        ]
+        offers = [*self._local.offers(neighbour.link), *onward]
+        if neighbour.said_offers != offers and neighbour.session is not None:
+            neighbour.said_offers = offers
+            neighbour.session.say({"type": "offers", "services": offers})
+
+    def _passed_on(self, other: Neighbour, neighbour: Neighbour) -> list[dict[str, Any]]:
+        return [
+            dict(each.said)
+            for name, each in sorted(other.offers.items())
+            if each.onward and each.origin != neighbour.name and self._local.passes_on(neighbour.link, name)
+        ]
+
+    # What is needed here ---------------------------------------------------------------
+
+    def hold(self, holder: Hashable, service: str, filter_: Filter | None) -> None:
+        """Somebody here listens to another broker's service."""
+        remote = self.remotes.get(service)
+        if remote is not None:
+            self.needs.hold(holder, service, filter_ if filter_ is not None else everything(remote.schema))
+
+    def release(self, holder: Hashable) -> None:
+        """They do no more."""
+        self.needs.release(holder)
+
+    def _need(self, service: str, id_: str, filter_: Filter | None) -> None:
+        self._carry(self.broker.set_all(service, {id_: filter_}))
+        self._settle(service)
+
+    def _settle(self, service: str) -> None:
+        """See whether a service is still asked for."""
+        remote = self.remotes.get(service)
+        if remote is not None and remote.via in self.neighbours:
+            via = self.neighbours[remote.via]
+            if via.name in self.broker.links and not self.broker.asked(service, via.name):
+                via.begin_anew(service)
+
+    # Events ------------------------------------------------------------------------------
+
+    def _supply_of(self, neighbour: Neighbour, service: str) -> Supply | None:
+        """What a neighbour may have of a service; None: nothing."""
+        name, origin = origin_of(service)
+        if origin == self.name:
+            return self._local.supply(neighbour.link, name)
+        remote = self.remotes.get(service)
+        if remote is None or remote.via == neighbour.name or not remote.onward:
+            return None
+        if not self._local.passes_on(neighbour.link, service):
+            return None
+        return Supply(service, service, remote.schema)
+
+    def _supply(self, neighbour: Neighbour) -> None:
+        """Forward what a neighbour asks for, and nothing else."""
+        session = neighbour.session
+        if session is None or not neighbour.is_resumed or neighbour.name not in self.broker.links:
+            return
+        wanted = {table.service for table in self.broker.tables(neighbour.name) if table.entries}
+        for service in neighbour.forwarders.keys() - wanted:
+            neighbour.stop(service)
+            neighbour.unheard.pop(service, None)
+        for service in wanted:
+            supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
+            entries = self.broker.routes(service, neighbour.name)
+            if forwarder is not None and forwarder.supply == supply:
+                forwarder.want(entries)
+                continue
+            begin = neighbour.stop(service) or neighbour.begin(service)
+            if supply is not None:
+                give = partial(self._give, neighbour, session, service)
+                made = Forwarder(self._log, supply, begin, entries, partial(self._soon, give), self.settings)
+                neighbour.forwarders[service] = made
+
+    def _give(self, neighbour: Neighbour, session: Session, service: str, batch: Batch) -> None:
+        if neighbour.session is session:
+            session.give({"service": service, "cursor": batch.cursor}, batch.records)
+
+    async def _take(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
+        if "history" in head:
+            asked = neighbour.asking.pop(head["history"], None)
+            if asked is not None and not asked.done():
+                asked.set_result((head, records))
+            return
+        service = head["service"]
+        if service in neighbour.offers and self.broker.asked(service, neighbour.name):
+            await self._mirror(neighbour, service, records, head["cursor"])
+        if neighbour.session is not None:
+            neighbour.session.say({"type": "taken", "service": service})
+
+    async def _mirror(self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str) -> None:
+        mirror = neighbour.mirrors.get(service)
+        if mirror is None:
+            open_ = partial(Mirror, self._log, service, neighbour.kept.get(service))
+            mirror = neighbour.mirrors[service] = await self._in_thread(open_)
+        is_first = mirror.there is None
+        try:
+            added = await self._in_thread(partial(mirror.append, records, cursor))
+        except TidegateError as problem:
+            neighbour.mirrors.pop(service, None)  # it is opened anew, from what was kept
+            raise FederationError(f"can't append to {service!r}: {problem}") from problem
+        neighbour.done.received += added
+        neighbour.done.repeated += len(records) - added
+        neighbour.stale_mirrors.add(service)
+        if is_first:
+            await self._keep()
+
+    # History -----------------------------------------------------------------------------
+
+    async def past(self, service: str, filter_: Filter | None, place: Cursor, until: Cursor | None) -> history.Page:
+        """A page of what a service put out before, from a place on, as far as there is one.
+
+        `until`: what the first page has said, for those behind it; None: this is the first.
+        """
+        ask: dict[str, Any] = {"service": service, "place": place.text}
+        if filter_ is not None:
+            ask["filter"] = _said(filter_)
+        if until is not None:
+            ask["until"] = until.text
+        head, records = await self._ask(service, ask)
+        start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
+        until = None if head["until"] is None else Cursor.from_text(head["until"])
+        return history.Page(records, start, end, until, head["last"])
+
+    async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        remote = self.remotes.get(service)
+        neighbour = None if remote is None else self.neighbours.get(remote.via)
+        if neighbour is None or neighbour.session is None:
+            raise LinkClosed(f"the link to {'nobody' if neighbour is None else neighbour.name} is down")
+        number = next(self._numbers)
+        asked: asyncio.Future[tuple[dict[str, Any], list[bytes]]] = self._loop.create_future()
+        neighbour.asking[number] = asked
+        neighbour.session.say({"type": "history", "id": number, **ask})
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                head, records = await asked
+        except TimeoutError:
+            raise LinkClosed(f"{neighbour.name} does not answer") from None
+        finally:
+            neighbour.asking.pop(number, None)
+        if "problem" in head:
+            raise FederationError(head["problem"])
+        return head, [each for each in records if each]
+
+    async def _answer(self, neighbour: Neighbour, said: Mapping[str, Any]) -> None:
+        """Give a neighbour a page of history: of our own, or asked of the next one towards the origin."""
+        service = str(said["service"])
+        head: dict[str, Any] = {"service": service, "cursor": "", "history": said["id"]}
+        records: list[bytes] = []
+        try:
+            supply = self._supply_of(neighbour, service)
+            if supply is None:
+                raise FederationError(f"no service {service!r}{did_you_mean(service, [])}")
+            if supply.is_own:
+                page = await self._own_page(neighbour, supply, said)
+                until = None if page.until is None else page.until.text
+                head |= {"start": page.start.text, "cursor": page.end.text, "until": until, "last": page.is_last}
+                records = list(page.records)
+            else:
+                ask = {key: value for key, value in said.items() if key not in ("type", "id")}
+                answer, records = await self._ask(service, ask)
+                head |= {key: answer[key] for key in ("start", "cursor", "until", "last")}
+                if "until" not in said:
+                    await self._flushed(neighbour, service)
+        except (TidegateError, LinkClosed) as problem:
+            head["problem"], records = str(problem), []
+        if neighbour.session is not None:
+            neighbour.session.give(head, records)
+
+    async def _own_page(self, neighbour: Neighbour, supply: Supply, said: Mapping[str, Any]) -> history.Page:
+        asked = said.get("filter")
+        wanted = None if asked is None else _filter(asked, supply.schema)
+        if "until" in said:
+            until: Cursor | None = Cursor.from_text(said["until"])
+        else:
+            until = await self._flushed(neighbour, supply.service)
+        place = Cursor.from_text(said["place"])
+        return await self._in_thread(partial(history.read_page, self._log, supply, wanted, place, until))
+
+    async def _flushed(self, neighbour: Neighbour, service: str) -> Cursor | None:
+        """Where the forwarder of a service is, when all before that is on its way."""
+        forwarder = neighbour.forwarders.get(service)
+        if forwarder is None:
+            raise FederationError(f"{neighbour.name} has not asked for {service!r}")
+        found: asyncio.Future[Cursor | None] = self._loop.create_future()
+        forwarder.ask(partial(self._soon, partial(_settled, found)))
+        async with asyncio.timeout(PATIENCE_S):
+            return await found
+
+    async def prepare(self, service: str) -> None:
+        """Make the mirror of a service, so that there are places in it; nothing where it is there."""
+        if service in self.remotes and service not in self._prepared:
+            await self._in_thread(partial(self._log.create, service))
+            self._prepared.add(service)
+
+    async def mirror_end(self, service: str) -> Cursor | None:
+        """Where a mirror ends now; None: it has not begun."""
+        with suppress(TidegateError):
+            return await self._in_thread(partial(self._log.end, service))
+        return None
+
+    async def joined(self, service: str, since: Cursor | None, until: Cursor | None) -> Cursor | None:
+        """Where a mirror goes on behind history."""
+        return await self._in_thread(partial(history.mirrored, self._log, service, since, until))
+
+    # Keeping -----------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Write down what has changed, so that this broker goes on where it was."""
+        self.needs.pass_time(self._loop.time())
+        needed = self.needs.filters()
+        for neighbour in list(self.neighbours.values()):
+            states = await self._states(neighbour, needed)
+            if states:
+                await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
+
+    async def _states(self, neighbour: Neighbour, needed: Mapping[str, list[Filter]]) -> dict[Kept, str | None]:
+        states, neighbour.unsaved = dict(neighbour.unsaved), {}
+        if neighbour.stale_routes and neighbour.name in self.broker.links:
+            stale, neighbour.stale_routes = neighbour.stale_routes, set()
+            for table in self.broker.tables(neighbour.name):
+                if table.service in stale:
+                    states["routes", table.service] = orjson.dumps(to_json(table)).decode()
+        stale, neighbour.stale_mirrors = neighbour.stale_mirrors, set()
+        for service in stale & neighbour.mirrors.keys():
+            progress = await self._in_thread(neighbour.mirrors[service].progress)
+            states["mirror", service] = progress.to_json()
+        for service in neighbour.offers:
+            said = orjson.dumps([_said(each) for each in needed.get(service, ())]).decode()
+            if neighbour.kept_needs.get(service, "[]") != said:
+                neighbour.kept_needs[service] = states["needs", service] = said
+        return states
+
+    async def _expire(self) -> None:
+        for service, remote in list(self.remotes.items()):
+            kept = remote.service.retention
+            with suppress(TidegateError):
+                expire = partial(self._log.expire, service, Retention(kept.age_s, kept.size_bytes))
+                await self._in_thread(expire)
+
+    async def _follow(self, every_s: float, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await look()
+            except Exception as problem:  # whatever it is, the next look may succeed
+                _log.warning("can't look after links", problem=repr(problem))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _soon(self, call: Callable[[T], None], value: T) -> None:
+        """Call something in the loop, from any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call, value)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._threads, call)
+
+
+def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:
+    if not found.done():
+        found.set_result(at)
+
+
+def _said(filter_: Filter) -> dict[str, Any]:
+    return {"text": filter_.text, "params": list(filter_.params), "like_star": filter_.like_star}
+
+
+def _filter(said: Mapping[str, Any], schema: Schema) -> Filter:
+    return Filter(said["text"], schema, said["params"], like_star=said["like_star"])

@@ -1,0 +1,275 @@
+"""Sends a neighbour what it has asked for of one service, from its cursor on.
+
+A thread of its own reads the log, matches, and hands over batches; it waits while too many of them are under way.
+What a neighbour does not see is taken off before its filters are asked: they can't tell of it either.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+import orjson
+import structlog
+
+from tidegate.errors import CursorError, LogError, TidegateError
+from tidegate.federation.link.records import dressed, place_of
+from tidegate.federation.link.settings import LinkSettings
+from tidegate.filters import Filter
+from tidegate.logs import Cursor, EventLog, Read
+from tidegate.matching import Matcher
+from tidegate.model import Schema
+
+MOST = 2_000
+"""Events of one pass."""
+LOOK_S = 0.02
+"""How long other filters wait where no event comes."""
+PAUSE_S = 0.001
+"""After a pass: the next one finds more, which costs little more than finding one."""
+ABSENT_S = 0.2
+"""Between two looks for a stream that is not there yet."""
+TELL_S = 0.5
+"""How often a neighbour for whom nothing comes is told how far it was looked for."""
+
+_log = structlog.get_logger("tidegate.link")
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Where a service's events come from, and what a neighbour sees of them."""
+
+    service: str
+    """As all brokers call it: `gps@city`."""
+    stream: str
+    """In our log."""
+    schema: Schema
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether events have their origin here; others have their place there in them already."""
+        return self.stream != self.service
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a neighbour goes on: behind a cursor in our stream, without what is at or below its marks."""
+
+    cursor: str | None = None
+    """None: with what comes from now on; empty: with the beginning of a stream that was not there yet."""
+    marks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some events on their way, and the cursor behind all that was considered."""
+
+    records: Sequence[bytes]
+    cursor: str
+
+
+class Forwarder:
+    """One neighbour's events of one service."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        supply: Supply,
+        begin: Begin,
+        entries: Mapping[int, Filter],
+        hand: Callable[[Batch], None],
+        settings: LinkSettings,
+    ) -> None:
+        """`hand` is called in the forwarder's thread with every batch; each is to be answered by `taken`."""
+        self.supply, self._log, self._begin, self._hand, self._settings = supply, log, begin, hand, settings
+        self.entries: dict[int, Filter] = {}
+        """What the loop has told it to look for."""
+        self.forwarded = self.dropped = self.gaps = 0
+        """Events that were sent; that nobody behind the link wants; stretches that had expired before."""
+        self._matcher = Matcher(supply.schema)
+        self._blind: set[int] = set()
+        """Entries that can't be evaluated here: while there are any, everything is sent."""
+        self._changes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._room = threading.Semaphore(settings.under_way)
+        self._is_closed = False
+        self._position: Cursor | None = None
+        self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
+        self._told_at, self._told = 0.0, ""
+        self.first: str | None = None
+        """The cursor that was handed over first."""
+        self.is_known = False
+        """Whether the neighbour knows that it has begun."""
+        self.has_begun = False
+        """Whether what comes from now on is looked at."""
+        self.want(entries)
+        self._thread = threading.Thread(target=self._run, name=f"link-{supply.service}", daemon=True)
+        self._thread.start()
+
+    # For the event loop ------------------------------------------------------------
+
+    def want(self, entries: Mapping[int, Filter]) -> None:
+        """Look for these from the next event on: what is new is put before what is gone is dropped."""
+        add = {number: each for number, each in entries.items() if self.entries.get(number) is not each}
+        drop = [number for number in self.entries if number not in entries]
+        self.entries = dict(entries)
+        if add or drop:
+            self._changes.put(lambda: self._change(add, drop))
+
+    def ask(self, answer: Callable[[Cursor | None], object]) -> None:
+        """Say, in the forwarder's thread, how far it is when all that is there now was handed over.
+
+        Whatever comes behind that place is looked at for all that is wanted now. None: there is no stream yet.
+        """
+        self._changes.put(lambda: self._ask(answer))
+
+    @property
+    def told(self) -> str:
+        """The cursor that was handed over last: whoever begins again there misses nothing."""
+        return self._told
+
+    def taken(self) -> None:
+        """The neighbour has taken a batch."""
+        self.is_known = True
+        self._room.release()
+
+    def close(self) -> None:
+        """Send nothing more; what is under way is as if it were not."""
+        self._is_closed = True
+        self._room.release()
+
+    # The thread ----------------------------------------------------------------------
+
+    def _change(self, add: Mapping[int, Filter], drop: Sequence[int]) -> None:
+        for number, each in add.items():
+            try:
+                each.require_evaluable()
+                if str(number) in self._matcher:
+                    self._matcher.replace(str(number), each)
+                else:
+                    self._matcher.add(str(number), each)
+                self._blind.discard(number)
+            except TidegateError:  # by meaning, or of another schema: what can't be judged is sent
+                self._blind.add(number)
+        for number in drop:
+            self._blind.discard(number)
+            if str(number) in self._matcher:
+                self._matcher.remove(str(number))
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._obey()
+                self._step()
+            except CursorError:  # the stream was made anew
+                self.gaps += 1
+                self._begin = Begin("", self._begin.marks)
+                self._position = None
+            except LogError:  # there is no stream yet: all of it will be new
+                if self._begin.cursor is None:
+                    self._begin = Begin("", self._begin.marks)
+                    self._give([], "")
+                self._answer_all()
+                time.sleep(ABSENT_S)
+            except Exception as problem:
+                _log.warning("can't forward", service=self.supply.service, problem=repr(problem))
+                time.sleep(ABSENT_S)
+        self._matcher.close()
+
+    def _step(self) -> None:
+        if self._position is None:
+            self._position = self._first()
+            self._give([], self._position.text)
+        elif self._log.wait(self.supply.stream, self._position, LOOK_S if not self._asked else 0.0):
+            self._position = self._pass(self._position)
+            time.sleep(PAUSE_S)
+        elif time.monotonic() - self._told_at > TELL_S:
+            self._told_at = time.monotonic()
+            if self._position.text != self._told:
+                self._give([], self._position.text)
+        for each in [each for each in self._asked if reaches(self._position, each[0])]:
+            self._asked.remove(each)
+            each[1](self._position)
+
+    def _obey(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._changes.get_nowait()()
+
+    def _ask(self, answer: Callable[[Cursor | None], object]) -> None:
+        try:
+            self._asked.append((self._log.end(self.supply.stream), answer))
+        except LogError:
+            answer(None)
+
+    def _answer_all(self) -> None:
+        while self._asked:
+            self._asked.pop()[1](None)
+
+    def _first(self) -> Cursor:
+        """Where to begin; what its neighbour has may be beyond what it was told."""
+        if self._begin.cursor is None:
+            return self._log.end(self.supply.stream)
+        if not self._begin.cursor:
+            return self._log.begin(self.supply.stream)
+        cursor = Cursor.from_text(self._begin.cursor)
+        self._log.read(self.supply.stream, cursor, 1)  # else it is no place in this stream
+        return cursor
+
+    def _pass(self, position: Cursor) -> Cursor:
+        read = self._log.read(self.supply.stream, position, MOST)
+        self.gaps += len(read.gaps)
+        self._obey()  # whoever had asked before these events were put out gets them
+        chosen = self._chosen(read)
+        self.forwarded += len(chosen)
+        self.dropped += len(read.records) - len(chosen)
+        at = 0
+        while at < len(chosen):
+            behind = at + self._fits(chosen[at:])
+            is_last = behind == len(chosen)
+            # A cursor behind a part of what was read is not known: the marks say what of the rest is there already.
+            self._give(chosen[at:behind], (read.cursor if is_last else position).text)
+            at = behind
+        return read.cursor
+
+    def _chosen(self, read: Read) -> list[bytes]:
+        supply, events = self.supply, [orjson.loads(record) for record in read.records]
+        hidden = supply.hidden
+        seen = [{k: v for k, v in each.items() if k not in hidden} for each in events] if hidden else events
+        wanted = range(len(events)) if self._blind else sorted(set(self._matcher.match(seen).pairs()[0].tolist()))
+        found = []
+        for n in wanted:
+            record = read.records[n]
+            if supply.is_own:
+                partition, offset = read.places[n]
+                source = f"{supply.service}/{read.cursor.generation}/{partition}"
+                if offset > self._begin.marks.get(source, -1):
+                    found.append(dressed(record, events[n], f"{source}:{offset}", hidden))
+            else:
+                source, _, offset = place_of(record)
+                if offset > self._begin.marks.get(source, -1):
+                    found.append(record)
+        return found
+
+    def _fits(self, records: Sequence[bytes]) -> int:
+        size = 0
+        for n, record in enumerate(records[: self._settings.batch_events]):
+            size += len(record)
+            if n and size > self._settings.batch_bytes:
+                return n
+        return min(len(records), self._settings.batch_events)
+
+    def _give(self, records: Sequence[bytes], behind: str) -> None:
+        self._room.acquire()
+        if not self._is_closed:
+            self.first = behind if self.first is None else self.first
+            self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
+            self._hand(Batch(records, behind))
+
+
+def reaches(cursor: Cursor, other: Cursor) -> bool:
+    """Whether a cursor is nowhere before another."""
+    return all(cursor.offsets.get(partition, 0) >= offset for partition, offset in other.offsets.items())

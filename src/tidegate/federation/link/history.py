@@ -1,0 +1,124 @@
+"""What was put out before a mirror began, asked of its origin, a page at a time.
+
+A place in history is a cursor like any other, of a generation that begins with `@`, so that whoever holds one
+may come back with it:
+
+    ["@", {}]                               the beginning
+    ["@", {"@": 1767225600000000}]          a moment
+    ["@1f2e3d4c", {"0": 4097}, {"0": 4096}] behind what is at offset 4096 of the origin's stream: read from there on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from tidegate.errors import CursorError, LogError
+from tidegate.federation.link.forwarder import Supply, reaches
+from tidegate.federation.link.records import dressed, place_of
+from tidegate.filters import Filter
+from tidegate.logs import Cursor, EventLog
+
+SIGN = "@"
+"""What the generation of a place in history begins with: no log gives such a one."""
+MOST = 1_000
+"""Records that are looked at for one page."""
+
+BEGINNING = Cursor(SIGN, {})
+
+
+def at_moment(micros: int) -> Cursor:
+    """The place of a moment."""
+    return Cursor(SIGN, {SIGN: micros})
+
+
+def is_past(cursor: Cursor | None) -> bool:
+    """Whether a cursor is a place in history.
+
+    >>> is_past(BEGINNING), is_past(Cursor("1f", {"0": 7}))
+    (True, False)
+    """
+    return cursor is not None and cursor.generation.startswith(SIGN)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of what was put out in the past."""
+
+    records: Sequence[bytes]
+    """As mirrors hold them."""
+    start: Cursor
+    end: Cursor
+    """Places in history."""
+    until: Cursor | None
+    """Where what the mirror has begins, at the origin; None: there is no stream yet."""
+    is_last: bool
+
+
+def begin(log: EventLog, stream: str, place: Cursor) -> Cursor:
+    """Where to read from in the origin's stream for a place in history; where that is nowhere, from the beginning."""
+    if place.generation == SIGN:
+        moment = place.offsets.get(SIGN)
+        return log.begin(stream) if moment is None else log.since(stream, moment)
+    marks = {partition: mark for partition, mark in place.marks.items() if isinstance(mark, int)}
+    found = Cursor(place.generation.removeprefix(SIGN), {**place.offsets, **marks})
+    try:
+        log.read(stream, found, 1)
+    except CursorError:
+        return log.begin(stream)
+    return found
+
+
+def read_page(log: EventLog, supply: Supply, wanted: Filter | None, place: Cursor, until: Cursor | None) -> Page:
+    """Read a page at the origin, from a place on, as a neighbour sees it."""
+    if until is None:
+        return Page([], place, place, None, is_last=True)
+    at = begin(log, supply.stream, place)
+    generation = SIGN + at.generation
+    seen = place.offsets if place.generation == generation else {}
+    read = log.read(supply.stream, at, MOST)
+    records = []
+    for record, (partition, offset) in zip(read.records, read.places, strict=True):
+        if seen.get(partition, 0) <= offset < until.offsets.get(partition, 0):
+            event = orjson.loads(record)
+            shown = {name: value for name, value in event.items() if name not in supply.hidden}
+            if wanted is None or wanted.matches(shown):
+                source = f"{supply.service}/{at.generation}/{partition}:{offset}"
+                records.append(dressed(record, event, source, supply.hidden))
+    start = place if place.generation == generation else Cursor(generation, at.offsets)
+    is_last = not read.records or reaches(read.cursor, until)
+    return Page(records, start, Cursor(generation, read.cursor.offsets), until, is_last)
+
+
+def behind(page: Page, records: int) -> list[Cursor]:
+    """The places in history behind each of the first few records of a page."""
+    offsets, marks = dict(page.start.offsets), dict(page.start.marks)
+    found = []
+    for record in page.records[:records]:
+        _, partition, offset = place_of(record)
+        offsets[partition], marks[partition] = offset + 1, offset
+        found.append(Cursor(page.end.generation, dict(offsets), dict(marks)))
+    return found
+
+
+def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | None) -> Cursor | None:
+    """The place in a mirror, from `since` on, where what is at `until` at its origin, or behind it, begins."""
+    try:
+        at = since if since is not None else log.begin(mirror)
+        if until is None:
+            return at
+        offsets = dict(at.offsets)
+        beyond: set[str] = set()
+        while (read := log.read(mirror, at, MOST)).records:
+            for record, (partition, offset) in zip(read.records, read.places, strict=True):
+                if partition not in beyond:
+                    offsets[partition] = offset
+                    if place_of(record)[2] >= until.offsets.get(partition, 0):
+                        beyond.add(partition)
+            at = read.cursor
+            offsets.update((each, to) for each, to in at.offsets.items() if each not in beyond)
+        return Cursor(at.generation, offsets)
+    except LogError:
+        return None

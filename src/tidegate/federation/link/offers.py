@@ -1,0 +1,80 @@
+"""What brokers tell each other of their services: all that somebody needs to find one and write a filter for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidegate.errors import FederationError, TidegateError
+from tidegate.federation.link.records import mirror_of, origin_of
+from tidegate.filters import Filter
+from tidegate.model import Schema
+from tidegate.services import Service, from_dict, to_dict
+from tidegate.services.definitions import Access
+
+SHOWN = ("qos", "properties", "categories", "themes", "description", "retention")
+"""Of a definition, what others are told: not what it is made of."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A service of another broker."""
+
+    service: Service
+    """Under the name that it has everywhere but at its origin."""
+    schema: Schema
+    """Of what we may see of it."""
+    via: str
+    """The neighbour who passes it on."""
+    onward: bool
+    """Whether we may pass it on."""
+    said: Mapping[str, Any] = field(repr=False)
+    """As we were told, and tell others."""
+
+    @property
+    def origin(self) -> str:
+        """The broker that it comes from."""
+        return origin_of(self.service.name)[1]
+
+
+def offered(service: Service, schema: Schema, me: str) -> dict[str, Any]:
+    """A service of our own, for a neighbour who sees it by this schema.
+
+    What is for some callers only is not to be passed on: who they are elsewhere we can't know.
+    """
+    definition = {key: value for key, value in to_dict(service).items() if key in SHOWN}
+    access = service.access
+    is_for_all = access.to in ("public", "keys") and not access.fields
+    return {
+        "name": mirror_of(service.name, me),
+        "definition": definition,
+        "schema": schema.to_dict(),
+        "constraints": dict(schema.constraints),
+        "terms": {name: dict(each) for name, each in schema.terms.items()},
+        "event_time": schema.event_time,
+        "public": access.to == "public",
+        "onward": is_for_all,
+    }
+
+
+def read_offer(said: Mapping[str, Any], via: str) -> Remote:
+    """A service of a neighbour, or one that it passes on."""
+    try:
+        name = str(said["name"])
+        if not all(origin_of(name)):
+            raise FederationError(f"expected the name of a service and its origin, not {name!r}")
+        (found,) = from_dict({"services": {"x": {"from": "x", **said["definition"]}}}, remote=True).services.values()
+        access = Access("public" if said["public"] else "keys")
+        schema = Schema(
+            said["schema"], constraints=said["constraints"], terms=said["terms"], event_time=said["event_time"]
+        )
+        return Remote(replace(found, name=name, inputs=(), access=access), schema, via, bool(said["onward"]), said)
+    except (KeyError, TypeError, ValueError, TidegateError) as exc:
+        raise FederationError(f"expected a service of {via!r}, not {said!r:.120}: {exc}") from exc
+
+
+def everything(schema: Schema) -> Filter:
+    """A filter that every event matches, and that covers every other."""
+    name = '"' + schema.root.fields[0].name.replace('"', '""') + '"'
+    return Filter(f"{name} IS NULL OR {name} IS NOT NULL", schema)

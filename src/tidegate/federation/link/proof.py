@@ -1,0 +1,86 @@
+"""Each end of a link proves to the other that it knows their secret, and neither says it.
+
+    a dials b      open       its name, whom it wants, a number that is used once
+    b to a         challenge  a number of its own
+    a to b         proof      HMAC-SHA256 of the secret over both names, both numbers, and which end it is
+    b to a         welcome    the same for its own end; or refused, and why
+
+One secret for each link, rather than an API key for each end: a bearer key that is shown to whoever answers at an
+address could be used by them, and is worth more than the link. Whoever dials proves first, so that a stranger who
+connects learns nothing to guess secrets by. What follows is not signed: where others can change what is on the wire,
+use https.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.errors import FederationError
+from tidegate.federation.link.wire import SUBPROTOCOL, Inbox, Socket, control
+
+_NONCE_BYTES = 24
+_STRANGER = "this broker has no link to {name!r}, or the secret is another"
+
+
+async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> None:
+    """Prove who we are to the broker that we dialled, and see that it is who we meant."""
+    inbox, mine = Inbox(socket), secrets.token_urlsafe(_NONCE_BYTES)
+    await _send(socket, {"type": "open", "broker": me, "to": neighbour, "nonce": mine})
+    theirs = str(_need(await inbox.message(), "challenge", neighbour).get("nonce"))
+    await _send(socket, {"type": "proof", "proof": _proof(secret, "dials", me, neighbour, mine, theirs)})
+    said = _need(await inbox.message(), "welcome", neighbour)
+    if not _is(said.get("proof"), _proof(secret, "answers", me, neighbour, mine, theirs)):
+        raise FederationError(f"whoever answered does not know the secret of the link to {neighbour!r}")
+
+
+async def admit(
+    socket: Socket, me: str, secret_of: Callable[[str], str | None], may_enter: Callable[[str], None]
+) -> str:
+    """Let in a broker that has dialled us, and give its name; whoever is refused is told why.
+
+    `may_enter` raises where a link must not be, though its secret is right.
+    """
+    inbox = Inbox(socket)
+    try:
+        said = _need(await inbox.message(), "open", "whoever dialled")
+        name, to, theirs = (str(said.get(key)) for key in ("broker", "to", "nonce"))
+        if to != me:
+            raise FederationError(f"this broker is {me!r}, not {to!r}")
+        mine = secrets.token_urlsafe(_NONCE_BYTES)
+        await _send(socket, {"type": "challenge", "nonce": mine})
+        proof = _need(await inbox.message(), "proof", name).get("proof")
+        secret = secret_of(name)
+        if not _is(proof, _proof(secret or secrets.token_hex(), "dials", name, me, theirs, mine)) or secret is None:
+            raise FederationError(_STRANGER.format(name=name))
+        may_enter(name)
+        await _send(socket, {"type": "welcome", "proof": _proof(secret, "answers", name, me, theirs, mine)})
+    except FederationError as problem:
+        await _send(socket, {"type": "refused", "detail": str(problem)})
+        raise
+    return name
+
+
+async def _send(socket: Socket, message: dict[str, Any]) -> None:
+    for frame in control(message):
+        await socket.send(frame)
+
+
+def _need(said: dict[str, Any], kind: str, who: str) -> dict[str, Any]:
+    if said["type"] == "refused":
+        raise FederationError(f"{who} refuses the link: {said.get('detail')}")
+    if said["type"] != kind:
+        raise FederationError(f"expected {kind!r} of {who}, not {said['type']!r:.60}")
+    return said
+
+
+def _proof(secret: str, end: str, dials: str, answers: str, *nonces: str) -> str:
+    said = "\n".join((SUBPROTOCOL, end, dials, answers, *nonces))
+    return hmac.new(secret.encode(), said.encode(), hashlib.sha256).hexdigest()
+
+
+def _is(shown: Any, expected: str) -> bool:
+    return isinstance(shown, str) and hmac.compare_digest(shown.encode(), expected.encode())

@@ -1,0 +1,63 @@
+"""Events as mirrors hold them: with their ids, and with their place at their origin as `_src`.
+
+`"_src":"gps@city/1f2e3d4c/gps_taxi.0:4096"` is the record at offset 4096 of partition `gps_taxi.0` of the stream `gps`,
+of that generation, at the broker `city`. However many brokers pass an event on, its place stays: each knows by it what
+it has already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from tidegate.errors import FederationError
+from tidegate.logs.marks import source_of
+
+_FRONT = re.compile(rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?=[,}])')
+
+
+def mirror_of(service: str, origin: str) -> str:
+    """What a broker's service is called everywhere else.
+
+    >>> mirror_of("gps", "city")
+    'gps@city'
+    """
+    return f"{service}@{origin}"
+
+
+def origin_of(name: str) -> tuple[str, str]:
+    """A service and its origin, by the name of its mirrors; without an origin it is our own.
+
+    >>> origin_of("gps@city")
+    ('gps', 'city')
+    """
+    service, _, origin = name.partition("@")
+    return service, origin
+
+
+def dressed(record: bytes, event: Mapping[str, Any], source: str, hidden: frozenset[str]) -> bytes:
+    """A record as it leaves its origin; `event` is the record, parsed.
+
+    >>> dressed(b'{"_id":"a:0:7","_src":"a/0:7","speed":61.50}', {}, "gps@city/1f/0:42", frozenset())
+    b'{"_id":"a:0:7","_src":"gps@city/1f/0:42","speed":61.50}'
+    """
+    if not hidden:
+        front = _FRONT.match(record)
+        if front is not None:
+            return b'{"_id":%s,"_src":"%s"%s' % (front[1], source.encode(), record[front.end() :])
+    # What was violated tells of values.
+    shown = {name: value for name, value in event.items() if name not in hidden and name not in ("_id", "_src")}
+    if hidden:
+        shown.pop("_violations", None)
+    return orjson.dumps({"_id": event.get("_id"), "_src": source, **shown})
+
+
+def place_of(record: bytes) -> tuple[str, str, int]:
+    """Where a mirror's record is at its origin: the source, its partition, and the offset."""
+    found = source_of(record)
+    if found is None or not isinstance(found[1], int) or found[0].count("/") != 2:
+        raise FederationError(f"expected a record with its place at its origin, not {record[:80]!r}")
+    return found[0], found[0].rpartition("/")[2], found[1]

@@ -1,0 +1,107 @@
+"""One link while it is up: what is said goes out in order, what is heard comes in one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tidegate.errors import FederationError
+from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.link.wire import (
+    CONTROL,
+    EVENTS,
+    Inbox,
+    LinkClosed,
+    Socket,
+    control,
+    events,
+    read_control,
+    read_events,
+)
+
+FAREWELL_S = 1.0
+"""How long the last words may take."""
+
+Hear = Callable[[dict[str, Any]], Awaitable[None]]
+Take = Callable[[dict[str, Any], list[bytes]], Awaitable[None]]
+
+
+class Session:
+    """A socket whose other end has proved who it is."""
+
+    def __init__(self, socket: Socket, settings: LinkSettings) -> None:
+        self._socket, self._settings = socket, settings
+        self._outbox: asyncio.Queue[list[bytes]] = asyncio.Queue()
+        """Bounded by what is put in: events wait to be taken, and all else is small."""
+        self._closing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.said = self.heard = 0
+        """Control messages."""
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        """Send a message, some time soon."""
+        self.said += message["type"] != "taken"
+        self._outbox.put_nowait(control(message))
+
+    def give(self, head: Mapping[str, Any], records: Sequence[bytes]) -> None:
+        """Send events, some time soon."""
+        self._outbox.put_nowait(events(head, records))
+
+    def end(self, reason: str) -> None:
+        """Close, when what was said before is sent."""
+        if not self._closing.done():
+            self._closing.set_result(reason)
+
+    async def run(self, hear: Hear, take: Take, beat: Callable[[], None]) -> str:
+        """Carry messages until the link breaks; say why it did. `beat` is called every so often."""
+        tasks = [asyncio.create_task(each) for each in (self._read(hear, take), self._write(), self._beat(beat))]
+        try:
+            waiting: list[asyncio.Future[Any]] = [*tasks, self._closing]
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if self._closing in done:
+                await self._farewell()
+                return self._closing.result()
+            problem = next(each.exception() for each in tasks if each in done)
+            if isinstance(problem, LinkClosed | FederationError):
+                return str(problem)
+            assert problem is not None
+            raise problem
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _farewell(self) -> None:
+        """Let what was said before be sent, if the other end reads it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._outbox.join()
+
+    async def _read(self, hear: Hear, take: Take) -> None:
+        inbox = Inbox(self._socket)
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.silence_s):
+                    kind, body = await inbox.next()
+            except TimeoutError:
+                raise LinkClosed(f"nothing was heard for {self._settings.silence_s:g} s") from None
+            if kind == EVENTS:
+                await take(*read_events(body))
+            elif kind == CONTROL:
+                said = read_control(body)
+                self.heard += said["type"] != "taken"
+                await hear(said)
+            else:
+                raise FederationError(f"expected a message of kind c or e, not {kind!r}")
+
+    async def _write(self) -> None:
+        while True:
+            for frame in await self._outbox.get():
+                await self._socket.send(frame)
+            self._outbox.task_done()
+
+    async def _beat(self, beat: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(self._settings.beat_s)
+            beat()

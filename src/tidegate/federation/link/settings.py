@@ -1,0 +1,35 @@
+"""What an operator sets of links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """How a broker is linked to others."""
+
+    broker: str
+    """Its name, which no other broker of the federation has."""
+    strategy: str = "covering"
+    """What it asks its neighbours for; see `federation.routes`."""
+    beat_s: float = 5.0
+    """Between two heartbeats. Each says what its sender has of the other's tables, so that what was lost is found."""
+    silence_s: float = 20.0
+    """A neighbour who says nothing for so long is gone: three heartbeats and some."""
+    handshake_s: float = 10.0
+    """How long a neighbour may take to prove who it is."""
+    first_s: float = 0.2
+    """The pause before a broken link is tried again; it doubles each time, and is never the same for two."""
+    most_s: float = 30.0
+    """The longest such pause."""
+    batch_events: int = 500
+    """Events in one message."""
+    batch_bytes: int = 256 * 1024
+    """Bytes of events in one message, if it has more than one."""
+    under_way: int = 16
+    """Messages with events, of one service, that a neighbour has not yet taken: then the sender waits."""
+    keep_s: float = 0.5
+    """Between two times at which what has changed is written to the registry."""
+    linger_s: float = 60.0
+    """How long what an ad-hoc subscriber wanted is still asked for: it may come back with its cursor."""

@@ -1,0 +1,323 @@
+"""A conjunct by meaning against an event: the paper's matcher, one event at a time.
+
+    predicates and tuples ──relatedness, each side in its theme──▶ similarities ──mapping.py──▶ the best mappings
+
+The similarity of a predicate and a tuple is that of their attributes times that of their values. A side with `~` is
+compared by meaning, one without must be equal. The degree of an event is that of its best mapping; it matches when
+there is a mapping and the degree reaches the threshold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tidegate.errors import MatcherError
+from tidegate.filters import mapping
+from tidegate.filters.meaning import Semantics
+from tidegate.filters.nodes import Path
+from tidegate.filters.shapes import SLACK
+from tidegate.filters.values import Moment, is_missing, plain, raw_reader
+from tidegate.model.schema import Schema
+from tidegate.model.types import Enum, Struct, Type
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Scalar = bool | int | float | str
+Tuple = tuple[str, Scalar]
+"""An attribute of an event, by its path, and its value."""
+
+MOST_PREDICATES = 16
+"""Of a conjunct: all its mappings are summed up, which takes time and memory by powers of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """`attribute~ = value~`, either ~ or none."""
+
+    attribute: str
+    value: Scalar
+    soft_attribute: bool = False
+    soft_value: bool = False
+
+    @property
+    def name(self) -> str:
+        """The attribute as words."""
+        return readable(self.attribute)
+
+    @property
+    def shown(self) -> str:
+        """As a filter has it."""
+        return f"{self.attribute}{'~' * self.soft_attribute} = {self.value!r}{'~' * self.soft_value}"
+
+    @property
+    def text(self) -> str:
+        """The value as the text whose meaning counts."""
+        return text_of(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Thematic:
+    """A conjunct by meaning: predicates that all want a tuple, and the theme they are meant in."""
+
+    predicates: tuple[Predicate, ...]
+    themes: frozenset[str] = frozenset()
+    threshold: float = 0.0
+    """The least degree. Even at 0 a match has a mapping: an event that lacks what is asked for is none."""
+    taken: frozenset[str] = frozenset()
+    """Attributes that an equality beside these predicates is about: no tuple is meant twice."""
+
+    def __post_init__(self) -> None:
+        if len(self.predicates) > MOST_PREDICATES:
+            raise MatcherError(
+                f"expected at most {MOST_PREDICATES} predicates to be matched by meaning together, "
+                f"not {len(self.predicates)}"
+            )
+        if not 0 <= self.threshold <= 1:
+            raise MatcherError(f"expected a threshold from 0 to 1, not {self.threshold!r}")
+
+    def reached(self, degree: float) -> bool:
+        """Whether a degree makes a match."""
+        return degree > 0 and degree >= self.threshold - SLACK
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """All names and all values that are subscribed to in one theme: where meanings compete, they do with each other."""
+
+    names: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, several: Iterable[Thematic]) -> Rivals:
+        """Those of some conjuncts."""
+        predicates = [predicate for each in several for predicate in each.predicates]
+        names = {each.name for each in predicates if each.soft_attribute}
+        values = {each.text for each in predicates if each.soft_value}
+        return cls(tuple(sorted(names)), tuple(sorted(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A mapping with the names of what it maps to."""
+
+    attributes: tuple[str, ...]
+    """What each predicate is taken to mean in the event."""
+    mapping: mapping.Mapping
+    predicates: tuple[Predicate, ...] = field(default=(), compare=False)
+    """What is asked for, in the same order."""
+
+    @property
+    def degree(self) -> float:
+        """How well the event fits, from 0 to 1."""
+        return self.mapping.degree
+
+    @property
+    def probability(self) -> float:
+        """That it is this mapping that is meant, and not another."""
+        return self.mapping.probability
+
+    @property
+    def similarities(self) -> tuple[float, ...]:
+        """Of each predicate and what it is taken to mean."""
+        return self.mapping.similarities
+
+    @property
+    def correspondences(self) -> tuple[float, ...]:
+        """Of each predicate: that it means this attribute, and not another one."""
+        return self.mapping.correspondences
+
+
+def match(
+    semantics: Semantics, wanted: Thematic, event: Mapping[str, Any], themes: Iterable[str] = (), k: int = 1
+) -> list[Meant]:
+    """The `k` best mappings of an event that reach the threshold, the best first; none: it does not match.
+
+    `themes` are those of the event's service, to which the event adds its own `_themes`.
+    """
+    found = mappings(semantics, wanted, list(tuples_of(event)), frozenset(themes) | themes_of(event), k)
+    return [each for each in found if wanted.reached(each.degree)]
+
+
+def mappings(
+    semantics: Semantics,
+    wanted: Thematic,
+    tuples: Sequence[Tuple],
+    themes: frozenset[str],
+    k: int = 1,
+    rivals: Rivals | None = None,
+) -> list[Meant]:
+    """The `k` best mappings to the tuples of an event, whatever the threshold, the best first."""
+    found = mapping.best_mappings(similarities(semantics, wanted, tuples, themes, rivals), k)
+    return [Meant(tuple(tuples[column][0] for column in each.tuples), each, wanted.predicates) for each in found]
+
+
+def degree(
+    semantics: Semantics, wanted: Thematic, tuples: Sequence[Tuple], themes: frozenset[str], rivals: Rivals
+) -> float:
+    """The degree of the best mapping; 0 where there is none."""
+    return mapping.best_degree(similarities(semantics, wanted, tuples, themes, rivals))
+
+
+def similarities(
+    semantics: Semantics,
+    wanted: Thematic,
+    tuples: Sequence[Tuple],
+    themes: Iterable[str],
+    rivals: Rivals | None = None,
+) -> Array:
+    """The combined similarity matrix: a row a predicate, a column a tuple."""
+    rivals = Rivals.of([wanted]) if rivals is None else rivals
+    of = frozenset(themes)
+    by_name = _figures(semantics, rivals.names, [readable(attribute) for attribute, _ in tuples], wanted.themes, of)
+    texts = [value for _, value in tuples if isinstance(value, str)]
+    by_text = _figures(semantics, rivals.values, texts, wanted.themes, of)
+    matrix = np.zeros((len(wanted.predicates), len(tuples)))
+    for row, predicate in enumerate(wanted.predicates):
+        for column, (attribute, value) in enumerate(tuples):
+            if attribute not in wanted.taken:
+                matrix[row, column] = (
+                    by_name[predicate.name, readable(attribute)]
+                    if predicate.soft_attribute
+                    else float(predicate.attribute == attribute)
+                ) * (
+                    by_text[predicate.text, value]
+                    if predicate.soft_value and isinstance(value, str)
+                    else float(equals(predicate, value))
+                )
+    return matrix
+
+
+def _figures(
+    semantics: Semantics, subscribed: Sequence[str], terms: Iterable[str], theme: frozenset[str], of: frozenset[str]
+) -> dict[tuple[str, str], float]:
+    """How related each subscribed term is to each term of an event."""
+    distinct = list(dict.fromkeys(terms))
+    if not subscribed or not distinct:
+        return {}
+    found = semantics.relatedness(subscribed, distinct, theme, of)
+    return {(one, other): float(found[n, m]) for n, one in enumerate(subscribed) for m, other in enumerate(distinct)}
+
+
+def equals(predicate: Predicate, value: Scalar) -> bool:
+    """Whether a value is the predicate's own, where nothing is to be understood.
+
+    A value that is no text has no meaning beside itself: by ~ it is what a text writes out, `'5'` or `'true'`.
+    """
+    if not predicate.soft_value:
+        return isinstance(predicate.value, str) == isinstance(value, str) and predicate.value == value
+    if isinstance(value, bool):
+        return predicate.text.strip().casefold() == text_of(value)
+    return number_of(predicate.text) == value
+
+
+_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
+
+
+def number_of(text: str) -> int | float | None:
+    """The number that a text writes out; None: it is none.
+
+    >>> number_of("5"), number_of(" 5.50 "), number_of("room 5")
+    (5, 5.5, None)
+    """
+    text = text.strip()
+    if not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+# Tuples ------------------------------------------------------------------------
+
+
+def tuples_of(event: Mapping[str, Any], prefix: str = "") -> Iterator[Tuple]:
+    """The attributes of an event with their values; those of a nested one by their path, `pos.x`.
+
+    What is reserved, null, NaN, a moment or a list is no tuple: nothing is meant by it that a predicate could equal.
+    """
+    for name, value in event.items():
+        if not prefix and name.startswith("_"):
+            continue
+        if isinstance(value, Mapping):
+            yield from tuples_of(value, f"{prefix}{name}.")
+        elif (found := _scalar(value)) is not None:
+            yield prefix + name, found
+
+
+def tuple_reader(schema: Schema | None) -> Callable[[Mapping[str, Any]], list[Tuple]]:
+    """How the tuples of an event are read: with a schema those of its attributes, an enum's value as its label."""
+    if schema is None:
+        return lambda event: list(tuples_of(event))
+    readers = [(name, raw_reader(path), path.type) for name, path in tuple_paths(schema)]
+
+    def read(event: Mapping[str, Any]) -> list[Tuple]:
+        found = ((name, typed(raw(event), kind)) for name, raw, kind in readers)
+        return [(name, value) for name, value in found if value is not None]
+
+    return read
+
+
+def tuple_paths(schema: Schema) -> list[tuple[str, Path]]:
+    """The attributes of a schema that are tuples, by name: texts, labels, numbers and truth values."""
+    return list(_leaves(schema.root, ()))
+
+
+_MEANT = frozenset({"string", "char", "enum", "bool", "int", "float"})
+
+
+def _leaves(struct: Struct, outer: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    for each in struct:
+        parts = (*outer, each.name)
+        if isinstance(each.type, Struct):
+            yield from _leaves(each.type, parts)
+        elif each.type.kind in _MEANT:
+            yield ".".join(parts), Path(parts, each.type)
+
+
+def typed(value: Any, kind: Type | None) -> Scalar | None:
+    """A value of a typed attribute as that of a tuple; None: it is none, or not of its type."""
+    found = _scalar(value)
+    if found is None or kind is None:
+        return found
+    if isinstance(kind, Enum):
+        if isinstance(found, str):
+            return found if found in kind.labels else None
+        whole = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < len(kind.labels)
+        return kind.labels[int(found)] if whole else None
+    return found if isinstance(found, str) == (kind.kind in ("string", "char")) else None
+
+
+def _scalar(value: Any) -> Scalar | None:
+    if value.__class__ is not str:
+        value = None if is_missing(value) else plain(value)
+    return None if isinstance(value, Moment) else value
+
+
+def themes_of(event: Mapping[str, Any]) -> frozenset[str]:
+    """An event's own theme tags; what is no text is none."""
+    tags = event.get("_themes")
+    return frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list | tuple) else frozenset()
+
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BREAK = re.compile(r"[._\W]+")
+
+
+def readable(attribute: str) -> str:
+    """An attribute's name as words.
+
+    >>> readable("pos.measurementUnit"), readable("wind_speed")
+    ('pos measurement Unit', 'wind speed')
+    """
+    return _BREAK.sub(" ", _HUMP.sub(" ", attribute))
+
+
+def text_of(value: Scalar) -> str:
+    """A value as the text whose meaning counts; a number without what does not change it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

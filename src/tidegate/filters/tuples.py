@@ -1,0 +1,98 @@
+"""The tuples of an Arrow record batch, an attribute at a time; `thematic` has those of one event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.filters.columns import Column, path_array, read_column
+from tidegate.filters.nodes import Path
+from tidegate.filters.thematic import Tuple, tuple_paths, typed
+from tidegate.model.schema import Schema
+from tidegate.model.types import Enum
+
+_SCALARS = frozenset({"string", "int", "float", "bool"})
+
+
+def columns_of(batch: pa.RecordBatch, schema: Schema | None) -> Iterator[tuple[str, Column]]:
+    """The attributes that are tuples: texts and labels as text, numbers and truth values as numbers.
+
+    With a schema those that it names; without one all that are not reserved. What is null, NaN, or not of its type
+    is no tuple where it stands.
+    """
+    paths = _leaves(batch.schema, ()) if schema is None else tuple_paths(schema)
+    for name, path in paths:
+        array = path_array(batch, path)
+        if array is None:
+            continue
+        column = read_column(array, None)
+        if isinstance(path.type, Enum):
+            column = _labels(column, path.type)
+        if column.kind not in _SCALARS:
+            continue
+        if path.type is None or (column.kind == "string") == (path.type.kind in ("string", "char", "enum")):
+            yield name, column
+
+
+def _leaves(fields: Any, outer: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """The columns of a batch that are no structs; of those with the same name the first."""
+    seen: set[str] = set()
+    for field in fields:
+        if field.name in seen or (not outer and field.name.startswith("_")):
+            continue
+        seen.add(field.name)
+        parts = (*outer, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, parts)
+        else:
+            yield ".".join(parts), Path(parts)
+
+
+def _labels(column: Column, kind: Enum) -> Column:
+    """An enum's column as text; what is no label of it is null."""
+    labels = pa.array(kind.labels, pa.string())
+    if column.kind == "string":
+        codes = pc.index_in(column.values.cast(pa.string()), labels)
+    elif column.kind == "int":
+        there = (column.values >= 0) & (column.values < len(kind.labels))
+        there = there if column.valid is None else there & column.valid
+        codes = pa.array(np.where(there, column.values, 0).astype(np.int32), mask=~there)
+    else:
+        return column
+    return read_column(pa.DictionaryArray.from_arrays(codes, labels), None)
+
+
+def rows_of(batch: pa.RecordBatch, schema: Schema | None) -> tuple[list[list[Tuple]], list[frozenset[str]]]:
+    """The tuples of each event, and its own theme tags."""
+    rows: list[list[Tuple]] = [[] for _ in range(batch.num_rows)]
+    for name, column in columns_of(batch, schema):
+        for n, value in enumerate(_values(column)):
+            found = typed(value, None)
+            if found is not None:
+                rows[n].append((name, found))
+    return rows, themes_of_rows(batch)
+
+
+def _values(column: Column) -> list[Any]:
+    if column.kind == "string":
+        texts: list[Any] = column.values.to_pylist()
+        return texts
+    values = column.values.astype(bool) if column.kind == "bool" else column.values
+    found: list[Any] = values.tolist()
+    return found if column.valid is None else [v if ok else None for v, ok in zip(found, column.valid, strict=True)]
+
+
+def themes_of_rows(batch: pa.RecordBatch) -> list[frozenset[str]]:
+    """The theme tags of each event; what is no list of texts has none."""
+    array = path_array(batch, Path(("_themes",)))
+    if array is None or not _is_list(array.type):
+        return [frozenset()] * batch.num_rows
+    return [frozenset(tag for tag in tags or () if isinstance(tag, str)) for tags in array.to_pylist()]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -1,0 +1,167 @@
+"""A gateway among others: what neighbours see of its services, and what is needed here of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tidegate.delivery.hub import Start
+from tidegate.delivery.latest import Entry, Piece
+from tidegate.delivery.past import Past
+from tidegate.delivery.subscriber import Subscriber
+from tidegate.errors import FederationError, TidegateError
+from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
+from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
+from tidegate.federation.link.records import mirror_of
+from tidegate.gateway.callers import Caller
+from tidegate.gateway.policy import Policies
+from tidegate.logs import Cursor, EventLog
+from tidegate.registry import Link, RegisteredSubscription, Registry
+from tidegate.services import Service
+from tidegate.subscriptions import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+def caller_of_link(link: Link) -> Caller:
+    """Whom a neighbour is to our policies: somebody of its broker's name, who reads."""
+    return Caller(f"link_{link.name}", link.name, "consumer", link.services)
+
+
+class Linked:
+    """A gateway's side of its links."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        log: EventLog,
+        policies: Policies,
+        settings: LinkSettings,
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`changed` is awaited when other brokers' services are others."""
+        self._policies, self._changed = policies, changed
+        self.services: Mapping[str, Service] = {}
+        """The gateway's own."""
+        self.federation = Federation(settings, registry, log, self)
+
+    @property
+    def remotes(self) -> Mapping[str, Remote]:
+        """Services of others."""
+        return self.federation.remotes
+
+    # What neighbours see -----------------------------------------------------------------
+
+    def offers(self, link: Link) -> list[dict[str, Any]]:
+        """Our own services, as a neighbour sees them."""
+        caller, me = caller_of_link(link), self.federation.name
+        found = []
+        for name, service in sorted(self.services.items()):
+            if self._policies.sees(caller, name):
+                schema = self._policies.schema(caller, name)
+                if len(schema.root.fields):
+                    found.append(offered(service, schema, me))
+        return found
+
+    def supply(self, link: Link, service: str) -> Supply | None:
+        """One of our own services, for a neighbour."""
+        caller = caller_of_link(link)
+        if service not in self.services or not self._policies.sees(caller, service):
+            return None
+        schema, hidden = self._policies.schema(caller, service), self._policies.hidden(caller, service)
+        return Supply(mirror_of(service, self.federation.name), service, schema, hidden)
+
+    def passes_on(self, link: Link, name: str) -> bool:
+        """Whether a neighbour may have another broker's service of us."""
+        return self._policies.sees(caller_of_link(link), name)
+
+    async def changed(self) -> None:
+        """Other brokers' services are others now."""
+        await self._changed()
+
+    # What is needed here -----------------------------------------------------------------
+
+    def heed(self, subscriber: Subscriber, is_here: bool) -> None:
+        """Somebody listens, wants something else, or listens no more."""
+        if "@" not in subscriber.service:
+            return
+        if is_here:
+            self.federation.hold(subscriber, subscriber.service, subscriber.filter)
+        else:
+            self.federation.release(subscriber)
+
+    def heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
+        """A durable subscription was made or changed, or, None, is gone: it is needed also while nobody consumes it."""
+        holder: Hashable = ("durable", id_)
+        remote = None if found is None else self.remotes.get(found.subscription.service)
+        if found is None or found.state != "active":
+            self.federation.release(holder)
+        elif remote is not None:
+            with suppress(TidegateError):  # it does not fit any more: whoever consumes it is told
+                filter_ = compiled(found.subscription, remote.schema)
+                self.federation.hold(holder, found.subscription.service, filter_)
+
+    # What is not here ------------------------------------------------------------------------
+
+    async def prepare(self, service: str) -> None:
+        """Make a mirror, if it is one that is asked for."""
+        if "@" in service:
+            await self.federation.prepare(service)
+
+    def place(self, service: str, start: Start) -> Cursor | None:
+        """The place of a start in another broker's history; a mirror alone would not do."""
+        if "@" not in service or start.cursor is not None:
+            return None
+        if start.since_micros is not None:
+            return at_moment(start.since_micros)
+        return BEGINNING if start.beginning else None
+
+    def has(self, place: Cursor | None) -> bool:
+        """Whether a place is one in another broker's history."""
+        return is_past(place)
+
+    def open(self, subscriber: Subscriber) -> Past:
+        """What a subscriber is given of it."""
+        return _Past(self.federation, subscriber)
+
+
+class _Past:
+    """One subscriber's way through another broker's history, up to where the mirror goes on."""
+
+    def __init__(self, federation: Federation, subscriber: Subscriber) -> None:
+        assert subscriber.place is not None
+        self._federation, self._subscriber, self._place = federation, subscriber, subscriber.place
+        self._page: Page | None = None
+        self._mirror: Cursor | None = None
+        """The mirror's end before the first page was asked for."""
+        self.joint: Cursor | None = None
+
+    async def piece(self) -> Piece | None:
+        """The next events, which its filter matches."""
+        federation, service, filter_ = self._federation, self._subscriber.service, self._subscriber.filter
+        page = self._page
+        if page is not None and page.is_last and self._place == page.end:
+            self.joint = await federation.joined(service, self._mirror, page.until)
+            return None
+        if page is None:
+            # What it wants is asked for first: so nothing is between the history and what comes.
+            federation.hold(self._subscriber, service, filter_)
+            self._mirror = await federation.mirror_end(service)
+        try:
+            page = await federation.past(service, filter_, self._place, None if page is None else page.until)
+        except (LinkClosed, TimeoutError) as problem:
+            raise FederationError(str(problem)) from problem
+        self._page = page
+        places = behind(page, len(page.records))
+        return Piece(service, [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)])
+
+    def gave(self, count: int) -> Cursor:
+        """So many were given: the place behind them."""
+        assert self._page is not None
+        if count == len(self._page.records):
+            self._place = self._page.end
+        elif count:
+            self._place = behind(self._page, count)[-1]
+        return self._place

@@ -1,0 +1,146 @@
+"""Links to other brokers: made, listed and removed; and the socket over which they come."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+
+from tidegate.errors import FederationError, NotRegistered, did_you_mean
+from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
+from tidegate.federation.link.neighbour import Neighbour
+from tidegate.gateway.bodies import json_of
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.problems import Problem
+
+BAD_REQUEST = 4400
+_LONGEST_REASON = 123
+"""Bytes, as RFC 6455 has it."""
+_FIELDS = ("name", "url", "secret", "services")
+
+
+class Accepted:
+    """A WebSocket that another broker has opened."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def send(self, data: bytes) -> None:
+        """Send a frame, as soon as there is room."""
+        try:
+            await self._websocket.send_bytes(data)
+        except (WebSocketDisconnect, RuntimeError) as exc:
+            raise LinkClosed("the link broke") from exc
+
+    async def receive(self) -> bytes:
+        """The next frame."""
+        try:
+            return await self._websocket.receive_bytes()
+        except (WebSocketDisconnect, RuntimeError, KeyError) as exc:
+            raise LinkClosed(str(getattr(exc, "reason", "")) or "the link broke") from exc
+
+    async def close(self, reason: str) -> None:
+        """Close, and say why."""
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await self._websocket.close(1000, reason.encode()[:_LONGEST_REASON].decode(errors="ignore"))
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["links"])
+
+    def federation() -> Federation:
+        if gateway.linked is None:
+            detail = "this gateway has no name among brokers: start it with --broker NAME"
+            raise Problem(409, "conflict", "There are no links here", detail)
+        return gateway.linked.federation
+
+    def neighbour(name: str) -> Neighbour:
+        known = federation().neighbours
+        if name not in known:
+            raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
+        return known[name]
+
+    def entries(found: Neighbour) -> dict[str, int]:
+        """Of each service, filters that we were asked for and look for."""
+        begun = {name for name, each in found.forwarders.items() if each.has_begun}
+        tables = federation().broker.tables(found.name)
+        return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
+
+    def described(found: Neighbour) -> dict[str, Any]:
+        broker = federation().broker
+        is_known = found.name in broker.links
+        return {
+            "name": found.name,
+            "url": found.link.url,
+            "services": None if found.link.services is None else list(found.link.services),
+            "created_at": found.link.created_at.isoformat(),
+            "state": found.state,
+            "problem": found.problem,
+            "offers": sorted(found.offers),
+            "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
+            "entries": entries(found) if is_known else {},
+            "paths": [list(path) for path in broker.reaches(found.name)],
+            "figures": asdict(found.figures()),
+        }
+
+    @routes.get("/links", summary="All links to other brokers, and how they do")
+    async def links() -> dict[str, Any]:
+        known = federation()
+        return {"broker": known.name, "links": [described(each) for _, each in sorted(known.neighbours.items())]}
+
+    @routes.post("/links", status_code=201, summary="Link this broker to another")
+    async def add(request: Request) -> dict[str, Any]:
+        said = _read(await json_of(request))
+        known = federation()
+        if said["name"] not in known.neighbours:
+            known.broker.check(said["name"])
+        call = partial(gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"])
+        link = await asyncio.get_running_loop().run_in_executor(None, call)
+        await known.look()
+        return {**described(neighbour(link.name)), "secret": link.secret}
+
+    @routes.get("/links/{broker}", summary="One link")
+    async def link(broker: str) -> dict[str, Any]:
+        return described(neighbour(broker))
+
+    @routes.delete("/links/{broker}", status_code=204, summary="Remove a link")
+    async def remove(broker: str) -> None:
+        known = federation()
+        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove_link, broker)
+        await known.look()
+
+    @routes.websocket(PATH.removeprefix("/v1"))
+    async def socket(websocket: WebSocket) -> None:
+        is_ours = SUBPROTOCOL in websocket.scope["subprotocols"]
+        await websocket.accept(SUBPROTOCOL if is_ours else None)
+        if not is_ours:
+            await websocket.close(BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+        elif gateway.linked is None:
+            await websocket.close(BAD_REQUEST, "this gateway has no links")
+        else:
+            await gateway.linked.federation.accept(Accepted(websocket))
+
+    return routes
+
+
+def _read(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise FederationError(f"expected an object with {', '.join(_FIELDS)}, not {said!r:.60}")
+    for key in said:
+        if key not in _FIELDS:
+            hint = did_you_mean(key, _FIELDS) or f"; expected {', '.join(_FIELDS)}"
+            raise FederationError(f"unknown field {key!r}{hint}")
+    found = {key: said.get(key) for key in _FIELDS}
+    for key in ("name", "url", "secret"):
+        if not isinstance(found[key], str) and (key == "name" or found[key] is not None):
+            raise FederationError(f"{key}: expected a text, not {found[key]!r:.60}")
+    services = found["services"]
+    is_list = isinstance(services, list) and all(isinstance(each, str) for each in services)
+    if services is not None and not is_list:
+        raise FederationError(f"services: expected a list of names, not {services!r:.60}")
+    return found

@@ -1,0 +1,94 @@
+"""Links to other brokers in a database."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from tidegate.errors import NotRegistered, RegistryError, did_you_mean
+from tidegate.model import timestamps
+from tidegate.registry.registry import Kept, Link
+from tidegate.registry.store import Store
+from tidegate.registry.tables import LINK_STATES, LINKS
+
+MOST_NAME = 40
+"""Characters of a broker's name: `service@broker` names a stream."""
+LEAST_SECRET = 24
+"""Characters of a secret: whoever pretends to be a neighbour may try to guess it."""
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MOST_NAME - 1}}}")
+_SECRET_BYTES = 32
+
+
+def need_broker_name(name: str) -> None:
+    """Refuse what can't be a broker's name."""
+    if not _NAME.fullmatch(name):
+        raise RegistryError(
+            f"expected a broker's name of letters, digits, _ and -, at most {MOST_NAME}, not {name!r:.80}"
+        )
+
+
+class SqlLinks(Store):
+    """The links of a registry."""
+
+    def add_link(
+        self, name: str, url: str | None = None, secret: str | None = None, services: Iterable[str] | None = None
+    ) -> Link:
+        """Make a link to the broker of a name; without a secret one is made."""
+        need_broker_name(name)
+        if secret is not None and len(secret) < LEAST_SECRET:
+            raise RegistryError(f"expected a secret of at least {LEAST_SECRET} characters, not {len(secret)}")
+        if url is not None and not re.match(r"(https?|wss?)://[^/\s]", url):
+            raise RegistryError(f"expected the URL of a gateway, such as https://city.example:8080, not {url!r}")
+        row = {
+            "name": name,
+            "url": url,
+            "secret": secret or secrets.token_urlsafe(_SECRET_BYTES),
+            "services": None if services is None else json.dumps(sorted(set(services))),
+            "created_at": self._clock(),
+        }
+        with self._changing("subscriptions") as connection:
+            if connection.execute(sa.select(LINKS.c.name).where(LINKS.c.name == name)).first() is not None:
+                raise RegistryError(f"there is a link to {name!r} already; remove it first")
+            connection.execute(LINKS.insert().values(row))
+            return _link(connection.execute(sa.select(LINKS).where(LINKS.c.name == name)).one())
+
+    def links(self) -> dict[str, Link]:
+        """All links by the name of the broker at the other end."""
+        with self._engine.connect() as connection:
+            return {row.name: _link(row) for row in connection.execute(sa.select(LINKS).order_by(LINKS.c.name))}
+
+    def remove_link(self, name: str) -> None:
+        """Remove a link, and what was known of it."""
+        with self._changing("subscriptions") as connection:
+            if connection.execute(LINKS.delete().where(LINKS.c.name == name)).rowcount == 0:
+                known = connection.execute(sa.select(LINKS.c.name)).scalars().all()
+                raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
+
+    def link_states(self, link: str) -> dict[Kept, str]:
+        """What is kept of a link."""
+        query = sa.select(LINK_STATES).where(LINK_STATES.c.link == link)
+        with self._engine.connect() as connection:
+            return {(row.kind, row.name): row.document for row in connection.execute(query)}
+
+    def keep_link_states(self, link: str, states: Mapping[Kept, str | None]) -> None:
+        """Keep something of a link, or, by None, no more; nothing where the link is gone. Not a change."""
+        columns = LINK_STATES.c
+        with self._engine.begin() as connection:
+            if connection.execute(sa.select(LINKS.c.name).where(LINKS.c.name == link)).first() is None:
+                return
+            for (kind, name), document in states.items():
+                is_it = (columns.link == link) & (columns.kind == kind) & (columns.name == name)
+                connection.execute(LINK_STATES.delete().where(is_it))
+                if document is not None:
+                    row = {"link": link, "kind": kind, "name": name, "document": document}
+                    connection.execute(LINK_STATES.insert().values(row))
+
+
+def _link(row: sa.Row[Any]) -> Link:
+    services = None if row.services is None else tuple(json.loads(row.services))
+    return Link(row.name, row.url, row.secret, services, timestamps.to_datetime(row.created_at))

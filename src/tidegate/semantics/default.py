@@ -1,0 +1,51 @@
+"""Which semantics a user gets: the documents of a space, the installed embedding, or both.
+
+The figures below were fitted on events that our own generator makes, and checked on others with other words
+(`tidegate bench thematic`, `docs/spec/semantics.md`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.errors import EnvironmentProblem
+from tidegate.semantics.competition import Best, Competition, Scale
+from tidegate.semantics.embedding import Embedding
+from tidegate.semantics.measures import Esa, Semantics
+from tidegate.semantics.space import Space
+
+ESA_SCALE = Scale(centre=0.25, unit=0.08)
+EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
+COMPETITION = Competition(rivalry=0.7, same=8.0, threshold=0.35)
+"""A lone filter has no rivals and would want a threshold of 0.5, a hundred with other words one of 0.25."""
+
+
+def default_semantics(space: Space | Path | str | None = None) -> Semantics:
+    """The best of what there is: a space (or the folder of one), the installed embedding, or both together.
+
+    Raise `SpaceError` where the folder is no space, `EnvironmentProblem` where there is neither.
+    """
+    opened = Space.open(space) if isinstance(space, Path | str) else space
+    if opened is not None:
+        return both(opened, Embedding.open()) if Embedding.installed() else esa_only(opened)
+    if Embedding.installed():
+        return embedding_only(Embedding.open())
+    raise EnvironmentProblem(
+        "a filter with ~ needs to know what words mean: install an embedding (pip install 'tidegate[embedding]'), "
+        "or build a space from a corpus (tidegate semantics build CORPUS -o space/) and name its folder"
+    )
+
+
+def esa_only(space: Space) -> Best:
+    """By the documents of a space alone: themes count, unknown words do not."""
+    return Best([(Esa(space), ESA_SCALE)], COMPETITION)
+
+
+def embedding_only(embedding: Embedding) -> Best:
+    """By the embedding alone: no corpus is needed, and themes do not count."""
+    return Best([(embedding, EMBEDDING_SCALE)], COMPETITION)
+
+
+def both(space: Space, embedding: Embedding) -> Best:
+    """By both: what one does not know, the other decides."""
+    return Best([(Esa(space), ESA_SCALE), (embedding, EMBEDDING_SCALE)], COMPETITION)

@@ -1,0 +1,164 @@
+"""How related subscribed terms are to those of events: what a matcher asks for, many at once.
+
+Every answer is a matrix, a row a subscribed term and a column a term of events. A *source* says what it knows by
+itself, with NaN for what it does not know; a *semantics* is what a matcher uses: a source by the common rules
+(`relatedness.py`), or several that compete (`competition.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tidegate.filters import meaning
+from tidegate.semantics.relatedness import Measure, PaperEsa, Relatedness, Vector
+from tidegate.semantics.rules import settled
+from tidegate.semantics.space import Space
+from tidegate.semantics.storage import Array
+
+
+class Semantics(meaning.Semantics, Protocol):
+    """What a matcher by meaning needs."""
+
+    @property
+    def name(self) -> str:
+        """What explains and benchmarks call it."""
+
+    @property
+    def documents(self) -> Relatedness | None:
+        """What knows terms by documents, which can be shown; None: nothing here does."""
+
+    def matrix(
+        self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
+    ) -> Array:
+        """How related each subscribed term is to each term of events, from 0 to 1, each side in its theme.
+
+        `subscribed` are all that compete for a term: of every live filter, attributes and values apart.
+        """
+
+
+class AsFiltersAsk:
+    """What answers by `matrix`, as filters ask for it."""
+
+    def matrix(
+        self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
+    ) -> Array:
+        """How related each subscribed term is to each term of events."""
+        raise NotImplementedError
+
+    def relatedness(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
+    ) -> Array:
+        """The same."""
+        return self.matrix(subscribed, terms, theme, of)
+
+
+class Source(Protocol):
+    """One way to know how related terms are."""
+
+    name: str
+
+    def figures(
+        self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
+    ) -> Array:
+        """At most 1; NaN where a side is unknown, or does not occur in its theme."""
+
+
+class Esa:
+    """The documents of a space, weighed by a measure."""
+
+    def __init__(self, space: Space, measure: Measure | None = None) -> None:
+        self.related = Relatedness(space, measure)
+        self.name = f"esa-{self.related.measure.name}"
+
+    def figures(
+        self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
+    ) -> Array:
+        """By one product of matrices over the documents that subscribed terms have."""
+        rows = [self.related.vector(text, themes) for text in subscribed]
+        columns = [self.related.vector(text, event_themes) for text in terms]
+        out = np.full((len(rows), len(columns)), np.nan)
+        known_rows = [n for n, each in enumerate(rows) if len(each)]
+        known_columns = [n for n, each in enumerate(columns) if len(each)]
+        for some in _some(known_rows):
+            left = [rows[n] for n in some]
+            place, width = _places(left, self.related.space.size)
+            a = _dense(left, place, width)
+            for others in _some(known_columns):
+                right = [columns[n] for n in others]
+                products = a @ _dense(right, place, width).T
+                out[np.ix_(some, others)] = self.related.measure.figures(products, _squares(left), _squares(right))
+        return out
+
+
+_AT_ONCE = 256
+"""Terms that are spread over documents at a time."""
+
+
+def _some(numbers: list[int]) -> list[list[int]]:
+    return [numbers[begin : begin + _AT_ONCE] for begin in range(0, len(numbers), _AT_ONCE)]
+
+
+def _places(vectors: list[Vector], size: int) -> tuple[Array, int]:
+    """Of every document the column it gets, -1 where no vector has it; and how many columns there are."""
+    held = np.zeros(size, bool)
+    for each in vectors:
+        held[each.documents] = True
+    width = int(held.sum())
+    place = np.full(size, -1, np.int64)
+    place[held] = np.arange(width)
+    return place, width
+
+
+def _dense(vectors: list[Vector], place: Array, width: int) -> Array:
+    out = np.zeros((len(vectors), width))
+    for row, each in zip(out, vectors, strict=True):
+        at = place[each.documents]
+        row[at[at >= 0]] = each.weights[at >= 0]
+    return out
+
+
+def _squares(vectors: list[Vector]) -> Array:
+    return np.array([each.weights @ each.weights for each in vectors])
+
+
+class Alone(AsFiltersAsk):
+    """One source as a matcher can use it: what it does not know is 0.
+
+    With `rules`, the same text is 1 in any theme and numbers are compared as numbers; without, everything is what the
+    source says: the paper by the letter.
+    """
+
+    def __init__(self, source: Source, threshold: float, *, rules: bool = True) -> None:
+        self.name = source.name if rules else f"{source.name}-by-the-letter"
+        self.threshold = threshold
+        self.competes = False
+        self.documents = source.related if isinstance(source, Esa) else None
+        self._source = source
+        self._rules = rules
+
+    def matrix(
+        self,
+        subscribed: Sequence[str],
+        terms: Sequence[str],
+        themes: Collection[str] = (),
+        event_themes: Collection[str] = (),
+    ) -> Array:
+        """The source's figures; no term changes another's."""
+        raw = self._source.figures(subscribed, terms, themes, event_themes)
+        found = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
+        if not self._rules:
+            return found
+        known = settled(subscribed, terms)
+        return np.where(np.isnan(known), found, known)
+
+
+PAPER_THRESHOLD = 0.2
+"""Where precision and recall of `paper` met on our own events; the paper has none, it cuts by recall."""
+
+
+def paper(space: Space, *, rules: bool = True) -> Alone:
+    """The paper's measure, equation by equation; `rules=False` also without the identical-string rule."""
+    return Alone(Esa(space, PaperEsa()), PAPER_THRESHOLD, rules=rules)

@@ -1,0 +1,253 @@
+"""Brokers linked over real sockets, in one process: cut at any moment, silent, slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from tidegate.errors import LogError
+from tidegate.federation.link import SUBPROTOCOL, Federation, LinkClosed, LinkSettings, Supply, offered
+from tidegate.filters import Filter
+from tidegate.logs import SegmentLog
+from tidegate.model import Schema
+from tidegate.registry import Link, SqliteRegistry
+from tidegate.services import Service
+
+SECRET = "a secret that both ends of a link know"
+SCHEMA = Schema({"n": "int64"})
+HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 1.0, "first_s": 0.01, "most_s": 0.05, "keep_s": 0.01}
+
+
+class Side:
+    """A broker with one service, or none, that everybody may see."""
+
+    def __init__(self, folder: Path, name: str, *, has_service: bool = False, **settings: Any) -> None:
+        self.name, self._has_service = name, has_service
+        self.registry = SqliteRegistry(folder / name / "registry.sqlite")
+        self.log = SegmentLog(folder / name / "log")
+        if has_service:
+            self.log.create("numbers")
+        self._settings = LinkSettings(name, **{**HASTE, **settings})
+        self.port = 0
+        self.sockets: set[ServerConnection] = set()
+
+    def offers(self, link: Link) -> list[dict[str, Any]]:
+        del link
+        return [offered(Service("numbers", ("raw",)), SCHEMA, self.name)] if self._has_service else []
+
+    def supply(self, link: Link, service: str) -> Supply | None:
+        del link
+        return Supply(f"{service}@{self.name}", service, SCHEMA) if self._has_service else None
+
+    def passes_on(self, link: Link, name: str) -> bool:
+        return bool(link and name)
+
+    async def changed(self) -> None:
+        pass
+
+    def append(self, *numbers: int) -> None:
+        self.log.append("numbers", "0", [b'{"_id":"%d","n":%d}' % (n, n) for n in numbers])
+
+    def mirrored(self, service: str) -> list[int]:
+        """The numbers that a mirror holds, in their order."""
+        try:
+            read = self.log.read(service, self.log.begin(service), 100_000)
+        except LogError:
+            return []
+        return [orjson.loads(record)["n"] for record in read.records]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Federation]:
+        federation = self.federation = Federation(self._settings, self.registry, self.log, self, seed=7)
+
+        async def answer(connection: ServerConnection) -> None:
+            self.sockets.add(connection)
+            await federation.accept(_Answered(connection))
+            self.sockets.discard(connection)
+
+        chosen = [Subprotocol(SUBPROTOCOL)]
+        async with serve(answer, "127.0.0.1", self.port, subprotocols=chosen, ping_interval=None) as server:
+            self.port = next(iter(server.sockets)).getsockname()[1]
+            await federation.start()
+            await federation.open()
+            try:
+                yield federation
+            finally:
+                await federation.close()
+
+    def link(self, other: Side) -> None:
+        other.registry.add_link(self.name, None, SECRET)
+        self.registry.add_link(other.name, f"http://127.0.0.1:{other.port}", SECRET)
+
+
+class _Answered:
+    """A socket that was opened from outside."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._connection.send(data)
+        except ConnectionClosed as exc:
+            raise LinkClosed("the link broke") from exc
+
+    async def receive(self) -> bytes:
+        try:
+            return bytes(await self._connection.recv(decode=False))
+        except ConnectionClosed as exc:
+            raise LinkClosed("the link broke") from exc
+
+    async def close(self, reason: str) -> None:
+        await self._connection.close(1000, reason[:100])
+
+
+async def until(is_so: Callable[[], bool], what: str) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - what is waited for is in threads and files
+            await asyncio.sleep(0.005)
+    assert is_so(), what
+
+
+async def linked(here: Side, there: Side, service: str = "numbers@there") -> None:
+    here.link(there)
+    await there.federation.look()
+    await here.federation.look()
+    await until(lambda: service in here.federation.remotes, "the service to be offered")
+
+
+def has_begun(of: Side, by: str, service: str = "numbers@there") -> bool:
+    forwarder = of.federation.neighbours[by].forwarders.get(service)
+    return forwarder is not None and forwarder.has_begun
+
+
+def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        chance = Random(3)
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running():
+            await linked(here, there)
+            here.federation.hold("me", "numbers@there", Filter("n >= 100", SCHEMA))
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            sent = 0
+            for _ in range(6):
+                for _ in range(chance.randrange(1, 8)):
+                    count = chance.randrange(1, 60)
+                    there.append(*range(sent, sent + count))
+                    sent += count
+                    await asyncio.sleep(chance.random() * 0.01)
+                for each in list(there.sockets):
+                    each.transport.abort()
+            await until(lambda: len(here.mirrored("numbers@there")) >= sent - 100, "all to arrive")
+            assert here.mirrored("numbers@there") == list(range(100, sent))
+            assert here.federation.neighbours["there"].figures().sessions > 2
+
+    asyncio.run(run())
+
+
+def test_what_nobody_asks_for_does_not_cross_and_who_asks_again_begins_anew(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here", linger_s=0.01), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running():
+            await linked(here, there)
+            there.append(1)
+            here.federation.hold("me", "numbers@there", None)
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            there.append(2)
+            await until(lambda: here.mirrored("numbers@there") == [2], "an event")
+            here.federation.release("me")
+            await until(lambda: not has_begun(there, "here"), "it to be asked for no more")
+            there.append(3)
+            here.federation.hold("me", "numbers@there", Filter("n > 0", SCHEMA))
+            await until(lambda: has_begun(there, "here"), "it to be asked for again")
+            there.append(4)
+            await until(lambda: len(here.mirrored("numbers@there")) == 2, "another event")
+            assert here.mirrored("numbers@there") == [2, 4]
+
+    asyncio.run(run())
+
+
+def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_path: Path) -> None:
+    async def run() -> None:
+        here = Side(tmp_path, "here")
+        there = Side(tmp_path, "there", has_service=True, under_way=3, batch_events=10)
+        async with there.running(), here.running():
+            await linked(here, there)
+            here.federation.hold("me", "numbers@there", None)
+            neighbour = here.federation.neighbours["there"]
+            await until(lambda: neighbour.progress("numbers@there").there is not None, "it to begin")
+            gate = asyncio.Event()
+            append, given = here.federation._mirror, 0
+
+            async def slowly(*args: Any) -> None:
+                nonlocal given
+                given += len(args[2])
+                await gate.wait()
+                await append(*args)
+
+            here.federation._mirror = slowly  # type: ignore[method-assign, assignment]
+            there.append(*range(1_000))
+            await until(lambda: given == 10, "the first batch")
+            session = there.federation.neighbours["here"].session
+            assert session is not None
+            await asyncio.sleep(0.2)  # time enough to send all, were there no bound
+            assert given == 10
+            gate.set()
+            await until(lambda: here.mirrored("numbers@there") == list(range(1_000)), "all to arrive")
+
+    asyncio.run(run())
+
+
+def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
+    async def run() -> str | None:
+        here = Side(tmp_path, "here", silence_s=0.2)
+        there = Side(tmp_path, "there", has_service=True, beat_s=60.0)
+        async with there.running(), here.running():
+            await linked(here, there)
+            await until(lambda: here.federation.neighbours["there"].state == "down", "it to be given up")
+            return here.federation.neighbours["there"].problem
+
+    assert asyncio.run(run()) == "nothing was heard for 0.2 s"
+
+
+@pytest.mark.parametrize("which", ["here", "middle"])
+def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: str) -> None:
+    """Of its neighbours it knows at once what they had asked for, though they come back later."""
+
+    async def run() -> None:
+        here, middle = Side(tmp_path, "here"), Side(tmp_path, "middle")
+        there = Side(tmp_path, "there", has_service=True)
+        sides = {"here": here, "middle": middle}
+        async with there.running():
+            lives = {name: each.running() for name, each in sides.items()}
+            for life in lives.values():
+                await life.__aenter__()
+            middle.link(there)
+            await there.federation.look()
+            await middle.federation.look()
+            await linked(here, middle)
+            here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
+            await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
+            there.append(*range(10))
+            await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+            await lives[which].__aexit__(None, None, None)
+            there.append(*range(10, 20))
+            lives[which] = sides[which].running()
+            await lives[which].__aenter__()
+            there.append(*range(20, 30))
+            await until(lambda: len(here.mirrored("numbers@there")) >= 30, "all events")
+            assert here.mirrored("numbers@there") == list(range(30))
+            for life in lives.values():
+                await life.__aexit__(None, None, None)
+
+    asyncio.run(run())

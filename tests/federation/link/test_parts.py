@@ -1,0 +1,228 @@
+"""The parts of a link, each alone: frames, proofs, records, mirrors, needs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.errors import FederationError
+from tidegate.federation.link import history, proof, wire
+from tidegate.federation.link.forwarder import Supply
+from tidegate.federation.link.mirror import Mirror, Progress
+from tidegate.federation.link.needs import Needs
+from tidegate.federation.link.records import dressed, place_of
+from tidegate.filters import Filter
+from tidegate.logs import Cursor, SegmentLog
+from tidegate.model import Schema
+
+SCHEMA = Schema({"speed": "float64", "vid": "string"})
+SECRET = "a secret that both ends of a link know"
+
+
+class Pipe:
+    """A socket whose other end is another."""
+
+    def __init__(self) -> None:
+        self.inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.other: Pipe = self
+        self.said: list[bytes] = []
+
+    async def send(self, data: bytes) -> None:
+        self.said.append(data)
+        self.other.inbox.put_nowait(data)
+
+    async def receive(self) -> bytes:
+        found = await self.inbox.get()
+        if found is None:
+            raise wire.LinkClosed("closed")
+        return found
+
+    async def close(self, reason: str) -> None:
+        del reason
+        self.other.inbox.put_nowait(None)
+
+
+def pipes() -> tuple[Pipe, Pipe]:
+    a, b = Pipe(), Pipe()
+    a.other, b.other = b, a
+    return a, b
+
+
+@given(st.binary(max_size=100), st.integers(0, 3))
+def test_a_message_of_any_size_comes_out_of_its_frames(body: bytes, parts: int) -> None:
+    whole = body + b"x" * (wire.PART_BYTES * parts)
+
+    async def carried() -> tuple[bytes, bytes]:
+        here, there = pipes()
+        for frame in wire.frames(wire.EVENTS, whole):
+            assert len(frame) <= wire.PART_BYTES + 1
+            await here.send(frame)
+        return await wire.Inbox(there).next()
+
+    assert asyncio.run(carried()) == (wire.EVENTS, whole)
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "problem"),
+    [
+        (wire.read_control, b"{", "expected a message in JSON, not b'{'"),
+        (wire.read_control, b"[1]", "expected a message with a type, not b'[1]'"),
+        (
+            wire.read_events,
+            b'{"a":1}\n{}',
+            """expected events with their service and cursor, not b'{"a":1}'""",
+        ),
+        (place_of, b'{"_id":"1"}', """expected a record with its place at its origin, not b'{"_id":"1"}'"""),
+    ],
+)
+def test_what_is_no_message_is_refused(read: Any, body: bytes, problem: str) -> None:
+    with pytest.raises(FederationError) as error:
+        read(body)
+    assert str(error.value) == problem
+
+
+def shaken(secrets: tuple[str, str | None], names: tuple[str, str] = ("a", "b"), entry: str | None = None) -> list[str]:
+    """What comes of a handshake at both ends, and that nobody has said the secret."""
+
+    def may_enter(name: str) -> None:
+        if entry is not None:
+            raise FederationError(f"{entry} {name}")
+
+    async def run() -> list[str]:
+        here, there = pipes()
+        dials = proof.introduce(here, "a", names[1], secrets[0])
+        answers = proof.admit(there, "b", lambda _: secrets[1], may_enter)
+        found = await asyncio.gather(dials, answers, return_exceptions=True)
+        assert not any(SECRET.encode() in said for said in (*here.said, *there.said))
+        return [str(each) for each in found]
+
+    return asyncio.run(run())
+
+
+def test_both_ends_prove_who_they_are() -> None:
+    stranger = "this broker has no link to 'a', or the secret is another"
+    assert shaken((SECRET, SECRET)) == ["None", "a"]
+    assert shaken((SECRET, SECRET + "?")) == [f"b refuses the link: {stranger}", stranger]
+    assert shaken((SECRET, None)) == [f"b refuses the link: {stranger}", stranger]
+    assert shaken((SECRET, SECRET), ("a", "c"))[1] == "this broker is 'b', not 'c'"
+    assert shaken((SECRET, SECRET), entry="not you,")[0] == "b refuses the link: not you, a"
+
+
+def test_an_answer_that_was_heard_before_proves_nothing() -> None:
+    async def run() -> list[str]:
+        here, there = pipes()
+        await asyncio.gather(
+            proof.introduce(here, "a", "b", SECRET), proof.admit(there, "b", lambda _: SECRET, lambda _: None)
+        )
+        again, fresh = pipes()
+        for said in here.said:
+            await again.send(said)
+        (found,) = await asyncio.gather(
+            proof.admit(fresh, "b", lambda _: SECRET, lambda _: None), return_exceptions=True
+        )
+        return [str(found)]
+
+    assert asyncio.run(run()) == ["this broker has no link to 'a', or the secret is another"]
+
+
+def record(n: int, generation: str = "g1") -> bytes:
+    return b'{"_id":"%d","_src":"gps@a/%s/p%d:%d","speed":1.0}' % (n, generation.encode(), n % 2, n * 10)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from(["", "keep", "kill"])), max_size=12))
+def test_a_mirror_has_each_event_once_whatever_is_sent_again(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, str]]
+) -> None:
+    """It is sent again from anywhere before its end, kept at times, and opened anew from what was kept."""
+    log = SegmentLog(tmp_path_factory.mktemp("log"))
+    kept: Progress | None = None
+    mirror, end = Mirror(log, "gps@a"), 0
+    for back, count, then in steps:
+        first = max(0, end - back)
+        end = max(end, first + count)
+        mirror.append([record(n) for n in range(first, end)], "there")
+        if then == "keep":
+            kept = Progress.from_json(mirror.progress().to_json())
+        elif then == "kill":
+            mirror = Mirror(log, "gps@a", kept)
+    found = log.read("gps@a", log.begin("gps@a"), 1_000).records if end else ()
+    assert sorted(found) == sorted(record(n) for n in range(end))
+    log.close()
+
+
+def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
+    mirror = Mirror(SegmentLog(tmp_path), "gps@a")
+    assert mirror.append([record(4), record(5)], "") == 2
+    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == 1
+    assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
+
+
+def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
+    event = {"_id": "1", "_src": "x/0:1", "speed": 1.5, "vid": "B", "_violations": {"vid": "B"}}
+    made = dressed(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
+    assert made == b'{"_id":"1","_src":"gps@a/g/0:7","speed":1.5}'
+    assert place_of(made) == ("gps@a/g/0", "0", 7)
+
+
+@given(st.integers(0, 40), st.integers(0, 10), st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
+    tmp_path_factory: pytest.TempPathFactory, before: int, early: int, takes: list[int]
+) -> None:
+    """Pages of history, left at any event and come back to, then the mirror, which may have begun earlier."""
+    log = SegmentLog(tmp_path_factory.mktemp("log"))
+    log.create("gps", ["p0", "p1"])
+    for n in range(before):
+        log.append("gps", f"p{n % 2}", [b'{"_id":"%d","speed":%d.0}' % (n, n)])
+    until = log.end("gps")
+    for n in range(before, before + 10):
+        log.append("gps", f"p{n % 2}", [b'{"_id":"%d","speed":%d.0}' % (n, n)])
+    supply = Supply("gps@a", "gps", SCHEMA)
+    whole = history.read_page(log, supply, None, history.BEGINNING, log.end("gps")).records
+    number = {each: int(orjson.loads(each)["_id"]) for each in whole}
+    Mirror(log, "gps@a").append([each for each in whole if number[each] >= before - early], "")
+    found: list[bytes] = []
+    place = history.BEGINNING
+    for take in itertools.cycle(takes):
+        page = history.read_page(log, supply, Filter("speed >= 0", SCHEMA), place, until)
+        found += page.records[:take]
+        if take < len(page.records):
+            place = Cursor.from_text(history.behind(page, take)[-1].text)
+            continue
+        place = page.end
+        if page.is_last:
+            break
+    joint = history.mirrored(log, "gps@a", None, until)
+    assert joint is not None
+    found += log.read("gps@a", joint, 1_000).records
+    assert sorted(number[each] for each in found) == list(range(before + 10))
+    log.close()
+
+
+def test_what_was_needed_lingers() -> None:
+    told: list[tuple[str, str, str | None]] = []
+    needs = Needs(lambda *said: told.append((*said[:2], None if said[2] is None else str(said[2]))), 10.0)
+    fast, slow = Filter("speed > 60", SCHEMA), Filter("speed < 9", SCHEMA)
+    needs.hold("x", "gps@a", fast)
+    needs.hold("y", "gps@a", fast)
+    assert told == [("gps@a", "need-1", "speed > 60")]
+    needs.release("x")
+    needs.hold("y", "gps@a", slow)
+    needs.pass_time(0)
+    needs.pass_time(9)
+    needs.hold("z", "gps@a", fast)
+    needs.pass_time(20)
+    assert told[1:] == [("gps@a", "need-2", "speed < 9")]
+    needs.release("z")
+    needs.pass_time(20)
+    needs.pass_time(30)
+    assert told[2:] == [("gps@a", "need-1", None)]
+    needs.drop("gps@a")
+    assert told[3:] == [("gps@a", "need-2", None)]
+    assert needs.filters() == {}

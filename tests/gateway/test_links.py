@@ -1,0 +1,437 @@
+"""Gateways that are linked: real sockets between them, real logs under them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.sync.server import ServerConnection, serve
+from websockets.typing import Subprotocol
+
+from tests.gateway.receiver import Receiver
+from tests.gateway.running import CITY, World
+from tests.pipelines.running import until
+from tidegate.federation.link import SUBPROTOCOL, LinkSettings
+from tidegate.services import loads
+
+SECRET = "a secret that both ends of a link know"
+SSE = "text/event-stream"
+EMPTY = """
+streams: {raw: {schema: {n: int64}}}
+services: {}
+"""
+HASTE: dict[str, Any] = {"beat_s": 0.2, "silence_s": 2.0, "first_s": 0.02, "most_s": 0.2, "keep_s": 0.02}
+
+
+class Broker(World):
+    """A gateway with a name."""
+
+    def __init__(self, folder: Path, name: str, text: str = EMPTY, **settings: Any) -> None:
+        super().__init__(folder / name, text)
+        self.links = LinkSettings(name, **{**HASTE, **settings})
+        self.name = name
+
+    def call(self, method: str, path: str, **more: Any) -> Any:
+        with self.client() as http:
+            answer = http.request(method, path, **more)
+            answer.raise_for_status()
+            return answer.json() if answer.content else None
+
+    def link(self, other: Broker) -> None:
+        """Link two brokers that run: the other is dialled."""
+        other.call("POST", "/v1/links", json={"name": self.name, "secret": SECRET})
+        self.call("POST", "/v1/links", json={"name": other.name, "url": other.url, "secret": SECRET})
+        until(lambda: self.state(other) == other.state(self) == "up", "the link to come up")
+
+    def state(self, other: Broker) -> str:
+        return str(self.call("GET", f"/v1/links/{other.name}")["state"])
+
+    def knows(self, service: str) -> bool:
+        return any(each["name"] == service for each in self.call("GET", "/v1/services")["services"])
+
+    def entries(self, other: Broker, service: str) -> int:
+        """How many filters another has asked us for."""
+        return int(self.call("GET", f"/v1/links/{other.name}")["entries"].get(service, 0))
+
+    def subscribe(self, service: str, filter_: str = "", **more: Any) -> str:
+        said = self.call("POST", f"/v1/services/{service}/subscriptions", json={"filter": filter_, **more})
+        return str(said["id"])
+
+    def consume(self, id_: str, count: int, wait: str = "2s") -> list[str]:
+        """The ids of what a durable subscription gets, each acknowledged."""
+        found: list[str] = []
+        cursor = ""
+
+        def page() -> bool:
+            nonlocal cursor
+            said = self.call("GET", f"/v1/subscriptions/{id_}/events", params={"wait": wait, "cursor": cursor})
+            found.extend(each["id"] for each in said["events"])
+            cursor = said["cursor"]
+            return len(found) >= count
+
+        until(page, f"{count} events, not {len(found)}", 20)
+        if cursor:
+            self.call("POST", f"/v1/subscriptions/{id_}/ack", json={"cursor": cursor})
+        return found
+
+
+@contextmanager
+def running(*brokers: Broker) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in brokers:
+            stack.enter_context(each.running())
+        yield
+
+
+def ids(*numbers: int) -> list[str]:
+    return [f"gps_taxi:0:{n}" for n in numbers]
+
+
+def city(tmp_path: Path, **settings: Any) -> Broker:
+    return Broker(tmp_path, "city", CITY, **settings)
+
+
+def test_events_reach_a_subscriber_at_another_broker_with_their_ids(tmp_path: Path) -> None:
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here, there):
+        here.link(there)
+        until(lambda: here.knows("gps@city"), "the service to be known")
+        fast = here.subscribe("gps@city", "speed > 90")
+        all_ = here.subscribe("fast@city")
+        until(lambda: there.entries(here, "gps@city") == 1 == there.entries(here, "fast@city"), "it to be asked for")
+        there.append(100)
+        assert here.consume(fast, 9) == ids(*range(91, 100))
+        assert here.consume(all_, 0, "0s") == []
+        figures = there.call("GET", "/v1/links/province")["figures"]
+        assert (figures["forwarded"], figures["dropped"]) == (9, 91)
+
+
+def test_all_four_deliveries_work_over_a_link(tmp_path: Path) -> None:
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with Receiver().running() as receiver, running(here, there):
+        here.link(there)
+        until(lambda: here.knows("gps@city"), "the service to be known")
+        path = "/v1/services/gps@city/events"
+        hook = {"webhook": {"url": receiver.url, "handshake": False}}
+        here.subscribe("gps@city", "speed > 96", deliver=hook)
+        with here.client() as http, connect(f"{here.url.replace('http', 'ws')}{path}?filter=speed>97") as socket:
+            assert json.loads(socket.recv(5))["op"] == "subscribed"
+            with http.stream("GET", path, params={"filter": "speed > 98"}, headers={"accept": SSE}) as stream:
+                lines = stream.iter_lines()
+                page = here.call("GET", path, params={"filter": "speed < 3"})
+                until(lambda: there.entries(here, "gps@city") == 2, "both wide filters to be asked for")
+                there.append(100)
+                assert next(line for line in lines if '"gps_taxi:0:99"' in line)
+            said = [json.loads(socket.recv(5)) for _ in range(2)]
+            assert [each["event"]["id"] for each in said] == ids(98, 99)
+        page = here.call("GET", path, params={"filter": "speed < 3", "cursor": page["cursor"], "wait": "5s"})
+        assert [each["id"] for each in page["events"]] == ids(0, 1, 2)
+        until(lambda: sorted(receiver.numbers) == [97, 98, 99], "the webhook")
+
+
+def test_what_is_put_out_while_a_link_is_down_arrives_once(tmp_path: Path) -> None:
+    """Through a broker in the middle, each of the three restarted in turn."""
+    end, middle, origin = Broker(tmp_path, "a"), Broker(tmp_path, "b"), Broker(tmp_path, "c", CITY)
+    brokers = {"a": end, "b": middle, "c": origin}
+    with ExitStack() as stack:
+        lives = {name: stack.enter_context(ExitStack()) for name in brokers}
+        for name, each in brokers.items():
+            lives[name].enter_context(each.running())
+        end.link(middle)
+        middle.link(origin)
+        until(lambda: end.knows("gps@c"), "the service to be known two hops away")
+        far = end.subscribe("gps@c", "speed < 50")
+        near = middle.subscribe("gps@c", "speed >= 40")
+        until(lambda: origin.entries(middle, "gps@c") == 2, "both to be asked for")
+        for name in ("b", "a", "c", "b"):
+            origin.append(100)
+            lives[name].close()
+            if name != "c":
+                origin.append(100)
+            lives[name].enter_context(brokers[name].running())
+        until(lambda: end.state(middle) == origin.state(middle) == "up", "the links to be mended")
+        sent = range(origin.sent)
+        assert end.consume(far, origin.sent // 2) == ids(*(n for n in sent if n % 100 < 50))
+        assert middle.consume(near, origin.sent * 6 // 10) == ids(*(n for n in sent if n % 100 >= 40))
+
+
+def test_history_is_fetched_from_the_origin(tmp_path: Path) -> None:
+    end, middle, origin = Broker(tmp_path, "a"), Broker(tmp_path, "b"), Broker(tmp_path, "c", CITY)
+    with running(end, middle, origin):
+        origin.append(2_500)
+        end.link(middle)
+        middle.link(origin)
+        until(lambda: end.knows("gps@c"), "the service to be known")
+        late = end.subscribe("gps@c", "speed > 90")
+        until(lambda: origin.entries(middle, "gps@c") == 1, "it to be asked for")
+        origin.append(100)
+        whole = end.subscribe("gps@c", "speed > 80", **{"from": "beginning"})
+        assert end.consume(whole, 26 * 19) == ids(*(n for n in range(2_600) if n % 100 > 80))
+        origin.append(100)
+        assert end.consume(whole, 19) == ids(*range(2_681, 2_700))
+        assert end.consume(late, 18) == ids(*(n for n in range(2_500, 2_700) if n % 100 > 90))
+        path = "/v1/services/gps@c/events"
+        page = middle.call("GET", path, params={"from": "beginning", "filter": "speed = 7", "max": 5})
+        assert [each["id"] for each in page["events"]] == ids(7, 107, 207, 307, 407)
+        page = middle.call("GET", path, params={"cursor": page["cursor"], "filter": "speed = 7"})
+        assert [each["id"] for each in page["events"]] == ids(*range(507, 2_700, 100))
+        with end.client() as http:
+            said = {"from": "beginning", "filter": "speed = 7"}
+            with http.stream("GET", path, params=said, headers={"accept": SSE}) as stream:
+                found = (json.loads(line[6:])["id"] for line in stream.iter_lines() if line.startswith('data: {"spec'))
+                assert [next(found) for _ in range(27)] == ids(*range(7, 2_700, 100))
+                origin.append(100)
+                assert next(found) == ids(2_707)[0]
+
+
+def test_a_link_that_would_close_a_loop_is_refused_with_the_path(tmp_path: Path) -> None:
+    a, b, c = (Broker(tmp_path, name) for name in "abc")
+    with running(a, b, c):
+        a.link(b)
+        b.link(c)
+        until(lambda: ["b", "c"] in a.call("GET", "/v1/links/b")["paths"], "the path to be known")
+        with a.client() as http:
+            refused = http.post("/v1/links", json={"name": "c", "url": c.url, "secret": SECRET})
+            assert refused.status_code == 409
+            assert refused.json()["loop"] == ["a", "c", "b", "a"]
+            assert refused.json()["detail"] == "a link from a to c would close a loop: a - c - b - a"
+            itself = http.post("/v1/links", json={"name": "a", "url": a.url})
+            assert itself.json()["detail"] == "a link from a to a would close a loop: a - a"
+        # Where one end does not know yet, the other says so.
+        c.registry.add_link("a", None, SECRET)
+        a.registry.add_link("c", c.url, SECRET)
+
+        def is_refused() -> bool:
+            return [each["state"] for each in a.call("GET", "/v1/links")["links"]] == ["up", "refused"]
+
+        until(is_refused, "it to be refused")
+        assert "a - c - b - a" in a.call("GET", "/v1/links/c")["problem"]
+        done = run("link", "list", "--tree", "--url", a.url)
+        assert done.splitlines() == ["a", "├── b", "│   └── c", "└── c (refused)"]
+
+
+def test_nobody_is_linked_who_does_not_know_the_secret(tmp_path: Path) -> None:
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here, there):
+        there.registry.add_link("province", None, SECRET)
+        here.registry.add_link("city", there.url, SECRET + "?")
+
+        def problem(of: str) -> str:
+            found = here.call("GET", "/v1/links")["links"]
+            return next((str(each["problem"]) for each in found if each["name"] == of), "")
+
+        until(lambda: problem("city") not in ("", "None"), "it to be refused")
+        assert problem("city") == (
+            "city refuses the link: this broker has no link to 'province', or the secret is another"
+        )
+        here.registry.add_link("port", there.url, SECRET)
+        until(lambda: problem("port") not in ("", "None"), "it to be refused")
+        assert problem("port") == "port refuses the link: this broker is 'city', not 'port'"
+        here.registry.add_link("moon", "http://127.0.0.1:9", SECRET)
+        until(lambda: problem("moon") not in ("", "None"), "it to fail")
+        assert problem("moon").startswith("can't reach http://127.0.0.1:9: ")
+        # Whoever answers must know it, too.
+        with pretender() as url:
+            here.registry.add_link("wolf", url, SECRET)
+            until(lambda: problem("wolf") not in ("", "None"), "it to be found out")
+            assert problem("wolf") == "whoever answered does not know the secret of the link to 'wolf'"
+
+
+@contextmanager
+def pretender() -> Iterator[str]:
+    """A server that welcomes everybody."""
+
+    def welcome(socket: ServerConnection) -> None:
+        for said in ({"type": "challenge", "nonce": "1"}, {"type": "welcome", "proof": "yes"}):
+            socket.recv()
+            socket.send(b"c" + json.dumps(said).encode())
+
+    chosen = [Subprotocol(SUBPROTOCOL)]
+    with serve(welcome, "127.0.0.1", 0, subprotocols=chosen) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_event_leaves_a_broker_only_as_the_other_may_see_it(tmp_path: Path) -> None:
+    text = CITY.replace("gps: {", "gps: {access: {fields: {vid: [police]}}, ").replace(
+        "fast: {", "secret: {from: gps, access: {to: [police]}}\n  fast: {"
+    )
+    here, police, there = Broker(tmp_path, "province"), Broker(tmp_path, "police"), Broker(tmp_path, "city", text)
+    behind = Broker(tmp_path, "station")
+    with running(here, police, there, behind):
+        here.link(there)
+        police.link(there)
+        behind.link(police)
+        until(lambda: here.knows("fast@city") and police.knows("secret@city"), "services to be known")
+        assert not here.knows("secret@city")
+        (shown,) = [each for each in here.call("GET", "/v1/services")["services"] if each["name"] == "gps@city"]
+        assert (shown["origin"], list(shown["schema"])) == ("city", ["speed", "time"])
+        with here.client() as http:
+            refused = http.get("/v1/services/gps@city/events", params={"filter": "vid = 'B1'"})
+            assert refused.status_code == 400
+            assert "vid" in refused.json()["detail"]
+            missing = http.get("/v1/services/secret@city/events")
+            assert missing.status_code == 404
+        mine, theirs = here.subscribe("gps@city"), police.subscribe("gps@city")
+        until(lambda: there.entries(here, "gps@city") == there.entries(police, "gps@city") == 1, "both to be asked for")
+        there.append(3)
+        assert [here.consume(mine, 3), police.consume(theirs, 3)] == [ids(0, 1, 2)] * 2
+        held = [next((tmp_path / name / "log" / "gps@city").rglob("*.log")) for name in ("province", "police")]
+        assert [b'"vid"' in each.read_bytes() for each in held] == [False, True]
+        # What is for some is not passed on by those.
+        until(lambda: behind.knows("fast@city"), "what is for all to be known further on")
+        assert not behind.knows("gps@city")
+        assert not behind.knows("secret@city")
+        # A change of who may see what holds at once for what comes next.
+        there.registry.apply(loads(text.replace("fields: {vid: [police]}", "to: [police]")))
+        until(lambda: not here.knows("gps@city"), "it to be known no more")
+
+
+def test_a_neighbours_services_are_found_with_their_origin(tmp_path: Path) -> None:
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here, there):
+        here.link(there)
+        until(lambda: here.knows("fast@city"), "the services to be known")
+        found = here.call("POST", "/v1/discover", json={"attributes": {"speed": "float64"}})
+        assert {each["name"] for each in found["results"]} == {"gps@city", "fast@city"}
+        assert there.call("GET", "/v1/services/gps")["origin"] is None
+        here.call("DELETE", "/v1/links/city")
+        assert not here.knows("gps@city")
+        until(lambda: there.state(here) == "down", "the other end to see it")
+        assert there.call("GET", "/v1/links/province")["problem"] == "the link was removed"
+
+
+def test_an_ad_hoc_subscriber_comes_back_to_what_it_missed(tmp_path: Path) -> None:
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here, there):
+        here.link(there)
+        until(lambda: here.knows("gps@city"), "the service to be known")
+        path = "/v1/services/gps@city/events"
+        page = here.call("GET", path, params={"filter": "speed > 90"})
+        until(lambda: there.entries(here, "gps@city") == 1, "it to be asked for")
+        there.append(100)
+        page = here.call("GET", path, params={"filter": "speed > 90", "cursor": page["cursor"], "wait": "5s", "max": 2})
+        assert [each["id"] for each in page["events"]] == ids(91, 92)
+        here.stop()
+    with running(there):
+        there.append(100)
+        with running(here):
+            until(lambda: here.state(there) == "up", "the link")
+            there.append(100)
+            found: list[str] = []
+
+            def more() -> bool:
+                nonlocal page
+                said = {"filter": "speed > 90", "cursor": page["cursor"], "wait": "2s"}
+                page = here.call("GET", path, params=said)
+                found.extend(each["id"] for each in page["events"])
+                return len(found) >= 25
+
+            until(more, "all that came meanwhile")
+            assert found == ids(*(n for n in range(93, 300) if n % 100 > 90))
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ([], "expected an object with name, url, secret, services, not []"),
+        ({"nome": "x"}, "unknown field 'nome'; did you mean 'name'?"),
+        ({"name": 7}, "name: expected a text, not 7"),
+        ({"name": "b", "services": "gps"}, "services: expected a list of names, not 'gps'"),
+        ({"name": "b c"}, "expected a broker's name of letters, digits, _ and -, at most 40, not 'b c'"),
+        ({"name": "b", "secret": "short"}, "expected a secret of at least 24 characters, not 5"),
+        ({"name": "b", "url": "b:80"}, "expected the URL of a gateway, such as https://city.example:8080, not 'b:80'"),
+    ],
+)
+def test_a_link_that_is_no_link_is_refused(linked: httpx.Client, said: Any, problem: str) -> None:
+    answer = linked.post("/v1/links", json=said)
+    assert answer.status_code in (400, 409)
+    assert answer.json()["detail"] == problem
+
+
+def test_links_are_named_once_and_missed_by_name(linked: httpx.Client) -> None:
+    made = linked.post("/v1/links", json={"name": "fleet"}).json()
+    assert len(made["secret"]) > 40
+    assert "secret" not in linked.get("/v1/links/fleet").json()
+    again = linked.post("/v1/links", json={"name": "fleet"})
+    assert again.json()["detail"] == "there is a link to 'fleet' already; remove it first"
+    for call in (linked.get, linked.delete):
+        missing = call("/v1/links/fleat")
+        assert (missing.status_code, missing.json()["detail"]) == (
+            404,
+            "there is no link to 'fleat'; did you mean 'fleet'?",
+        )
+
+
+def test_only_an_admin_has_to_do_with_links(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, "province")
+    broker.needs_keys = True
+    _, secret = broker.registry.create_key("me", "provider")
+    with running(broker), broker.client() as http:
+        assert http.get("/v1/links").status_code == 401
+        answer = http.get("/v1/links", headers={"authorization": f"Bearer {secret}"})
+        assert answer.json()["detail"] == "the key 'me' is a provider's, and this needs a admin's"
+
+
+def test_a_gateway_without_a_name_has_no_links(http: httpx.Client, world: World) -> None:
+    answer = http.get("/v1/links")
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == "this gateway has no name among brokers: start it with --broker NAME"
+    with connect(f"{world.url.replace('http', 'ws')}/v1/link") as socket, pytest.raises(ConnectionClosed) as closed:
+        socket.recv(5)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.reason == f"expected the subprotocol {SUBPROTOCOL}"
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    broker = Broker(tmp_path_factory.mktemp("linked"), "province")
+    with running(broker), broker.client() as client:
+        yield client
+
+
+def run(*args: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tidegate", *args], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here, there):
+        here.link(there)
+        until(lambda: here.knows("gps@city"), "the service to be known")
+        id_ = here.subscribe("gps@city", "speed > 90")
+        until(lambda: there.entries(here, "gps@city") == 1, "it to be asked for")
+        there.append(100)
+        here.consume(id_, 9)
+        with here.client() as one, there.client() as other:
+            mine, theirs = one.get("/metrics").text, other.get("/metrics").text
+        assert 'tidegate_link_events_total{link="province",outcome="forwarded"} 9.0' in theirs
+        assert 'tidegate_link_events_total{link="province",outcome="dropped"} 91.0' in theirs
+        assert 'tidegate_link_entries{direction="in",link="province"} 1.0' in theirs
+        assert 'tidegate_link_entries{direction="out",link="city"} 1.0' in mine
+        assert 'tidegate_link_events_total{link="city",outcome="received"} 9.0' in mine
+        assert 'tidegate_link_up{link="city"} 1.0' in mine
+        assert 'tidegate_link_sessions_total{link="city"} 1.0' in mine
+        shown = run("link", "list", "--url", here.url).split()
+        assert shown[-8:] == ["city", "up", "2", "1", "0", "0", "0", "9"]
+        assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
+        made = run("link", "add", "fleet", "--service", "gps", "--url", here.url).strip()
+        assert here.registry.links()["fleet"].secret == made
+        assert here.registry.links()["fleet"].services == ("gps",)

@@ -1,0 +1,116 @@
+"""Three brokers in a line, each a process; the middle one is killed under load: all get what one broker would give."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+
+from tests.conftest import KILLS
+from tests.gateway.running import CITY, World
+from tests.gateway.test_gateway_kill import Crowd, Poller, answers
+from tests.pipelines.running import until
+from tidegate.cli.gateway import free_port
+
+SECRET = "a secret that both ends of a link know"
+EMPTY = "streams: {raw: {schema: {n: int64}}}\nservices: {}"
+FILTERS = ("speed >= 30", "speed < 50", "vid = 'B7' OR speed BETWEEN 10 AND 12", "speed > 98")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A gateway, as `tidegate gateway` starts it."""
+
+    name: str
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        command = [sys.executable, "-m", "tidegate", "gateway", "--data", str(self.folder)]
+        command += ["--port", str(self.port), "--broker", self.name]
+        with (self.folder / "err.txt").open("ab") as errors:
+            process = subprocess.Popen(command, stdout=errors, stderr=errors)
+        try:
+            until(lambda: answers(self.port) or process.poll() is not None, f"{self.name} to listen")
+            assert process.poll() is None, (self.folder / "err.txt").read_text()
+            yield
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        return httpx.request(method, f"{self.url}/v1/{path}", timeout=20, **more).raise_for_status().json()
+
+    def knows(self, service: str) -> bool:
+        return any(each["name"] == service for each in self.ask("GET", "services")["services"])
+
+    def asked(self, by: str, service: str) -> int:
+        return int(self.ask("GET", f"links/{by}")["entries"].get(service, 0))
+
+
+def made(folder: Path, name: str, text: str) -> tuple[Process, World]:
+    world = World(folder / name, text)
+    return Process(name, folder / name, free_port("127.0.0.1", 0)), world
+
+
+def link(dials: Process, answers: Process) -> None:
+    answers.ask("POST", "links", json={"name": dials.name, "secret": SECRET})
+    dials.ask("POST", "links", json={"name": answers.name, "url": answers.url, "secret": SECRET})
+
+
+def test_deliveries_are_those_of_one_broker_though_the_middle_one_is_killed(tmp_path: Path) -> None:
+    (end, _), (middle, _) = made(tmp_path, "a", EMPTY), made(tmp_path, "b", EMPTY)
+    origin, city = made(tmp_path, "c", CITY)
+    chance = Random(20261116)
+    with ExitStack() as stack, Crowd() as crowd:
+        stack.enter_context(end.running())
+        stack.enter_context(origin.running())
+        life = stack.enter_context(ExitStack())
+        life.enter_context(middle.running())
+        link(end, middle)
+        link(origin, middle)
+        until(lambda: end.knows("gps@c"), "the service to be known two links away")
+        pollers = []
+        for at, service in ((end, "gps@c"), (middle, "gps@c"), (origin, "gps")):
+            for filter_ in FILTERS:
+                id_ = at.ask("POST", f"services/{service}/subscriptions", json={"filter": filter_})["id"]
+                pollers.append(Poller(at.url, id_, crowd))
+        until(lambda: origin.asked("b", "gps@c") == 3, "all to be asked for")
+        for each in pollers:
+            crowd.add(each.run)
+        for _ in range(KILLS + 1):
+            for _ in range(10):
+                city.append(chance.randrange(1, 300))
+                time.sleep(0.02)  # a load, not a wait
+            life.close()
+            city.append(200)
+            life.enter_context(middle.running())
+        city.append(100)
+        wanted = [_wanted(n, city.sent) for n in range(len(FILTERS))] * 3
+        until(lambda: all(len(a.got) >= len(b) for a, b in zip(pollers, wanted, strict=True)), "all events", 60)
+        crowd.end()
+        assert [each.got for each in pollers] == wanted
+
+
+def _wanted(filter_: int, sent: int) -> list[str]:
+    tests = (
+        lambda n: n % 100 >= 30,
+        lambda n: n % 100 < 50,
+        lambda n: n % 10 == 7 or 10 <= n % 100 <= 12,
+        lambda n: n % 100 > 98,
+    )
+    return [f"gps_taxi:0:{n}" for n in range(sent) if tests[filter_](n)]

@@ -1,0 +1,214 @@
+"""Matrices of figures, held to one pair at a time; and the laws that every semantics keeps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.semantics.spaces import CITY, WORDS, make
+from tidegate import Space
+from tidegate.errors import EnvironmentProblem, SpaceError
+from tidegate.semantics import (
+    Alone,
+    CosineEsa,
+    Embedding,
+    Esa,
+    PaperEsa,
+    Relatedness,
+    Semantics,
+    both,
+    default_semantics,
+    embedding,
+    embedding_only,
+    esa_only,
+    measures,
+    paper,
+    relatedness,
+    rules,
+)
+from tidegate.semantics.competition import Best, Competition, Scale
+
+words = st.sampled_from([*WORDS, "the", "xyzzy", "Energy", "5", "5.0", "room 112", "room 113", ""])
+texts = st.lists(words, min_size=1, max_size=3).map(" ".join)
+lists = st.lists(texts, max_size=6)
+themes = st.lists(st.sampled_from(WORDS), max_size=2)
+
+
+@pytest.fixture(scope="module")
+def city() -> Iterator[Space]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield make(Path(folder, "space"), CITY)
+
+
+@pytest.fixture(scope="module")
+def installed() -> Embedding:
+    return Embedding.open()
+
+
+@pytest.fixture(scope="module", params=["letter", "paper", "esa", "embedding", "both"])
+def semantics(request: pytest.FixtureRequest, city: Space, installed: Embedding) -> Semantics:
+    made: dict[str, Semantics] = {
+        "letter": paper(city, rules=False),
+        "paper": paper(city),
+        "esa": esa_only(city),
+        "embedding": embedding_only(installed),
+        "both": both(city, installed),
+    }
+    return made[request.param]
+
+
+@given(lists, lists)
+def test_the_rules_over_a_matrix_are_those_of_each_pair(subscribed: list[str], terms: list[str]) -> None:
+    found = rules.settled(subscribed, terms)
+    expected = [[relatedness.settled(a, b) for b in terms] for a in subscribed]
+    assert found.shape == (len(subscribed), len(terms))
+    assert [[None if np.isnan(each) else each for each in row] for row in found.tolist()] == expected
+
+
+@given(lists, lists, themes, themes)
+def test_a_matrix_of_esa_has_the_figures_of_each_pair(
+    city: Space, subscribed: list[str], terms: list[str], of_filters: list[str], of_events: list[str]
+) -> None:
+    for measure in (PaperEsa(), CosineEsa(2)):
+        one = Relatedness(city, measure)
+        many = Alone(Esa(city, measure), 0.5).matrix(subscribed, terms, of_filters, of_events)
+        expected = [[one(a, b, of_filters, of_events) for b in terms] for a in subscribed]
+        # The square that is multiplied out loses half of the digits where vectors are equal.
+        assert many.reshape(-1) == pytest.approx(np.array(expected).reshape(-1), abs=1e-6)
+
+
+def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Esa(city).figures(WORDS, WORDS, (), ())
+    monkeypatch.setattr(measures, "_AT_ONCE", 2)
+    assert np.array_equal(Esa(city).figures(WORDS, WORDS, (), ()), whole, equal_nan=True)
+
+
+@given(subscribed=lists, terms=lists)
+def test_figures_are_from_0_to_1_and_the_same_text_is_1(
+    semantics: Semantics, subscribed: list[str], terms: list[str]
+) -> None:
+    found = semantics.matrix(subscribed, terms, (), ())
+    assert found.shape == (len(subscribed), len(terms))
+    assert np.isfinite(found).all()
+    assert ((0 <= found) & (found <= 1)).all()
+    if semantics.name.endswith("letter"):
+        return
+    for a, row in zip(subscribed, found.tolist(), strict=True):
+        for b, figure in zip(terms, row, strict=True):
+            known = relatedness.settled(a, b)
+            assert known is None or figure == known
+
+
+def test_no_term_is_known_to_have_nothing_in_common(semantics: Semantics) -> None:
+    assert semantics.matrix([""], ["energy"], (), ()) == 0
+    assert 0 <= semantics.threshold <= 1
+
+
+def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: Space) -> None:
+    def figure(given: Semantics) -> float:
+        return float(given.matrix(["energy"], ["energy"], ["laptop"], ["politics"])[0, 0])
+
+    assert figure(paper(city, rules=False)) < 1
+    assert figure(paper(city)) == 1
+
+
+def test_an_unknown_word_is_0_in_a_space_and_the_embedding_decides(city: Space, installed: Embedding) -> None:
+    pair: tuple[Sequence[str], Sequence[str]] = (["electricity"], ["voltage"])
+    assert esa_only(city).matrix(*pair) == 0
+    assert both(city, installed).matrix(*pair) > 0.1
+
+
+class Table:
+    """A source of figures that are given."""
+
+    name = "table"
+
+    def __init__(self, figures: dict[tuple[str, str], float]) -> None:
+        self._figures = figures
+
+    def figures(self, subscribed: Sequence[str], terms: Sequence[str], *_: object) -> np.ndarray:
+        return np.array([[self._figures.get((a, b), np.nan) for b in terms] for a in subscribed])
+
+
+COMPETITION = Competition(rivalry=1.0, same=6.0, threshold=0.5)
+SCALE = Scale(centre=0.2, unit=0.1)
+
+
+def test_a_lone_term_is_believed_by_its_own_figure() -> None:
+    best = Best([(Table({("ireland", "eire"): 0.2, ("spain", "eire"): 0.3}), SCALE)], COMPETITION)
+    assert best.matrix(["ireland"], ["eire"])[0, 0] == pytest.approx(0.5)
+    assert best.matrix(["spain"], ["eire"])[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
+
+
+def test_a_better_rival_takes_from_a_term_and_a_worse_one_does_not() -> None:
+    best = Best([(Table({("ireland", "eire"): 0.6, ("spain", "eire"): 0.3}), SCALE)], COMPETITION)
+    alone = {term: best.matrix([term], ["eire"])[0, 0] for term in ("ireland", "spain")}
+    ireland, spain = best.matrix(["ireland", "spain"], ["eire"])[:, 0]
+    assert ireland == alone["ireland"]
+    assert spain == pytest.approx(alone["spain"] * np.exp(-3))
+
+
+def test_terms_that_fit_alike_take_nothing_from_each_other() -> None:
+    best = Best([(Table({("laptop", "notebook"): 0.6, ("computer", "notebook"): 0.6}), SCALE)], COMPETITION)
+    together = best.matrix(["laptop", "computer"], ["notebook"])[:, 0]
+    assert together.tolist() == [best.matrix(["laptop"], ["notebook"])[0, 0]] * 2
+
+
+def test_the_text_itself_is_a_rival() -> None:
+    best = Best([(Table({("spain", "ireland"): 0.5, ("ireland", "ireland"): 1.0}), SCALE)], COMPETITION)
+    assert best.matrix(["spain", "ireland"], ["ireland"])[:, 0].tolist() == [
+        pytest.approx(1 / (1 + np.exp(-3)) * np.exp(3.0 - 6.0)),
+        1.0,
+    ]
+
+
+def test_evidence_is_the_mean_of_sources_and_what_one_does_not_know_the_other_decides() -> None:
+    one, two = Table({("a", "x"): 0.3, ("b", "x"): 0.3}), Table({("a", "x"): 0.4})
+    best = Best([(one, SCALE), (two, SCALE)], COMPETITION)
+    assert best.evidence(["a", "b", "c"], ["x"])[:, 0].tolist() == pytest.approx([1.5, 1.0, -np.inf])
+
+
+def test_the_embedding_tells_what_words_mean(installed: Embedding) -> None:
+    electricity, motor = installed.figures(["energy consumption"], ["electricity usage", "motor car"])[0]
+    assert electricity > 0.4 > motor
+    assert np.isnan(installed.figures([""], ["energy"])[0, 0])
+    assert installed.figures(["  Energy "], ["energy"])[0, 0] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_embedding_forgets_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Embedding.open()
+    before = opened.figures(["car", "bus"], ["train"])
+    monkeypatch.setattr(embedding, "_REMEMBERED", 1)
+    assert np.array_equal(opened.figures(["car", "bus"], ["train"]), before)
+
+
+def test_the_default_is_the_best_of_what_there_is(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_semantics(city).name == "best-esa-best+embedding"
+    assert default_semantics(city.folder).name == "best-esa-best+embedding"
+    assert default_semantics().name == "best-embedding"
+    monkeypatch.setattr(embedding, "find_spec", lambda _: None)
+    assert default_semantics(str(city.folder)).name == "best-esa-best"
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'tidegate\[embedding\]'.*tidegate semantics build"):
+        default_semantics()
+    with pytest.raises(EnvironmentProblem, match=r"no embedding is installed: pip install 'tidegate\[embedding\]'"):
+        Embedding.open()
+
+
+def test_a_folder_that_is_no_space_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="is no semantic space"):
+        default_semantics(tmp_path)
+
+
+def test_a_damaged_embedding_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("no")
+    monkeypatch.setattr(embedding, "_folder", lambda: tmp_path)
+    with pytest.raises(EnvironmentProblem, match=r"the embedding in .* can't be read"):
+        Embedding.open()
