@@ -24,7 +24,7 @@ export async function show(page) {
     const found = now.service(name);
     if (!found) return;
     const [trouble] = troubles(found);
-    state.replaceChildren(badge(trouble ? t.troubles[trouble.what](trouble.value) : t.states.running, ["good", "warn", "bad"][severity(found)]));
+    state.replaceChildren(badge(found.origin ? t.overview.origin(found.origin) : trouble ? t.troubles[trouble.what](trouble.value) : t.states.running, ["good", "warn", "bad"][severity(found)]));
   });
   page.signal.addEventListener("abort", stop);
   if (tab === "workbench") workbench({ ...page, service });
