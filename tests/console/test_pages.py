@@ -13,7 +13,9 @@ import pytest
 from tests.console.city import City
 from tests.console.conftest import PATIENCE_MS, SHOTS
 from tests.gateway.receiver import Receiver
-from tests.gateway.running import World
+from tests.gateway.running import CITY, World
+from tests.gateway.test_links import Broker
+from tests.gateway.test_semantics import House
 from tests.pipelines.running import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
@@ -417,3 +419,43 @@ def test_what_is_asked_for_is_public(page: Any, city: City) -> None:
     known = [re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in paths]
     unknown = {path for path in asked if not path.startswith("/console/") and not any(k.fullmatch(path) for k in known)}
     assert unknown <= {"/", "/v1/semantics", "/v1/links"}
+
+
+# What is not everywhere --------------------------------------------------------------------------
+
+
+def test_what_words_mean_where_a_space_is_installed(page: Any, tmp_path: Path) -> None:
+    with House(tmp_path).running() as house:
+        page.goto(house.url)
+        page.get_by_role("link", name="Meaning").click()
+        page.get_by_label("Term", exact=True).fill("laptop")
+        page.get_by_label("Other terms").fill("computer, garage")
+        page.get_by_role("button", name="Compare").click()
+        see(page, "computer", "[data-to=computer]")
+        see(page, "Concepts behind laptop")
+        page.screenshot(path=SHOTS / "meaning-light.png", full_page=True)
+        page.get_by_label("Other terms").fill("zzyzx")
+        page.get_by_role("button", name="Compare").click()
+        see(page, "zzyzx", "[data-to=zzyzx]")
+
+
+def test_links_to_other_brokers(page: Any, tmp_path: Path) -> None:
+    north, south = Broker(tmp_path, "north"), Broker(tmp_path, "south", CITY)
+    with north.running(), south.running():
+        north.link(south)
+        until(lambda: north.knows("gps@south"), "the other's services to be known")
+        page.goto(f"{north.url}/")
+        page.get_by_role("link", name="Federation").click()
+        see(page, "up", "[data-link=south]")
+        see(page, re.compile("gps"), "[data-link=south]")
+        page.screenshot(path=SHOTS / "federation-light.png", full_page=True)
+        page.get_by_role("link", name="Overview").click()
+        see(page, "of south", ".graph .note")
+
+
+def test_pages_of_what_is_not_installed_are_not_there(page: Any, city: City) -> None:
+    opened(page, city, "")
+    page.wait_for_load_state("networkidle")
+    assert page.locator("nav a").all_inner_texts() == [
+        *("Overview", "Services", "Subscriptions", "Discover", "Quarantine"),
+    ]

@@ -14,8 +14,8 @@ const PAGES = [
   { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: (me) => me.known || me.role !== "consumer" },
   { path: "discover", title: t.nav.discover, load: () => import("./pages/discover.js") },
   { path: "quarantine", title: t.nav.quarantine, load: () => import("./pages/quarantine.js"), may: (me) => me.role !== "consumer" },
-  { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), probe: "/v1/semantics" },
-  { path: "federation", title: t.nav.federation, load: () => import("./pages/federation.js"), probe: "/v1/links", may: (me) => me.role !== "consumer" },
+  { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), probe: ["/v1/semantics", { term: "a", count: 0 }] },
+  { path: "federation", title: t.nav.federation, load: () => import("./pages/federation.js"), probe: ["/v1/links"], may: (me) => me.role === "admin" },
 ];
 
 const root = document.getElementById("app");
@@ -103,9 +103,9 @@ async function open(me) {
   live.start();
   await show();
   for (const each of pages.filter((page) => page.probe)) {
-    get(each.probe).then(
+    get(...each.probe).then(
       () => nav.append(link(each)),
-      (problem) => problem.status !== 404 && problem.status !== 501 && problem.status !== 0 && problem.status !== 403 && nav.append(link(each)),
+      () => {}, // it is not installed here, or not for this caller
     );
   }
 }

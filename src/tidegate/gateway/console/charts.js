@@ -81,10 +81,11 @@ export function timeChart(title, lines, said = number) {
     node,
     update(newMoments, newSeries) {
       [moments, series] = [newMoments, newSeries];
-      const top = rounded(Math.max(0, ...known(series.flat())));
+      const most = Math.max(0, ...known(series.flat()));
+      const top = rounded(most);
       const y = (value) => height - bottom - (value / top) * (height - bottom - 8);
       grid.replaceChildren(
-        ...[0, 0.5, 1].flatMap((share) => [
+        ...(most > 0 ? [0, 0.5, 1] : [0]).flatMap((share) => [
           s("line", { x1: left, x2: width - 6, y1: y(top * share), y2: y(top * share) }),
           s("text", { x: left - 6, y: y(top * share) + 3, "text-anchor": "end", text: said(top * share) }),
         ]),

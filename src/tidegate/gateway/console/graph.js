@@ -21,7 +21,7 @@ export function drawn(overview) {
   for (const each of overview.streams) nodes.push({ id: `stream:${each.name}`, kind: "stream", name: each.name, note: each.source, column: 0 });
   for (const each of services.values()) {
     const status = each.status;
-    const note = status?.state === "running" ? `p99 ${ms(status.latency_p99_ms)}` : (status?.state ?? t.states.never);
+    const note = each.origin ? t.overview.origin(each.origin) : status?.state === "running" ? `p99 ${ms(status.latency_p99_ms)}` : (status?.state ?? t.states.never);
     nodes.push({ id: `service:${each.name}`, kind: "service", name: each.name, note, column: depth(each.name), level: severity(each) });
     for (const input of each.inputs.filter((name) => names.has(name))) {
       const from = services.has(input) ? `service:${input}` : `stream:${input}`;

@@ -148,6 +148,7 @@ export const live = new Live();
 export function troubles(service) {
   const status = service.status;
   const found = [];
+  if (service.origin) return found; // another broker looks after it
   if (status === null) found.push({ kind: "warn", what: "never" });
   else if (status.state !== "running") found.push({ kind: "bad", what: "state", value: status.state, more: status.error });
   else if (service.lost) found.push({ kind: "bad", what: "silent" });

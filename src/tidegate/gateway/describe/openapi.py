@@ -181,6 +181,7 @@ CALLS: dict[str, Call] = {
     "GET /v1/services/{name}/subscriptions": Call("listSubscriptions", _json("Subscriptions"), (404,)),
     "GET /v1/subscriptions": Call("listAllSubscriptions", _json("Subscriptions"), (422,)),
     f"GET {_ID}": Call("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
+    f"GET {_ID}/status": Call("getSubscriptionStatus", _json("Subscription"), (404,)),
     f"PATCH {_ID}": Call(
         "changeSubscription",
         _json("Subscription"),

@@ -437,6 +437,7 @@ SCHEMAS: dict[str, Schema] = {
                         "version": or_null(WHOLE),
                         "description": TEXT,
                         "inputs": array(TEXT),
+                        "origin": {**or_null(TEXT), "description": "The broker whose it is; null: ours."},
                         "lost": FLAG,
                         "status": or_null(_STATUS),
                         "subscribers": _COUNTS,

@@ -37,7 +37,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def overview(request: Request) -> dict[str, Any]:
         await gateway.durable.measure(FRESH_S)
         view, scope = gateway.view(request), caller_of(request).services
-        seen = view.services(gateway.definitions.services)
+        seen = view.services(gateway.services)
         streams = [name for name in gateway.definitions.streams if scope is None or name in scope]
         return {
             "at": timestamps.to_text(time.time_ns() // 1_000),
@@ -58,16 +58,17 @@ def _stream(gateway: Gateway, name: str) -> dict[str, Any]:
 def _services(gateway: Gateway, names: list[str]) -> list[dict[str, Any]]:
     lost, counts, kinds = gateway.finder.lost(), gateway.hub.counts(), gateway.hub.kinds()
     delivered, dispatched, lags = gateway.metrics.deliveries, gateway.metrics.dispatch_buckets(), gateway.durable.lags
-    found = []
+    services, remotes, found = gateway.services, gateway.remotes, []
     for name in names:
-        service = gateway.definitions.services[name]
+        service, remote = services[name], remotes.get(name)
         stored = [lag for (of, _), lag in lags.stored.items() if of == name]
         found.append(
             {
                 "name": name,
                 "version": gateway.versions.get(name),
                 "description": service.description,
-                "inputs": list(service.inputs),
+                "inputs": [] if remote is not None else list(service.inputs),
+                "origin": None if remote is None else remote.origin,
                 "lost": name in lost,
                 "status": gateway.status.get(name),
                 "subscribers": {kind: count for (of, kind), count in kinds.items() if of == name},

@@ -140,9 +140,13 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
     async def get(request: Request, id_: Id) -> Response:
+        return answer(await found_for(gateway, request, id_))
+
+    @routes.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
+    async def status(request: Request, id_: Id) -> dict[str, Any]:
         found = await found_for(gateway, request, id_)
         await durable.measure(LAG_FRESH_S)
-        return Response(orjson.dumps(doing(found)), headers={"etag": f'"{found.version}"'}, media_type=JSON)
+        return doing(found)
 
     @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
     async def patch(request: Request, id_: Id) -> Response:

@@ -52,9 +52,10 @@ function tiles() {
     node,
     update({ services, streams }) {
       const sum = (of) => services.reduce((all, each) => all + (of(each) ?? 0), 0);
-      const running = services.filter((each) => each.status?.state === "running" && !each.lost).length;
+      const own = services.filter((each) => !each.origin);
+      const running = own.filter((each) => each.status?.state === "running" && !each.lost).length;
       const raw = new Set(streams.map((each) => each.name));
-      set("running", `${running} / ${services.length}`, t.overview.streams(streams.length));
+      set("running", `${running} / ${own.length}`, t.overview.streams(streams.length));
       set("in", rate(sum((each) => (each.inputs.some((input) => raw.has(input)) ? each.status?.read_per_s : 0))));
       set("out", rate(sum((each) => each.status?.written_per_s)));
       set("sent", rate(sum((each) => each.sent_per_s)), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
@@ -106,7 +107,8 @@ function serviceRow({ name }) {
     update(service) {
       const status = service.status;
       const level = severity(service);
-      state.replaceChildren(badge(service.lost && status?.state === "running" ? t.states.lost : (t.states[status?.state] ?? status?.state ?? t.states.never), ["good", "warn", "bad"][level]));
+      if (service.origin) state.replaceChildren(badge(t.overview.origin(service.origin)));
+      else state.replaceChildren(badge(service.lost && status?.state === "running" ? t.states.lost : (t.states[status?.state] ?? status?.state ?? t.states.never), ["good", "warn", "bad"][level]));
       say(cells.mode, t.modes[status?.mode] ?? status?.mode ?? "");
       say(cells.in, rate(status?.read_per_s));
       say(cells.out, rate(status?.written_per_s));

@@ -24,7 +24,7 @@ export async function show(page) {
     const found = now.service(name);
     if (!found) return;
     const [trouble] = troubles(found);
-    state.replaceChildren(badge(trouble ? t.troubles[trouble.what](trouble.value) : t.states.running, ["good", "warn", "bad"][severity(found)]));
+    state.replaceChildren(badge(found.origin ? t.overview.origin(found.origin) : trouble ? t.troubles[trouble.what](trouble.value) : t.states.running, ["good", "warn", "bad"][severity(found)]));
   });
   page.signal.addEventListener("abort", stop);
   if (tab === "workbench") workbench({ ...page, service });
@@ -145,5 +145,5 @@ async function qos(into, name, definition, signal) {
     const verdict = promise ? badge(t.verdicts[promise.verdict], { kept: "good", broken: "bad" }[promise.verdict] ?? "") : null;
     return h("tr", {}, h("th", { scope: "row", text: title }), h("td", { class: "num", text: promise ? said(promise.promised) : "–" }), h("td", { class: "num", text: figure?.measured ? said(figure.value) : "–" }), h("td", {}, verdict));
   });
-  add(into, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows)));
+  add(into, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map(([text, kind]) => h("th", { scope: "col", class: kind, text })))), h("tbody", {}, rows)));
 }

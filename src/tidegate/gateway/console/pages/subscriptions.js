@@ -99,7 +99,7 @@ export function told({ filter, params }) {
 
 async function one({ into, parts, signal }) {
   const path = `/v1/subscriptions/${part(parts[0])}`;
-  let record = await get(path, {}, signal);
+  let record = await get(`${path}/status`, {}, signal);
   const schema = await get(`/v1/services/${part(record.service)}`, {}, signal).then((found) => found.schema, () => ({}));
   const rates = new Rates();
   const [facts, head, secret] = [h("div"), h("span"), secrets.get(record.id)];
@@ -143,7 +143,7 @@ async function one({ into, parts, signal }) {
   }
 
   async function look() {
-    const found = await get(path, {}, signal).catch((error) => (error.status === 404 ? error : null));
+    const found = await get(`${path}/status`, {}, signal).catch((error) => (error.status === 404 ? error : null));
     if (found === null) return;
     if (found instanceof Error) return say(reason, found.message), void (reason.hidden = false);
     record = found;
