@@ -15,11 +15,14 @@ from tidegate.services import to_dict
 
 FRESH_S = 2.0
 """How long what lags were measured is told again: whoever looks on asks every other second."""
+COUNTED_S = 1.0
+"""How long what was counted is: to count ten thousand subscribers takes milliseconds, whoever asks."""
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["overview"])
+    counted = _Counted(gateway)
 
     @routes.get("/me", summary="Who asks, and what they may do")
     async def me(request: Request) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def router(gateway: Gateway) -> APIRouter:
         return {
             "at": timestamps.to_text(time.time_ns() // 1_000),
             "streams": [_stream(gateway, name) for name in streams],
-            "services": _services(gateway, seen),
+            "services": _services(gateway, seen, counted.newest()),
         }
 
     return routes
@@ -55,9 +58,24 @@ def _stream(gateway: Gateway, name: str) -> dict[str, Any]:
     return {"name": name, "source": kind, "description": said.get("description", "")}
 
 
-def _services(gateway: Gateway, names: list[str]) -> list[dict[str, Any]]:
-    lost, counts, kinds = gateway.finder.lost(), gateway.hub.counts(), gateway.hub.kinds()
-    delivered, dispatched, lags = gateway.metrics.deliveries, gateway.metrics.dispatch_buckets(), gateway.durable.lags
+class _Counted:
+    """What is counted of all services, once in a while for all who ask."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway, self._at = gateway, float("-inf")
+
+    def newest(self) -> _Counted:
+        """Count, where the last time is too long ago."""
+        now = time.monotonic()
+        if now - self._at >= COUNTED_S:
+            self._at, hub = now, self._gateway.hub
+            self.lost, self.counts, self.kinds = self._gateway.finder.lost(), hub.counts(), hub.kinds()
+            self.dispatched = self._gateway.metrics.dispatch_buckets()
+        return self
+
+
+def _services(gateway: Gateway, names: list[str], counted: _Counted) -> list[dict[str, Any]]:
+    delivered, lags = gateway.metrics.deliveries, gateway.durable.lags
     services, remotes, found = gateway.services, gateway.remotes, []
     for name in names:
         service, remote = services[name], remotes.get(name)
@@ -69,14 +87,14 @@ def _services(gateway: Gateway, names: list[str]) -> list[dict[str, Any]]:
                 "description": service.description,
                 "inputs": [] if remote is not None else list(service.inputs),
                 "origin": None if remote is None else remote.origin,
-                "lost": name in lost,
+                "lost": name in counted.lost,
                 "status": gateway.status.get(name),
-                "subscribers": {kind: count for (of, kind), count in kinds.items() if of == name},
-                "behind": counts.get(name, {}).get("behind", 0),
+                "subscribers": {kind: count for (of, kind), count in counted.kinds.items() if of == name},
+                "behind": counted.counts.get(name, {}).get("behind", 0),
                 "lag": lags.connected.get(name, 0),
                 "durable": {"count": len(stored), "lag": max(stored, default=0)},
                 "delivered": {way: tally.count for (of, way), tally in list(delivered.items()) if of == name},
-                "dispatch": dispatched.get(name, {}),
+                "dispatch": counted.dispatched.get(name, {}),
             }
         )
     return found
