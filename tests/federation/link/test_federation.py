@@ -220,6 +220,51 @@ def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
     assert asyncio.run(run()) == "nothing was heard for 0.2 s"
 
 
+def asked_of(side: Side, by: str, service: str = "numbers@there") -> set[str]:
+    """What a neighbour has asked a broker for."""
+    return {each.text for each in side.federation.broker.routes(service, by).values()}
+
+
+def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here", linger_s=0.01), Side(tmp_path, "there", has_service=True)
+        async with there.running() as far, here.running() as near:
+            await linked(here, there)
+            near.hold("all", "numbers@there", None)
+            narrow = {f"n = {n}" for n in range(300)}
+            for each in narrow:
+                near.hold(each, "numbers@there", Filter(each, SCHEMA))
+            await until(lambda: len(asked_of(there, "here")) == 1, "the wide one to be asked for alone")
+            near.release("all")
+            meanwhile = await turns(near)
+            await until(lambda: asked_of(there, "here") == narrow, "what it covered to take its place")
+            assert meanwhile > 300 / 8 / 2, "the loop was held up"
+            assert not near.broker.pending
+            near.hold("all", "numbers@there", None)
+            await until(lambda: len(asked_of(there, "here")) == 1, "the wide one to be asked for alone")
+            assert not near.broker.pending
+            state = far.broker.states("here")["numbers@there"]
+            await until(lambda: kept(there, "here", "numbers@there") == state.version, "it to be kept")
+
+    asyncio.run(run())
+
+
+async def turns(federation: Federation) -> int:
+    """How often the loop turned while a broker had work to do, of which there is some soon."""
+    found = 0
+    async with asyncio.timeout(20):
+        while not found or federation.broker.pending:
+            found += federation.broker.pending
+            await asyncio.sleep(0)
+    return found
+
+
+def kept(side: Side, of: str, service: str) -> int:
+    """The version of a neighbour's table that is in a registry."""
+    document = side.registry.link_states(of).get(("routes", service), '{"version": 0}')
+    return int(orjson.loads(document)["version"])
+
+
 @pytest.mark.parametrize("which", ["here", "middle"])
 def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: str) -> None:
     """Of its neighbours it knows at once what they had asked for, though they come back later."""

@@ -92,6 +92,8 @@ class Federation:
         self._lease, self._holder = f"links of {settings.broker}", f"links_{secrets.token_hex(8)}"
         self._prepared: set[str] = set()
         """Mirrors that are there."""
+        self._working: asyncio.Task[None] | None = None
+        """Works off what changes of tables have left to do, while there is something."""
 
     @property
     def name(self) -> str:
@@ -333,6 +335,19 @@ class Federation:
             neighbour.session.say(to_json(message))
             if isinstance(message, Refusal):
                 neighbour.session.end(str(LinkRefused(message.loop)))
+        if self.broker.pending and self._working is None and not self._is_closed:
+            self._working = self._spawn(self._work())
+
+    async def _work(self) -> None:
+        """Do what is left of great changes, a step at a time: whatever else the loop has to do comes in between."""
+        try:
+            while self.broker.pending:
+                await asyncio.sleep(0)
+                self._carry(self.broker.work())
+        finally:
+            self._working = None
+        for service in list(self.remotes):
+            self._settle(service)
 
     # What is heard ---------------------------------------------------------------------
 
