@@ -113,7 +113,7 @@ def test_events_reach_a_subscriber_at_another_broker_with_their_ids(tmp_path: Pa
         assert here.consume(fast, 9) == ids(*range(91, 100))
         assert here.consume(all_, 0, "0s") == []
         figures = there.call("GET", "/v1/links/province")["figures"]
-        assert (figures["forwarded"], figures["dropped"]) == (9, 91)
+        assert (figures["forwarded"], figures["stopped"]) == (9, 91)
 
 
 def test_all_four_deliveries_work_over_a_link(tmp_path: Path) -> None:
@@ -423,14 +423,34 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         with here.client() as one, there.client() as other:
             mine, theirs = one.get("/metrics").text, other.get("/metrics").text
         assert 'tidegate_link_events_total{link="province",outcome="forwarded"} 9.0' in theirs
-        assert 'tidegate_link_events_total{link="province",outcome="dropped"} 91.0' in theirs
+        assert 'tidegate_link_events_total{link="province",outcome="stopped"} 91.0' in theirs
+        assert 'tidegate_link_coarse{link="province",service="gps@city"} 0.0' in theirs
+        filtering = 'tidegate_link_filtering_events_total{figure="asked",link="province",service="gps@city"} 100.0'
+        assert filtering in theirs
+        assert 'tidegate_link_turns_total{link="province",service="gps@city",to="coarse"} 0.0' in theirs
+        assert 'tidegate_link_asking_seconds_total{link="province",service="gps@city"} ' in theirs
+        (said,) = [each["filtering"] for each in there.call("GET", "/v1/links")["links"]]
+        asking_s = said["gps@city"].pop("asking_s")
+        assert 0 < asking_s < 5
+        counts = {
+            "forwarded": 9,
+            "stopped": 91,
+            "asked": 100,
+            "excess": 0,
+            "dropped": 0,
+            "coarsened": 0,
+            "tightened": 0,
+        }
+        assert said == {"gps@city": {"coarse": False, **counts}}
+        shown = run("link", "list", "--url", there.url).split()
+        assert shown[-10:] == ["province", "gps@city", "all", *map(str, counts.values())]
         assert 'tidegate_link_entries{direction="in",link="province"} 1.0' in theirs
         assert 'tidegate_link_entries{direction="out",link="city"} 1.0' in mine
         assert 'tidegate_link_events_total{link="city",outcome="received"} 9.0' in mine
         assert 'tidegate_link_up{link="city"} 1.0' in mine
         assert 'tidegate_link_sessions_total{link="city"} 1.0' in mine
         shown = run("link", "list", "--url", here.url).split()
-        assert shown[-8:] == ["city", "up", "2", "1", "0", "0", "0", "9"]
+        assert shown[-9:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0"]
         assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
         made = run("link", "add", "fleet", "--service", "gps", "--url", here.url).strip()
         assert here.registry.links()["fleet"].secret == made
