@@ -45,9 +45,9 @@ def test_a_coarse_link_tightens_when_the_other_side_drops_much() -> None:
     link = Adaptive(SETTINGS)
     offer(link, [True] * 20)
     offer(link, [True] * 10)
-    link.dropped(5)
+    link.dropped(5, of=10)
     assert link.is_coarse
-    link.dropped(1)
+    link.dropped(1, of=1)
     assert (link.is_coarse, link.figures.dropped, link.figures.tightened) == (False, 6, 1)
 
 
@@ -72,11 +72,51 @@ def test_what_is_wanted_is_forwarded_whatever_was_decided(
     for is_wanted, spent_s, dropped in events:
         is_sent = link.decide(is_wanted, spent_s) if link.asks() else link.decide(None)
         assert is_sent or not is_wanted
-        link.dropped(dropped)
+        link.dropped(dropped, of=9)
     figures = link.figures
     assert figures.forwarded + figures.stopped == len(events)
     assert figures.stopped + figures.excess <= figures.asked <= len(events)
     assert figures.coarsened - figures.tightened == link.is_coarse
+
+
+@given(
+    batches=st.lists(st.tuples(st.lists(st.booleans(), max_size=30), st.integers(0, 9)), max_size=20),
+    window=st.integers(1, 10),
+    sample=st.integers(1, 5),
+)
+def test_many_events_at_once_are_decided_as_one_by_one(
+    batches: list[tuple[list[bool], int]], window: int, sample: int
+) -> None:
+    """Which of a batch are asked about, what is forwarded, and the counts; decisions come between batches alone."""
+    link = Adaptive(AdaptiveSettings(window=window, sample=sample))
+    seen = 0
+    for wanted, dropped in batches:
+        was_coarse = link.is_coarse
+        asked = link.asked_of(len(wanted))
+        assert list(asked) == [n for n in range(len(wanted)) if not was_coarse or (seen + n + 1) % sample == 0]
+        unwanted = sum(not wanted[n] for n in asked)
+        before = link.figures.forwarded
+        sends_all = link.decide_all(len(wanted), len(asked), unwanted, 0.0)
+        assert sends_all == was_coarse
+        assert link.figures.forwarded - before == (len(wanted) if sends_all else sum(wanted))
+        seen += len(wanted)
+        link.dropped(dropped, of=9)
+    figures = link.figures
+    assert figures.forwarded + figures.stopped == seen
+    assert figures.stopped + figures.excess <= figures.asked <= seen
+    assert figures.coarsened - figures.tightened == link.is_coarse
+
+
+def test_a_coarse_link_does_not_tighten_by_one_event_that_was_dropped() -> None:
+    link = Adaptive(AdaptiveSettings(window=40, sample=4))
+    offer(link, [True] * 40)
+    for _ in range(9):
+        link.decide(None)
+        link.dropped(1, of=1)
+    assert link.is_coarse
+    link.decide(None)
+    link.dropped(1, of=1)
+    assert not link.is_coarse
 
 
 def test_a_broker_adapts_each_link_and_service_by_itself() -> None:

@@ -22,6 +22,7 @@ from tests.gateway.receiver import Receiver
 from tests.gateway.running import CITY, World
 from tests.pipelines.running import until
 from tidegate.federation.link import SUBPROTOCOL, LinkSettings
+from tidegate.federation.routes import AdaptiveSettings
 from tidegate.services import loads
 
 SECRET = "a secret that both ends of a link know"
@@ -30,6 +31,9 @@ EMPTY = """
 streams: {raw: {schema: {n: int64}}}
 services: {}
 """
+FICKLE = AdaptiveSettings(crossing_s=0.0, window=20, sample=4)
+"""A link forwards all as soon as it may, until the other side says that it drops much."""
+fickle_or_not = pytest.mark.parametrize("adaptive", [AdaptiveSettings(), FICKLE], ids=["steady", "fickle"])
 HASTE: dict[str, Any] = {"beat_s": 0.2, "silence_s": 2.0, "first_s": 0.02, "most_s": 0.2, "keep_s": 0.02}
 
 
@@ -101,6 +105,12 @@ def city(tmp_path: Path, **settings: Any) -> Broker:
     return Broker(tmp_path, "city", CITY, **settings)
 
 
+def line(tmp_path: Path, adaptive: AdaptiveSettings) -> tuple[Broker, Broker, Broker]:
+    """Three brokers, of which the last has services."""
+    one, other = (Broker(tmp_path, name, adaptive=adaptive) for name in "ab")
+    return one, other, Broker(tmp_path, "c", CITY, adaptive=adaptive)
+
+
 def test_events_reach_a_subscriber_at_another_broker_with_their_ids(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
@@ -113,7 +123,7 @@ def test_events_reach_a_subscriber_at_another_broker_with_their_ids(tmp_path: Pa
         assert here.consume(fast, 9) == ids(*range(91, 100))
         assert here.consume(all_, 0, "0s") == []
         figures = there.call("GET", "/v1/links/province")["figures"]
-        assert (figures["forwarded"], figures["dropped"]) == (9, 91)
+        assert (figures["forwarded"], figures["stopped"]) == (9, 91)
 
 
 def test_all_four_deliveries_work_over_a_link(tmp_path: Path) -> None:
@@ -139,9 +149,10 @@ def test_all_four_deliveries_work_over_a_link(tmp_path: Path) -> None:
         until(lambda: sorted(receiver.numbers) == [97, 98, 99], "the webhook")
 
 
-def test_what_is_put_out_while_a_link_is_down_arrives_once(tmp_path: Path) -> None:
+@fickle_or_not
+def test_what_is_put_out_while_a_link_is_down_arrives_once(tmp_path: Path, adaptive: AdaptiveSettings) -> None:
     """Through a broker in the middle, each of the three restarted in turn."""
-    end, middle, origin = Broker(tmp_path, "a"), Broker(tmp_path, "b"), Broker(tmp_path, "c", CITY)
+    end, middle, origin = line(tmp_path, adaptive)
     brokers = {"a": end, "b": middle, "c": origin}
     with ExitStack() as stack:
         lives = {name: stack.enter_context(ExitStack()) for name in brokers}
@@ -165,8 +176,9 @@ def test_what_is_put_out_while_a_link_is_down_arrives_once(tmp_path: Path) -> No
         assert middle.consume(near, origin.sent * 6 // 10) == ids(*(n for n in sent if n % 100 >= 40))
 
 
-def test_history_is_fetched_from_the_origin(tmp_path: Path) -> None:
-    end, middle, origin = Broker(tmp_path, "a"), Broker(tmp_path, "b"), Broker(tmp_path, "c", CITY)
+@fickle_or_not
+def test_history_is_fetched_from_the_origin(tmp_path: Path, adaptive: AdaptiveSettings) -> None:
+    end, middle, origin = line(tmp_path, adaptive)
     with running(end, middle, origin):
         origin.append(2_500)
         end.link(middle)
@@ -423,14 +435,34 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         with here.client() as one, there.client() as other:
             mine, theirs = one.get("/metrics").text, other.get("/metrics").text
         assert 'tidegate_link_events_total{link="province",outcome="forwarded"} 9.0' in theirs
-        assert 'tidegate_link_events_total{link="province",outcome="dropped"} 91.0' in theirs
+        assert 'tidegate_link_events_total{link="province",outcome="stopped"} 91.0' in theirs
+        assert 'tidegate_link_coarse{link="province",service="gps@city"} 0.0' in theirs
+        filtering = 'tidegate_link_filtering_events_total{figure="asked",link="province",service="gps@city"} 100.0'
+        assert filtering in theirs
+        assert 'tidegate_link_turns_total{link="province",service="gps@city",to="coarse"} 0.0' in theirs
+        assert 'tidegate_link_asking_seconds_total{link="province",service="gps@city"} ' in theirs
+        (said,) = [each["filtering"] for each in there.call("GET", "/v1/links")["links"]]
+        asking_s = said["gps@city"].pop("asking_s")
+        assert 0 < asking_s < 5
+        counts = {
+            "forwarded": 9,
+            "stopped": 91,
+            "asked": 100,
+            "excess": 0,
+            "dropped": 0,
+            "coarsened": 0,
+            "tightened": 0,
+        }
+        assert said == {"gps@city": {"coarse": False, **counts}}
+        shown = run("link", "list", "--url", there.url).split()
+        assert shown[-10:] == ["province", "gps@city", "all", *map(str, counts.values())]
         assert 'tidegate_link_entries{direction="in",link="province"} 1.0' in theirs
         assert 'tidegate_link_entries{direction="out",link="city"} 1.0' in mine
         assert 'tidegate_link_events_total{link="city",outcome="received"} 9.0' in mine
         assert 'tidegate_link_up{link="city"} 1.0' in mine
         assert 'tidegate_link_sessions_total{link="city"} 1.0' in mine
         shown = run("link", "list", "--url", here.url).split()
-        assert shown[-8:] == ["city", "up", "2", "1", "0", "0", "0", "9"]
+        assert shown[-9:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0"]
         assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
         made = run("link", "add", "fleet", "--service", "gps", "--url", here.url).strip()
         assert here.registry.links()["fleet"].secret == made

@@ -19,6 +19,21 @@ app = typer.Typer(
 WIDTH = 250
 """Characters of a row: a terminal wraps it."""
 
+_TITLES = (
+    "broker",
+    "state",
+    "services",
+    "asked for",
+    "asked of us",
+    "sent",
+    "stopped",
+    "received",
+    "dropped",
+    "problem",
+)
+_FIGURES = ("forwarded", "stopped", "asked", "excess", "dropped", "coarsened", "tightened")
+"""Of what goes to a neighbour, of one service; see `docs/spec/federation.md`."""
+
 Name = Annotated[str, typer.Argument(help="The name of the broker at the other end.")]
 
 
@@ -79,16 +94,29 @@ def remove(name: Name, url: options.Gateway = options.GATEWAY, key: options.Key 
 
 
 def _print(links: Iterable[dict[str, Any]]) -> None:
-    table = Table(box=None, padding=(0, 2))
-    for title in ("broker", "state", "services", "asked for", "asked of us", "sent", "dropped", "received", "problem"):
-        table.add_column(title, no_wrap=True)
+    table = _table(*_TITLES)
+    filtering = _table("broker", "service", "filters", *_FIGURES)
     for each in links:
         figures = each["figures"]
         counts = (len(each["offers"]), sum(each["asked"].values()), sum(each["entries"].values()))
-        traffic = (figures["forwarded"], figures["dropped"], figures["received"])
+        traffic = (figures["forwarded"], figures["stopped"], figures["received"], figures["dropped"])
         row = [each["name"], each["state"], *(f"{count:,}" for count in (*counts, *traffic)), each["problem"] or ""]
         table.add_row(*row)
-    Console(soft_wrap=True, width=WIDTH).print(table)
+        for service, said in each["filtering"].items():
+            shown = [f"{said[figure]:,}" for figure in _FIGURES]
+            filtering.add_row(each["name"], service, "a sample" if said["coarse"] else "all", *shown)
+    console = Console(soft_wrap=True, width=WIDTH)
+    console.print(table)
+    if filtering.row_count:
+        console.print("\nWhat goes there, by service")
+        console.print(filtering)
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2))
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    return table
 
 
 def drawn(found: dict[str, Any]) -> list[str]:

@@ -106,6 +106,7 @@ class _Of:
         yield from self._lags()
         yield from self._services()
         yield from self._links()
+        yield from self._filtering()
 
     def _delivery(self) -> Iterable[Metric]:
         subscribers = GaugeMetricFamily("tidegate_subscribers", "Who is served now.", labels=["service", "state"])
@@ -204,8 +205,37 @@ class _Of:
                 entries.add_metric([name, "in"], sum(len(each.entries) for each in broker.tables(name)))
             messages.add_metric([name, "out"], figures.said)
             messages.add_metric([name, "in"], figures.heard)
-            for outcome in ("forwarded", "dropped", "received", "repeated"):
+            for outcome in ("forwarded", "stopped", "received", "dropped", "repeated"):
                 events.add_metric([name, outcome], getattr(figures, outcome))
             sessions.add_metric([name], figures.sessions)
             gaps.add_metric([name], figures.gaps)
         return up, entries, messages, events, sessions, gaps
+
+    def _filtering(self) -> Iterable[Metric]:
+        linked = self._gateway.linked
+        if linked is None:
+            return ()
+        labels = ["link", "service"]
+        coarse = GaugeMetricFamily("tidegate_link_coarse", "1 while a link forwards all of a service.", labels=labels)
+        events = CounterMetricFamily(
+            "tidegate_link_filtering_events",
+            "Events for a neighbour, by what is known.",
+            labels=[*labels, "figure"],
+        )
+        turns = CounterMetricFamily(
+            "tidegate_link_turns", "How often a link began to filter, or to forward all.", labels=[*labels, "to"]
+        )
+        seconds = CounterMetricFamily(
+            "tidegate_link_asking_seconds", "Time spent on asking what a neighbour wants.", labels=labels
+        )
+        broker = linked.federation.broker
+        for name in broker.links:
+            for service, policy in broker.filterings(name).items():
+                figures = policy.figures
+                coarse.add_metric([name, service], float(policy.is_coarse))
+                for figure in ("forwarded", "stopped", "asked", "excess", "dropped"):
+                    events.add_metric([name, service, figure], getattr(figures, figure))
+                turns.add_metric([name, service, "coarse"], figures.coarsened)
+                turns.add_metric([name, service, "tight"], figures.tightened)
+                seconds.add_metric([name, service], figures.asking_s)
+        return coarse, events, turns, seconds

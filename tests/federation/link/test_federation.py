@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 
 from tidegate.errors import LogError
 from tidegate.federation.link import SUBPROTOCOL, Federation, LinkClosed, LinkSettings, Supply, offered
+from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
 from tidegate.logs import SegmentLog
 from tidegate.model import Schema
@@ -25,6 +26,8 @@ from tidegate.services import Service
 
 SECRET = "a secret that both ends of a link know"
 SCHEMA = Schema({"n": "int64"})
+FICKLE = AdaptiveSettings(crossing_s=0.0, window=20, sample=4)
+"""Asking never pays: a link is coarse as soon as it may be, until the other side says that it drops much."""
 HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 1.0, "first_s": 0.01, "most_s": 0.05, "keep_s": 0.01}
 
 
@@ -131,10 +134,13 @@ def has_begun(of: Side, by: str, service: str = "numbers@there") -> bool:
     return forwarder is not None and forwarder.has_begun
 
 
-def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("adaptive", [None, FICKLE])
+def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(
+    tmp_path: Path, adaptive: AdaptiveSettings | None
+) -> None:
     async def run() -> None:
         chance = Random(3)
-        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True, adaptive=adaptive)
         async with there.running(), here.running():
             await linked(here, there)
             here.federation.hold("me", "numbers@there", Filter("n >= 100", SCHEMA))
@@ -151,6 +157,7 @@ def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(tmp_path: Pa
             await until(lambda: len(here.mirrored("numbers@there")) >= sent - 100, "all to arrive")
             assert here.mirrored("numbers@there") == list(range(100, sent))
             assert here.federation.neighbours["there"].figures().sessions > 2
+            assert all(each.figures.coarsened for each in there.federation.broker.filterings("here").values())
 
     asyncio.run(run())
 
@@ -189,11 +196,11 @@ def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_p
             gate = asyncio.Event()
             append, given = here.federation._mirror, 0
 
-            async def slowly(*args: Any) -> None:
+            async def slowly(*args: Any) -> int:
                 nonlocal given
                 given += len(args[2])
                 await gate.wait()
-                await append(*args)
+                return await append(*args)
 
             here.federation._mirror = slowly  # type: ignore[method-assign, assignment]
             there.append(*range(1_000))
@@ -218,6 +225,111 @@ def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
             return here.federation.neighbours["there"].problem
 
     assert asyncio.run(run()) == "nothing was heard for 0.2 s"
+
+
+def test_a_coarse_link_sends_what_nobody_wants_and_tightens_as_the_other_side_drops_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True, adaptive=FICKLE)
+        async with there.running() as far, here.running() as near:
+            await linked(here, there)
+            near.hold("me", "numbers@there", Filter("n < 40", SCHEMA))
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            policy = far.broker.filterings("here")["numbers@there"]
+            there.append(*range(30))
+            await until(lambda: policy.is_coarse, "it to coarsen: all is wanted")
+            there.append(*range(30, 100))
+            await until(lambda: not policy.is_coarse, "it to tighten: much is dropped")
+            there.append(*range(100, 110))
+            await until(lambda: policy.figures.dropped + policy.figures.stopped == 70, "all to be looked at")
+            assert here.mirrored("numbers@there") == list(range(40))
+            figures = near.neighbours["there"].figures()
+            assert (figures.received, figures.dropped, figures.repeated) == (40, policy.figures.dropped, 0)
+            assert far.neighbours["here"].figures().stopped == policy.figures.stopped >= 10
+            assert (policy.figures.coarsened, policy.figures.tightened) == (1, 1)
+
+    asyncio.run(run())
+
+
+def test_who_subscribes_while_a_link_is_coarse_misses_nothing(tmp_path: Path) -> None:
+    """At a broker further on, too: what is dropped is what nobody behind wants, at the time when it comes."""
+
+    async def run() -> None:
+        always = AdaptiveSettings(crossing_s=0.0, window=10, most_dropped=1.0)
+        here, middle = Side(tmp_path, "here", adaptive=always, linger_s=0.01), Side(tmp_path, "middle", adaptive=always)
+        there = Side(tmp_path, "there", has_service=True, adaptive=always)
+        async with there.running() as far, middle.running() as between, here.running() as near:
+            middle.link(there)
+            await far.look()
+            await between.look()
+            await linked(here, middle)
+            near.hold("few", "numbers@there", Filter("n < 10", SCHEMA))
+            between.hold("odd", "numbers@there", Filter("n = 11", SCHEMA))
+            await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
+            await until(lambda: asked_of(there, "middle") == {"n < 10", "n = 11"}, "both to be asked for")
+            there.append(*range(20))
+            await until(lambda: middle.mirrored("numbers@there") == [*range(10), 11], "what somebody wants")
+            await until(lambda: here.mirrored("numbers@there") == [*range(10)], "what somebody wants at the end")
+            policy = far.broker.filterings("middle")["numbers@there"]
+            assert policy.is_coarse
+            sent = 20
+            for n in range(6):  # each is there as soon as it is known at the origin, while all the time events come
+                wanted = f"n = {1_000 + n}"
+                near.hold(n, "numbers@there", Filter(wanted, SCHEMA))
+                while wanted not in asked_of(there, "middle"):
+                    there.append(sent)
+                    sent += 1
+                    await asyncio.sleep(0)
+                there.append(1_000 + n)
+            await until(lambda: here.mirrored("numbers@there")[10:] == [*range(1_000, 1_006)], "all of them")
+            assert middle.mirrored("numbers@there") == [*range(10), 11, *range(1_000, 1_006)]
+            assert policy.is_coarse
+
+    asyncio.run(run())
+
+
+def asked_of(side: Side, by: str, service: str = "numbers@there") -> set[str]:
+    """What a neighbour has asked a broker for."""
+    return {each.text for each in side.federation.broker.routes(service, by).values()}
+
+
+def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here", linger_s=0.01), Side(tmp_path, "there", has_service=True)
+        async with there.running() as far, here.running() as near:
+            await linked(here, there)
+            near.hold("all", "numbers@there", None)
+            narrow = {f"n = {n}" for n in range(300)}
+            for each in narrow:
+                near.hold(each, "numbers@there", Filter(each, SCHEMA))
+            await until(lambda: len(asked_of(there, "here")) == 1, "the wide one to be asked for alone")
+            near.release("all")
+            meanwhile = await turns(near)
+            await until(lambda: asked_of(there, "here") == narrow, "what it covered to take its place")
+            assert meanwhile > 300 / 8 / 2, "the loop was held up"
+            assert not near.broker.pending
+            near.hold("all", "numbers@there", None)
+            await until(lambda: len(asked_of(there, "here")) == 1, "the wide one to be asked for alone")
+            assert not near.broker.pending
+            state = far.broker.states("here")["numbers@there"]
+            await until(lambda: kept(there, "here", "numbers@there") == state.version, "it to be kept")
+
+    asyncio.run(run())
+
+
+async def turns(federation: Federation) -> int:
+    """How often the loop turned while a broker had work to do, of which there is some soon."""
+    found = 0
+    async with asyncio.timeout(20):
+        while not found or federation.broker.pending:
+            found += federation.broker.pending
+            await asyncio.sleep(0)
+    return found
+
+
+def kept(side: Side, of: str, service: str) -> int:
+    """The version of a neighbour's table that is in a registry."""
+    document = side.registry.link_states(of).get(("routes", service), '{"version": 0}')
+    return int(orjson.loads(document)["version"])
 
 
 @pytest.mark.parametrize("which", ["here", "middle"])

@@ -18,6 +18,7 @@ from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.records import dressed, place_of
+from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, SegmentLog
 from tidegate.model import Schema
@@ -159,9 +160,39 @@ def test_a_mirror_has_each_event_once_whatever_is_sent_again(
 
 def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
     mirror = Mirror(SegmentLog(tmp_path), "gps@a")
-    assert mirror.append([record(4), record(5)], "") == 2
-    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == 1
+    assert mirror.append([record(4), record(5)], "") == (2, 0)
+    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0)
     assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
+
+
+def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    mirror = Mirror(log, "gps@a")
+    some = [record(n) for n in range(6)]
+    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4)
+    assert mirror.marks == {"gps@a/g1/p0": 40, "gps@a/g1/p1": 50}
+    assert mirror.append(some, "") == (0, 0)  # what was passed over does not come again
+    assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
+
+
+TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bus'~"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), TEXTS)))
+def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(steps: list[tuple[int, Any]]) -> None:
+    sieve = Sieve(SCHEMA, frozenset({"vid"}))
+    events = [{"speed": float(n), "vid": "B"} for n in range(6)]
+    entries: dict[int, Filter] = {}
+    for number, text in steps:
+        entries = {each: filter_ for each, filter_ in entries.items() if each != number}
+        if text is not None:
+            entries[number] = Filter(text, SCHEMA)
+        sieve.want(entries)
+    is_blind = any(each.tree.is_semantic for each in entries.values())
+    shown = [{"speed": each["speed"]} for each in events]
+    wanted = [n for n, each in enumerate(shown) if is_blind or any(one.matches(each) for one in entries.values())]
+    assert (list(sieve.wanted([orjson.dumps(each) for each in events])), sieve.is_blind) == (wanted, is_blind)
+    sieve.close()
 
 
 def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:

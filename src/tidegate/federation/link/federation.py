@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -30,6 +30,7 @@ from tidegate.federation.link.offers import Remote, everything, read_offer
 from tidegate.federation.link.records import origin_of
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.link.sieve import Sieve
 from tidegate.federation.link.wire import LinkClosed, Socket
 from tidegate.federation.routes import Broker, Refusal, Sent, Table
 from tidegate.federation.routes.messages import from_json, to_json
@@ -52,6 +53,8 @@ PATIENCE_S = 30.0
 _log = structlog.get_logger("tidegate.link")
 
 T = TypeVar("T")
+Judge = Callable[[Sequence[bytes]], Sequence[int]]
+"""Which of some records somebody wants, by their place among them."""
 
 
 class Local(Protocol):
@@ -78,7 +81,7 @@ class Federation:
     ) -> None:
         need_broker_name(settings.broker)
         self.settings, self._registry, self._log, self._local = settings, registry, log, local
-        self.broker = Broker(settings.broker, settings.strategy, self._leads)
+        self.broker = Broker(settings.broker, settings.strategy, self._leads, settings.adaptive)
         self.needs = Needs(self._need, settings.linger_s)
         self.neighbours: dict[str, Neighbour] = {}
         self.remotes: dict[str, Remote] = {}
@@ -92,6 +95,8 @@ class Federation:
         self._lease, self._holder = f"links of {settings.broker}", f"links_{secrets.token_hex(8)}"
         self._prepared: set[str] = set()
         """Mirrors that are there."""
+        self._working: asyncio.Task[None] | None = None
+        """Works off what changes of tables have left to do, while there is something."""
 
     @property
     def name(self) -> str:
@@ -320,6 +325,9 @@ class Federation:
         neighbour.kept[service] = progress = await self._in_thread(mirror.progress)
         neighbour.stale_mirrors.discard(service)
         neighbour.unsaved["mirror", service] = progress.to_json()
+        sieve = neighbour.sieves.pop(service, None)
+        if sieve is not None:
+            sieve.close()
 
     def _beat(self, neighbour: Neighbour) -> None:
         if neighbour.name in self.broker.links:
@@ -333,6 +341,19 @@ class Federation:
             neighbour.session.say(to_json(message))
             if isinstance(message, Refusal):
                 neighbour.session.end(str(LinkRefused(message.loop)))
+        if self.broker.pending and self._working is None and not self._is_closed:
+            self._working = self._spawn(self._work())
+
+    async def _work(self) -> None:
+        """Do what is left of great changes, a step at a time: whatever else the loop has to do comes in between."""
+        try:
+            while self.broker.pending:
+                await asyncio.sleep(0)
+                self._carry(self.broker.work())
+        finally:
+            self._working = None
+        for service in list(self.remotes):
+            self._settle(service)
 
     # What is heard ---------------------------------------------------------------------
 
@@ -341,7 +362,7 @@ class Federation:
             case "taken":
                 forwarder = neighbour.forwarders.get(str(said.get("service")))
                 if forwarder is not None:
-                    forwarder.taken()
+                    forwarder.taken(int(said["events"]), int(said["dropped"]))
             case "offers":
                 self._offered(neighbour, said["services"])
                 neighbour.unsaved["offers", ""] = orjson.dumps(said["services"]).decode()
@@ -498,41 +519,66 @@ class Federation:
             begin = neighbour.stop(service) or neighbour.begin(service)
             if supply is not None:
                 give = partial(self._give, neighbour, session, service)
-                made = Forwarder(self._log, supply, begin, entries, partial(self._soon, give), self.settings)
-                neighbour.forwarders[service] = made
+                policy = self.broker.filtering(service, neighbour.name)
+                hand = partial(self._soon, give)
+                neighbour.forwarders[service] = Forwarder(
+                    self._log, supply, begin, entries, hand, self.settings, policy
+                )
 
     def _give(self, neighbour: Neighbour, session: Session, service: str, batch: Batch) -> None:
         if neighbour.session is session:
-            session.give({"service": service, "cursor": batch.cursor}, batch.records)
+            head: dict[str, Any] = {"service": service, "cursor": batch.cursor}
+            session.give({**head, "coarse": True} if batch.is_coarse else head, batch.records)
 
     async def _take(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
         if "history" in head:
-            asked = neighbour.asking.pop(head["history"], None)
-            if asked is not None and not asked.done():
-                asked.set_result((head, records))
+            waiting = neighbour.asking.pop(head["history"], None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result((head, records))
             return
-        service = head["service"]
-        if service in neighbour.offers and self.broker.asked(service, neighbour.name):
-            await self._mirror(neighbour, service, records, head["cursor"])
+        service, dropped = head["service"], len(records)
+        asked = self.broker.asked(service, neighbour.name) if service in neighbour.offers else {}
+        if asked:
+            wanted = self._judge(neighbour, service, asked) if head.get("coarse") else None
+            dropped = await self._mirror(neighbour, service, records, head["cursor"], wanted)
+        neighbour.done.dropped += dropped
         if neighbour.session is not None:
-            neighbour.session.say({"type": "taken", "service": service})
+            taken = {"type": "taken", "service": service, "events": len(records), "dropped": dropped}
+            neighbour.session.say(taken)
 
-    async def _mirror(self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str) -> None:
+    def _judge(self, neighbour: Neighbour, service: str, asked: Mapping[int, Filter]) -> Judge:
+        """What tells which events somebody wants, here or behind another link: those that we have asked for.
+
+        A subscriber's filter, also one that lingers, is among them from the moment it is needed. Who comes while
+        events are judged misses none: what the other end looks at since it knows of them comes behind these.
+        """
+        schema, sieve = neighbour.offers[service].schema, neighbour.sieves.get(service)
+        if sieve is None or sieve.schema != schema:
+            if sieve is not None:
+                sieve.close()
+            sieve = neighbour.sieves[service] = Sieve(schema)
+        return partial(_judged, sieve, asked)
+
+    async def _mirror(
+        self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str, wanted: Judge | None
+    ) -> int:
+        """Append events; say how many of them nobody wants."""
         mirror = neighbour.mirrors.get(service)
         if mirror is None:
             open_ = partial(Mirror, self._log, service, neighbour.kept.get(service))
             mirror = neighbour.mirrors[service] = await self._in_thread(open_)
         is_first = mirror.there is None
         try:
-            added = await self._in_thread(partial(mirror.append, records, cursor))
+            taken = await self._in_thread(partial(mirror.append, records, cursor, wanted))
         except TidegateError as problem:
             neighbour.mirrors.pop(service, None)  # it is opened anew, from what was kept
             raise FederationError(f"can't append to {service!r}: {problem}") from problem
-        neighbour.done.received += added
-        neighbour.done.repeated += len(records) - added
+        neighbour.done.received += taken.added
+        neighbour.done.repeated += len(records) - taken.added - taken.dropped
         neighbour.stale_mirrors.add(service)
         if is_first:
             await self._keep()
+        return taken.dropped
 
     # History -----------------------------------------------------------------------------
 
@@ -695,6 +741,11 @@ class Federation:
 def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:
     if not found.done():
         found.set_result(at)
+
+
+def _judged(sieve: Sieve, asked: Mapping[int, Filter], records: Sequence[bytes]) -> Sequence[int]:
+    sieve.want(asked)
+    return sieve.wanted(records)
 
 
 def _said(filter_: Filter) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Sends a neighbour what it has asked for of one service, from its cursor on.
 
 A thread of its own reads the log, matches, and hands over batches; it waits while too many of them are under way.
-What a neighbour does not see is taken off before its filters are asked: they can't tell of it either.
+What a neighbour does not see is taken off before its filters are asked: they can't tell of it either. Where asking
+costs more than it saves only a sample is asked about, and all is sent: its receiver drops what nobody wants.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
-import orjson
 import structlog
 
-from tidegate.errors import CursorError, LogError, TidegateError
+from tidegate.errors import CursorError, LogError
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.link.sieve import Sieve
+from tidegate.federation.routes import Adaptive
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
-from tidegate.matching import Matcher
 from tidegate.model import Schema
 
 MOST = 2_000
@@ -70,6 +71,8 @@ class Batch:
 
     records: Sequence[bytes]
     cursor: str
+    is_coarse: bool = False
+    """Whether some of them may be wanted by nobody: they were not all asked about."""
 
 
 class Forwarder:
@@ -83,16 +86,19 @@ class Forwarder:
         entries: Mapping[int, Filter],
         hand: Callable[[Batch], None],
         settings: LinkSettings,
+        policy: Adaptive | None = None,
     ) -> None:
-        """`hand` is called in the forwarder's thread with every batch; each is to be answered by `taken`."""
+        """`hand` is called in the forwarder's thread with every batch; each is to be answered by `taken`.
+
+        `policy` says whether events are filtered, and belongs to the forwarder's thread; None: they always are.
+        """
         self.supply, self._log, self._begin, self._hand, self._settings = supply, log, begin, hand, settings
-        self.entries: dict[int, Filter] = {}
+        self._policy = policy
+        self.entries: Mapping[int, Filter] = {}
         """What the loop has told it to look for."""
-        self.forwarded = self.dropped = self.gaps = 0
+        self.forwarded = self.stopped = self.gaps = 0
         """Events that were sent; that nobody behind the link wants; stretches that had expired before."""
-        self._matcher = Matcher(supply.schema)
-        self._blind: set[int] = set()
-        """Entries that can't be evaluated here: while there are any, everything is sent."""
+        self._sieve = Sieve(supply.schema, supply.hidden)
         self._changes: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._room = threading.Semaphore(settings.under_way)
         self._is_closed = False
@@ -112,12 +118,10 @@ class Forwarder:
     # For the event loop ------------------------------------------------------------
 
     def want(self, entries: Mapping[int, Filter]) -> None:
-        """Look for these from the next event on: what is new is put before what is gone is dropped."""
-        add = {number: each for number, each in entries.items() if self.entries.get(number) is not each}
-        drop = [number for number in self.entries if number not in entries]
-        self.entries = dict(entries)
-        if add or drop:
-            self._changes.put(lambda: self._change(add, drop))
+        """Look for these from the next event on."""
+        if entries != self.entries:
+            self.entries = entries
+            self._changes.put(lambda: self._sieve.want(entries))
 
     def ask(self, answer: Callable[[Cursor | None], object]) -> None:
         """Say, in the forwarder's thread, how far it is when all that is there now was handed over.
@@ -131,9 +135,12 @@ class Forwarder:
         """The cursor that was handed over last: whoever begins again there misses nothing."""
         return self._told
 
-    def taken(self) -> None:
-        """The neighbour has taken a batch."""
+    def taken(self, events: int, dropped: int) -> None:
+        """The neighbour has taken a batch, of which nobody there wants some."""
         self.is_known = True
+        policy = self._policy
+        if policy is not None and events:
+            self._changes.put(lambda: policy.dropped(dropped, events))
         self._room.release()
 
     def close(self) -> None:
@@ -142,22 +149,6 @@ class Forwarder:
         self._room.release()
 
     # The thread ----------------------------------------------------------------------
-
-    def _change(self, add: Mapping[int, Filter], drop: Sequence[int]) -> None:
-        for number, each in add.items():
-            try:
-                each.require_evaluable()
-                if str(number) in self._matcher:
-                    self._matcher.replace(str(number), each)
-                else:
-                    self._matcher.add(str(number), each)
-                self._blind.discard(number)
-            except TidegateError:  # by meaning, or of another schema: what can't be judged is sent
-                self._blind.add(number)
-        for number in drop:
-            self._blind.discard(number)
-            if str(number) in self._matcher:
-                self._matcher.remove(str(number))
 
     def _run(self) -> None:
         while not self._is_closed:
@@ -177,7 +168,7 @@ class Forwarder:
             except Exception as problem:
                 _log.warning("can't forward", service=self.supply.service, problem=repr(problem))
                 time.sleep(ABSENT_S)
-        self._matcher.close()
+        self._sieve.close()
 
     def _step(self) -> None:
         if self._position is None:
@@ -223,23 +214,34 @@ class Forwarder:
         read = self._log.read(self.supply.stream, position, MOST)
         self.gaps += len(read.gaps)
         self._obey()  # whoever had asked before these events were put out gets them
-        chosen = self._chosen(read)
+        wanted, is_coarse = self._wanted(read.records)
+        chosen = self._chosen(read, wanted)
         self.forwarded += len(chosen)
-        self.dropped += len(read.records) - len(chosen)
+        self.stopped += len(read.records) - len(wanted)
         at = 0
         while at < len(chosen):
             behind = at + self._fits(chosen[at:])
             is_last = behind == len(chosen)
             # A cursor behind a part of what was read is not known: the marks say what of the rest is there already.
-            self._give(chosen[at:behind], (read.cursor if is_last else position).text)
+            self._give(chosen[at:behind], (read.cursor if is_last else position).text, is_coarse)
             at = behind
         return read.cursor
 
-    def _chosen(self, read: Read) -> list[bytes]:
-        supply, events = self.supply, [orjson.loads(record) for record in read.records]
-        hidden = supply.hidden
-        seen = [{k: v for k, v in each.items() if k not in hidden} for each in events] if hidden else events
-        wanted = range(len(events)) if self._blind else sorted(set(self._matcher.match(seen).pairs()[0].tolist()))
+    def _wanted(self, records: Sequence[bytes]) -> tuple[Sequence[int], bool]:
+        """Which records are sent, by their place among them, and whether some of them may be wanted by nobody."""
+        policy = self._policy
+        if policy is None or self._sieve.is_blind:  # what can't be judged here can't be there
+            return self._sieve.wanted(records), False
+        asked = policy.asked_of(len(records))
+        begun = time.thread_time()
+        found = self._sieve.wanted([records[n] for n in asked]) if asked else ()
+        spent_s = time.thread_time() - begun
+        is_coarse = policy.decide_all(len(records), len(asked), len(asked) - len(found), spent_s)
+        return (range(len(records)), True) if is_coarse else (found, False)
+
+    def _chosen(self, read: Read, wanted: Sequence[int]) -> list[bytes]:
+        """Those records as they leave, without what the neighbour has already."""
+        supply = self.supply
         found = []
         for n in wanted:
             record = read.records[n]
@@ -247,7 +249,7 @@ class Forwarder:
                 partition, offset = read.places[n]
                 source = f"{supply.service}/{read.cursor.generation}/{partition}"
                 if offset > self._begin.marks.get(source, -1):
-                    found.append(dressed(record, events[n], f"{source}:{offset}", hidden))
+                    found.append(dressed(record, None, f"{source}:{offset}", supply.hidden))
             else:
                 source, _, offset = place_of(record)
                 if offset > self._begin.marks.get(source, -1):
@@ -262,12 +264,12 @@ class Forwarder:
                 return n
         return min(len(records), self._settings.batch_events)
 
-    def _give(self, records: Sequence[bytes], behind: str) -> None:
+    def _give(self, records: Sequence[bytes], behind: str, is_coarse: bool = False) -> None:
         self._room.acquire()
         if not self._is_closed:
             self.first = behind if self.first is None else self.first
             self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
-            self._hand(Batch(records, behind))
+            self._hand(Batch(records, behind, is_coarse))
 
 
 def reaches(cursor: Cursor, other: Cursor) -> bool:

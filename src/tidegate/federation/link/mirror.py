@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -37,6 +37,14 @@ class Progress:
         """As it was kept."""
         said: dict[str, Any] = orjson.loads(text)
         return cls(said["there"], said["marks"], said["here"])
+
+
+class Taken(NamedTuple):
+    """What became of records that came: those that are neither were here already."""
+
+    added: int
+    dropped: int
+    """Nobody wants them."""
 
 
 class Mirror:
@@ -78,21 +86,30 @@ class Mirror:
                 here = None
             return Progress(self.there, dict(self._marks), here)
 
-    def append(self, records: Sequence[bytes], there: str) -> int:
+    def append(
+        self, records: Sequence[bytes], there: str, wanted: Callable[[Sequence[bytes]], Sequence[int]] | None = None
+    ) -> Taken:
         """Add what is not here yet; `there` is the cursor behind it all, in the neighbour's stream.
 
+        `wanted` says which of the records somebody wants; None: all. The others are passed over, and do not come again.
         Where the log refuses, a part may have been added: the mirror is to be opened anew, and sees which.
         """
         by_partition: dict[str, list[bytes]] = {}
+        dropped = 0
+        some = range(len(records)) if wanted is None else frozenset(wanted(records))
         with self._lock:
-            for record in records:
-                if (partition := self._is_new(record)) is not None:
+            for n, record in enumerate(records):
+                if (partition := self._is_new(record)) is None:
+                    continue
+                if n in some:
                     by_partition.setdefault(partition, []).append(record)
-            for partition, some in by_partition.items():
+                else:
+                    dropped += 1
+            for partition, new in by_partition.items():
                 self._need(partition)
-                self._log.append(self.name, partition, some)
+                self._log.append(self.name, partition, new)
             self.there = there
-        return sum(map(len, by_partition.values()))
+        return Taken(sum(map(len, by_partition.values())), dropped)
 
     def _need(self, partition: str) -> None:
         if partition not in self._partitions:

@@ -11,6 +11,7 @@ from tidegate.federation.link.forwarder import Begin, Forwarder
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.offers import Remote
 from tidegate.federation.link.session import Session
+from tidegate.federation.link.sieve import Sieve
 from tidegate.registry import Kept, Link
 
 State = Literal["down", "up", "refused"]
@@ -21,8 +22,11 @@ class Figures:
     """What has gone over a link since this broker began."""
 
     forwarded: int = 0
-    dropped: int = 0
+    stopped: int = 0
+    """Events that were not sent, as nobody behind it wants them."""
     received: int = 0
+    dropped: int = 0
+    """Events that came though nobody here, or behind us, wants them."""
     repeated: int = 0
     """Events that came though they were here: after a break."""
     said: int = 0
@@ -53,6 +57,8 @@ class Neighbour:
     """Where services began of which it has not heard that they did, before the link broke."""
     forwarders: dict[str, Forwarder] = field(default_factory=dict)
     mirrors: dict[str, Mirror] = field(default_factory=dict)
+    sieves: dict[str, Sieve] = field(default_factory=dict)
+    """By service, what we have asked it for, once something has come that may be wanted by nobody."""
     kept: dict[str, Progress] = field(default_factory=dict)
     """How far mirrors have come that are not open."""
     asking: dict[int, asyncio.Future[tuple[dict[str, Any], list[bytes]]]] = field(default_factory=dict)
@@ -103,7 +109,7 @@ class Neighbour:
         if not forwarder.is_known and forwarder.first is not None:
             self.unheard[service] = Begin(forwarder.first)
         self.done.forwarded += forwarder.forwarded
-        self.done.dropped += forwarder.dropped
+        self.done.stopped += forwarder.stopped
         self.done.gaps += forwarder.gaps
         return Begin(forwarder.told or None)
 
@@ -112,7 +118,7 @@ class Neighbour:
         found = replace(self.done)
         for each in self.forwarders.values():
             found.forwarded += each.forwarded
-            found.dropped += each.dropped
+            found.stopped += each.stopped
             found.gaps += each.gaps
         if self.session is not None:
             found.said += self.session.said

@@ -38,16 +38,17 @@ def origin_of(name: str) -> tuple[str, str]:
     return service, origin
 
 
-def dressed(record: bytes, event: Mapping[str, Any], source: str, hidden: frozenset[str]) -> bytes:
-    """A record as it leaves its origin; `event` is the record, parsed.
+def dressed(record: bytes, event: Mapping[str, Any] | None, source: str, hidden: frozenset[str]) -> bytes:
+    """A record as it leaves its origin; `event` is the record, parsed, where that was done before.
 
-    >>> dressed(b'{"_id":"a:0:7","_src":"a/0:7","speed":61.50}', {}, "gps@city/1f/0:42", frozenset())
+    >>> dressed(b'{"_id":"a:0:7","_src":"a/0:7","speed":61.50}', None, "gps@city/1f/0:42", frozenset())
     b'{"_id":"a:0:7","_src":"gps@city/1f/0:42","speed":61.50}'
     """
     if not hidden:
         front = _FRONT.match(record)
         if front is not None:
             return b'{"_id":%s,"_src":"%s"%s' % (front[1], source.encode(), record[front.end() :])
+    event = orjson.loads(record) if event is None else event
     # What was violated tells of values.
     shown = {name: value for name, value in event.items() if name not in hidden and name not in ("_id", "_src")}
     if hidden:

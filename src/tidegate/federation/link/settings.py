@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.federation.routes import AdaptiveSettings
+
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
@@ -29,6 +31,8 @@ class LinkSettings:
     """Bytes of events in one message, if it has more than one."""
     under_way: int = 16
     """Messages with events, of one service, that a neighbour has not yet taken: then the sender waits."""
+    adaptive: AdaptiveSettings | None = AdaptiveSettings()
+    """When events are sent unfiltered, as it costs less, and when they are not; None: all are filtered."""
     keep_s: float = 0.5
     """Between two times at which what has changed is written to the registry."""
     linger_s: float = 60.0

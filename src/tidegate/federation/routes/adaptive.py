@@ -56,7 +56,7 @@ class Adaptive:
     ...     _ = link.decide(True, spent_s=20e-6)  # everything is wanted: asking is in vain
     >>> link.is_coarse, link.decide(None)
     (True, True)
-    >>> link.dropped(1)
+    >>> link.dropped(1, of=1)
     >>> link.is_coarse
     False
     """
@@ -69,43 +69,63 @@ class Adaptive:
         self._begin()
 
     def _begin(self) -> None:
-        """A window: how many events were asked about, how many of them were unwanted, what it cost, what was sent."""
-        self._asked = self._unwanted = self._sent = self._dropped = 0
+        """A window: events that were asked about, and unwanted; that the other side took, and dropped; the cost."""
+        self._asked = self._unwanted = self._taken = self._dropped = 0
         self._spent_s = 0.0
 
     def asks(self) -> bool:
         """Whether the table is to be asked about the next event; if not, `decide(None)` forwards it."""
-        return not self.is_coarse or (self._seen + 1) % self.settings.sample == 0
+        return bool(self.asked_of(1))
+
+    def asked_of(self, count: int) -> range:
+        """Which of the next so many events the table is to be asked about, by their place among them."""
+        sample = self.settings.sample
+        return range(-(self._seen + 1) % sample, count, sample) if self.is_coarse else range(count)
 
     def decide(self, is_wanted: bool | None, spent_s: float = 0.0) -> bool:
         """Take what the table said of an event, and what it cost; say whether the event is forwarded."""
-        figures = self.figures
-        self._seen += 1
         is_sent = is_wanted is not False or self.is_coarse
-        figures.forwarded += is_sent
-        figures.stopped += not is_sent
-        self._sent += is_sent
-        if is_wanted is not None:
-            figures.asked += 1
-            figures.asking_s += spent_s
-            figures.excess += is_sent and not is_wanted
-            self._asked += 1
-            self._unwanted += not is_wanted
-            self._spent_s += spent_s
-            self._judge()
+        self.decide_all(1, int(is_wanted is not None), int(is_wanted is False), spent_s)
         return is_sent
 
-    def dropped(self, count: int) -> None:
-        """The other side says how many of the events that it got nobody wanted."""
+    def decide_all(self, count: int, asked: int, unwanted: int, spent_s: float) -> bool:
+        """The same of many events at once, of which some were asked about; say whether all are forwarded.
+
+        If not, those are which the table wants.
+        """
+        figures, is_coarse = self.figures, self.is_coarse
+        stopped = 0 if is_coarse else unwanted
+        self._seen += count
+        figures.forwarded += count - stopped
+        figures.stopped += stopped
+        figures.asked += asked
+        figures.asking_s += spent_s
+        figures.excess += unwanted - stopped
+        self._asked += asked
+        self._unwanted += unwanted
+        self._spent_s += spent_s
+        if asked:
+            self._judge()
+        return is_coarse
+
+    def dropped(self, count: int, of: int) -> None:
+        """The other side says how many of the events that it got last nobody wanted."""
         self.figures.dropped += count
         self._dropped += count
-        if self.is_coarse and self._dropped > self.settings.most_dropped * self._sent:
+        self._taken += of
+        is_much = self._dropped > self.settings.most_dropped * self._taken
+        if self.is_coarse and is_much and self._taken >= self._enough:
             self._turn()
+
+    @property
+    def _enough(self) -> int:
+        """Events that say something of a coarse link: the first few may be unwanted by chance."""
+        return max(1, self.settings.window // self.settings.sample)
 
     def _judge(self) -> None:
         """At the end of a window: what asking costs, beside what it saves."""
         settings = self.settings
-        if self._asked < (max(1, settings.window // settings.sample) if self.is_coarse else settings.window):
+        if self._asked < (self._enough if self.is_coarse else settings.window):
             return
         saved_s = self._unwanted * settings.crossing_s
         dear, cheap = (saved_s, self._spent_s) if self.is_coarse else (self._spent_s, saved_s)

@@ -376,6 +376,10 @@ class Broker:
             link.filtering[service] = Adaptive(self.adaptive)
         return link.filtering[service]
 
+    def filterings(self, neighbour: str) -> dict[str, Adaptive]:
+        """By service, how what goes to a neighbour is or was filtered since its link is there."""
+        return dict(self._link(neighbour).filtering)
+
     def routes(self, service: str, neighbour: str) -> dict[int, Filter]:
         """What a neighbour has asked us for."""
         incoming = self._link(neighbour).incoming.get(service)

@@ -209,6 +209,16 @@ _CLOUD_EVENT = record(
     description="An event of a service, as CloudEvents 1.0 has it.",
 )
 
+_FILTERED = ("forwarded", "stopped", "asked", "excess", "dropped", "coarsened", "tightened")
+
+_FILTERING = record(
+    {
+        "coarse": {"type": "boolean", "description": "Whether all is forwarded, and only a sample asked about."},
+        **dict.fromkeys(_FILTERED, WHOLE),
+        "asking_s": {"type": "number", "minimum": 0},
+    }
+)
+
 _LINK = record(
     {
         "name": {**TEXT, "description": "Of the broker at the other end."},
@@ -222,6 +232,11 @@ _LINK = record(
         "entries": {**ANY_OBJECT, "description": "By service, filters that we were asked for."},
         "paths": array(array(TEXT), description="Whom it leads to, and by which way."),
         "figures": {"type": "object", "additionalProperties": WHOLE},
+        "filtering": {
+            "type": "object",
+            "additionalProperties": _FILTERING,
+            "description": "By service that it has asked for, how what goes there is filtered.",
+        },
     }
 )
 

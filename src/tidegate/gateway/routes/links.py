@@ -71,6 +71,11 @@ def router(gateway: Gateway) -> APIRouter:
         tables = federation().broker.tables(found.name)
         return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
 
+    def filtering(found: Neighbour) -> dict[str, dict[str, Any]]:
+        """Of each service that it has asked for, whether all is forwarded, and what that or filtering has come to."""
+        policies = federation().broker.filterings(found.name)
+        return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
+
     def described(found: Neighbour) -> dict[str, Any]:
         broker = federation().broker
         is_known = found.name in broker.links
@@ -86,6 +91,7 @@ def router(gateway: Gateway) -> APIRouter:
             "entries": entries(found) if is_known else {},
             "paths": [list(path) for path in broker.reaches(found.name)],
             "figures": asdict(found.figures()),
+            "filtering": filtering(found) if is_known else {},
         }
 
     @routes.get("/links", summary="All links to other brokers, and how they do")

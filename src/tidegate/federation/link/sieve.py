@@ -1,0 +1,70 @@
+"""Some filters of a table, and which records they want: the same question at both ends of a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from tidegate.errors import TidegateError
+from tidegate.filters import Filter
+from tidegate.matching import Matcher
+from tidegate.model import Schema
+
+
+class Sieve:
+    """Says which records somebody wants; one thread at a time asks it.
+
+    >>> sieve = Sieve(Schema({"speed": "float64"}))
+    >>> sieve.want({7: Filter("speed > 60")})
+    >>> sieve.wanted([b'{"speed":61}', b'{"speed":59}', b'{"speed":62}'])
+    [0, 2]
+    """
+
+    def __init__(self, schema: Schema, hidden: frozenset[str] = frozenset()) -> None:
+        """`hidden` is taken off before the filters are asked: they can't tell of it."""
+        self.schema, self._hidden = schema, hidden
+        self._entries: Mapping[int, Filter] = {}
+        self._matcher = Matcher(schema)
+        self._blind: set[int] = set()
+        """Entries that can't be evaluated here: while there are any, everything is wanted."""
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it can't tell what is wanted: then it is everything."""
+        return bool(self._blind)
+
+    def want(self, entries: Mapping[int, Filter]) -> None:
+        """Look for these: what is new is put before what is gone is dropped."""
+        before, self._entries = self._entries, entries
+        for number, each in entries.items():
+            if before.get(number) is not each:
+                self._put(number, each)
+        for number in before.keys() - entries.keys():
+            self._blind.discard(number)
+            if str(number) in self._matcher:
+                self._matcher.remove(str(number))
+
+    def _put(self, number: int, filter_: Filter) -> None:
+        try:
+            filter_.require_evaluable()
+            if str(number) in self._matcher:
+                self._matcher.replace(str(number), filter_)
+            else:
+                self._matcher.add(str(number), filter_)
+            self._blind.discard(number)
+        except TidegateError:  # by meaning, or of another schema
+            self._blind.add(number)
+
+    def wanted(self, records: Sequence[bytes]) -> Sequence[int]:
+        """Which of some records are wanted, by their place among them."""
+        if self._blind:
+            return range(len(records))
+        events = [orjson.loads(record) for record in records]
+        if self._hidden:
+            events = [{k: v for k, v in each.items() if k not in self._hidden} for each in events]
+        return sorted(set(self._matcher.match(events).pairs()[0].tolist()))
+
+    def close(self) -> None:
+        """End what it has running."""
+        self._matcher.close()
