@@ -6,12 +6,15 @@ import http.client
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.delivery.events import event, moment
 
 HEADERS = {"content-type": "application/x-ndjson"}
 
 
+CONNECTIONS = 4
+"""At a rate: what is due does not wait for the answer to what was due before."""
 MOST = 20
 """Chunks that a request has at most: who is late sends what has come due together, as a producer would."""
 
@@ -22,25 +25,34 @@ def send(port: int, stream: str, rate: int, seconds: float, cells: int, size: in
     An event's time is when its chunk was due, whenever it is sent: that a server makes its producer wait is in the
     latency. Gives how many were acknowledged, and in how many seconds.
     """
-    link = http.client.HTTPConnection("127.0.0.1", port)
-    n, begun, began = 0, time.perf_counter(), time.time_ns()
-    while (spent := time.perf_counter() - begun) < seconds:
-        chunks = 1 if rate == 0 else min(MOST, (int(spent * rate) - n) // size)
-        if chunks < 1:
-            time.sleep((n + size) / rate - spent)
-            continue
-        body = []
-        for first in range(n, n + chunks * size, size):
-            due = time.time_ns() if rate == 0 else began + int((first + size) / rate * 1e9)
-            now, text = moment(due)
-            body += [event(k, cells, now, text) for k in range(first, first + size)]
-        link.request("POST", f"/v1/streams/{stream}/events", b"\n".join(body), HEADERS)
-        answer = link.getresponse()
-        said = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(said.decode())
-        n += chunks * size
-    return n, time.perf_counter() - begun
+    lanes = CONNECTIONS if rate else 1
+    begun, began = time.perf_counter(), time.time_ns()
+
+    def work(lane: int) -> int:
+        link = http.client.HTTPConnection("127.0.0.1", port)
+        k, count = lane, 0
+        while (spent := time.perf_counter() - begun) < seconds:
+            late = 1 if rate == 0 else (int(spent * rate / size) - k + lanes - 1) // lanes
+            if late < 1:
+                time.sleep(max(0.0, (k + 1) * size / rate - spent))
+                continue
+            chunks = range(k, k + lanes * min(MOST, late), lanes)
+            body = b"\n".join(each for n in chunks for each in chunk(n))
+            link.request("POST", f"/v1/streams/{stream}/events", body, HEADERS)
+            answer = link.getresponse()
+            said = answer.read()
+            if answer.status != 200:
+                raise RuntimeError(said.decode())
+            k, count = chunks[-1] + lanes, count + len(chunks) * size
+        return count
+
+    def chunk(n: int) -> list[bytes]:
+        now, text = moment(began + int((n + 1) * size / rate * 1e9) if rate else None)
+        return [event(each, cells, now, text) for each in range(n * size, (n + 1) * size)]
+
+    with ThreadPoolExecutor(lanes) as pool:
+        count = sum(pool.map(work, range(lanes)))
+    return count, time.perf_counter() - begun
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ import orjson
 from tidegate.subscriptions import Format
 
 # What our writers put in front of every record.
-_FRONT = re.compile(
-    rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?:,"_time":("[^"\\]*"|null))?(?:,(?=")|(?=\}))'
-)
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_FRONT = re.compile(rb'\{"_id":(%s)(?:,"_src":%s)?(?:,"_time":("[^"\\]*"|null))?(?:,(?=")|(?=\}))' % (_TEXT, _TEXT))
 
 RESERVED = ("_id", "_src", "_time")
 """The keys that an envelope has in another place, or that are nobody's business."""
@@ -29,6 +28,14 @@ class Encoding:
     """The attributes that are sent; None: all."""
     hidden: frozenset[str] = frozenset()
     """Attributes that are never sent."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.format, self.select, self.hidden)))
+
+    def __hash__(self) -> int:
+        """Made once: what was encoded is looked up by it for every event."""
+        found: int = self._hash  # type: ignore[attr-defined]  # set where nothing else can be
+        return found
 
     def encode(self, service: str, record: bytes, event: Mapping[str, Any]) -> bytes:
         """Write one event of a service; `event` is the record, parsed.

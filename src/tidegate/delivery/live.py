@@ -21,13 +21,17 @@ MOST = 2_000
 
 
 PAUSE_S = 0.003
-"""After a pass, at least: others run meanwhile, and the next finds more, which costs little more than finding one."""
-MOST_PAUSE_S = 0.03
-"""At most. In between it is as long as a pass takes: the busier, the fewer passes, and the fewer writes to sockets."""
+"""After a pass: others run meanwhile, and the next one finds more, which costs little more than finding one."""
 
 
 class Live(Worker):
-    """Tails one service's output while anybody is live."""
+    """Tails one service's output while anybody is live.
+
+    One pass is made while the one before is written, and no other: the longer the sockets take, the more events the
+    next finds, and the fewer writes there are for as many deliveries.
+    """
+
+    under_way = 1
 
     def __init__(
         self,
@@ -49,8 +53,6 @@ class Live(Worker):
         self._lane: Lane | None = None
         self.events = 0
         """How many were read."""
-        self._wrote_s = 0.0
-        """How long the loop took to write what the last pass had found."""
 
     @property
     def matched(self) -> int:
@@ -81,12 +83,9 @@ class Live(Worker):
         return await done
 
     def _hand(self, lane: Lane, step: Step) -> None:
-        begun = time.perf_counter()
         super()._hand(lane, step)
-        done = time.perf_counter()
-        self._wrote_s = done - begun
         if step.outputs:
-            self._dispatched(self.service, done - step.begun)
+            self._dispatched(self.service, time.perf_counter() - step.begun)
 
     # The thread -------------------------------------------------------------------------
 
@@ -98,9 +97,8 @@ class Live(Worker):
         if self._log.wait(self.service, lane.position, look_s):
             step = lane.step(MOST)
             self.events += len(step.batch)
-            took_s = time.perf_counter() - step.begun + self._wrote_s
             self._pass_on(lane, step)
-            time.sleep(min(MOST_PAUSE_S, max(PAUSE_S, took_s)))
+            time.sleep(PAUSE_S)
         return True
 
     def _join(self, members: Sequence[Member], position: Cursor | None, done: asyncio.Future[bool]) -> None:

@@ -25,8 +25,6 @@ LINGER_S = 1.0
 """How long the thread stays when it has nothing to do."""
 COMMANDS = 50
 """Commands that are obeyed between two passes: who is served must not wait for all who come at once."""
-UNDER_WAY = 8
-"""Passes whose output the loop has not taken yet; then the thread waits for it."""
 
 _log = structlog.get_logger("tidegate.delivery")
 
@@ -38,6 +36,9 @@ class Worker(ABC):
     They meet in two queues, both in order: commands one way, calls the other.
     """
 
+    under_way = 8
+    """Passes whose output the loop has not taken yet; then the thread waits for it."""
+
     def __init__(
         self, service: str, loop: asyncio.AbstractEventLoop, overflowed: Callable[[Sink], None], name: str
     ) -> None:
@@ -45,7 +46,7 @@ class Worker(ABC):
         self.service, self._loop, self._overflowed, self._name = service, loop, overflowed, name
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._under_way = threading.Semaphore(UNDER_WAY)
+        self._under_way = threading.Semaphore(self.under_way)
         self.is_cancelled = False
 
     # For the event loop ---------------------------------------------------------------
