@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -129,6 +130,23 @@ def test_a_pass_has_a_span(world: World, collector: Collector) -> None:
     assert 0 < span.end_time_unix_nano - span.start_time_unix_nano < 60e9
 
 
+def test_a_trace_goes_on_where_the_event_is_dispatched(world: World, collector: Collector) -> None:
+    from tidegate import Client
+
+    event = {"_id": "van-1", "vid": "B1", "speed": 7.0, "time": "2026-01-01T00:00:00Z"}
+    with world.client() as http, Client(world.url) as client, client.subscribe("gps") as events:
+        until(lambda: world.counts()["gps"]["live"] == 1, "the subscriber")
+        traced = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        assert http.post("/v1/streams/gps_taxi/events", json=event, headers=traced).status_code == 200
+        ingest = collector.named("ingest gps_taxi")
+        world.log.append("gps", "gps_taxi.0", [json.dumps({**event, "_src": "gps_taxi/0:0"}).encode()])
+        next(iter(events))
+        until(lambda: any(each.parent_span_id for each in collector.spans if each.name == "dispatch gps"), "its child")
+    child = next(each for each in collector.spans if each.name == "dispatch gps" and each.parent_span_id)
+    assert (child.trace_id.hex(), child.parent_span_id) == (TRACE, ingest.span_id)
+    assert said(child)["messaging.message.id"] == "van-1"
+
+
 def test_of_many_passes_some_have_a_span(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -136,8 +154,8 @@ def test_of_many_passes_some_have_a_span(collector: Collector, monkeypatch: pyte
     made = Tracing(OTLPSpanExporter(f"{collector.url}/v1/traces"), {"service.name": "mine"}, lambda: now)
     for n in range(100):
         now = n / 20
-        made.dispatched("gps", 0.001)
-        made.dispatched("fast", 0.001)
+        made.dispatched("gps", 0.001, [])
+        made.dispatched("fast", 0.001, [])
     made.close()
     assert [each.name for each in collector.spans].count("dispatch gps") == 5
     assert len(collector.spans) == 10

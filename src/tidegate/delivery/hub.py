@@ -14,7 +14,7 @@ from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.lane import Lane
 from tidegate.delivery.latest import Latest, Snapshot, newest
-from tidegate.delivery.live import Live, changed
+from tidegate.delivery.live import Dispatched, Live, changed
 from tidegate.delivery.past import NoPasts, Pasts
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
@@ -67,11 +67,11 @@ class Hub:
     def __init__(
         self,
         log: EventLog,
-        dispatched: Callable[[str, float], None] = lambda _, __: None,
+        dispatched: Dispatched = lambda _, __, ___: None,
         heed: Callable[[Subscriber, bool], None] = lambda _, __: None,
         pasts: Pasts | None = None,
     ) -> None:
-        """`dispatched` is told of every pass: its service, and the seconds until all was written.
+        """`dispatched` is told of every pass.
 
         `heed` is told of everybody who listens, again when what they want is another, and when they do no more.
         `pasts` knows of events that are not in the log.

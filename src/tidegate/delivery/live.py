@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,10 @@ PAUSE_S = 0.003
 """After a pass: others run meanwhile, and the next one finds more, which costs little more than finding one."""
 
 
+Dispatched = Callable[[str, float, Sequence[Mapping[str, Any]]], None]
+"""Told of every pass: its service, the seconds until all was written, and its events."""
+
+
 class Live(Worker):
     """Tails one service's output while anybody is live.
 
@@ -41,7 +45,7 @@ class Live(Worker):
         loop: asyncio.AbstractEventLoop,
         overflowed: Callable[[Sink], None],
         sent_back: Callable[[Subscriber], None],
-        dispatched: Callable[[str, float], None],
+        dispatched: Dispatched,
     ) -> None:
         """`begin` makes a lane.
 
@@ -85,7 +89,7 @@ class Live(Worker):
     def _hand(self, lane: Lane, step: Step) -> None:
         super()._hand(lane, step)
         if step.outputs:
-            self._dispatched(self.service, time.perf_counter() - step.begun)
+            self._dispatched(self.service, time.perf_counter() - step.begun, step.batch.events)
 
     # The thread -------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -114,10 +114,10 @@ class Gateway:
         if self.linked is not None:
             self.linked.heed_durable(id_, found)
 
-    def _dispatched(self, service: str, seconds: float) -> None:
+    def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)
         assert self.tracing is not None
-        self.tracing.dispatched(service, seconds)
+        self.tracing.dispatched(service, seconds, events)
 
     async def start(self) -> None:
         """Look once, then go on looking."""

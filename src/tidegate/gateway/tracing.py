@@ -1,25 +1,31 @@
 """Spans of what the gateway does, for OpenTelemetry: requests that bring events, passes that dispatch, webhooks.
 
 A producer's trace goes on in the request that brings its events, and a webhook's in its receiver. Between the two
-stands the log, whose records carry no trace: services leave out what they do not know, and make one event of many.
+stands the log, whose records carry no trace; but an event keeps the id that its producer gave it, through every service
+that does not make one event of many. By that id the trace goes on where the event is dispatched.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import structlog
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, SpanContext
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The environment variables that say where spans go; without one there are none."""
+FOLLOWED = 10_000
+"""Ids of events that came in a traced request and are known when they are dispatched: the newest."""
+LARGEST_BYTES = 64 * 1024
+"""Of a body that is looked into for ids."""
 PASSES_S = 1.0
 """Of each service's passes, at most one in so long has a span."""
 
@@ -62,6 +68,8 @@ class Tracing:
         self._context = TraceContextTextMapPropagator()
         self._clock = clock
         self._passed: dict[str, float] = {}
+        self._followed: dict[str, SpanContext] = {}
+        """By the id of an event the request that brought it."""
 
     def close(self) -> None:
         """Send what is left."""
@@ -83,17 +91,38 @@ class Tracing:
         ) as span:
             yield span
 
-    def dispatched(self, service: str, seconds: float) -> None:
+    def took(self, span: Span, headers: Mapping[str, str], body: bytes) -> None:
+        """A request's events are in the log: where they have ids, its trace follows them."""
+        if span.get_span_context().trace_flags.sampled:
+            for id_ in _ids(headers, body):
+                self._followed.pop(id_, None)
+                self._followed[id_] = span.get_span_context()
+            while len(self._followed) > FOLLOWED:
+                del self._followed[next(iter(self._followed))]
+
+    def dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         """A pass that has written events to subscribers, and how long it took."""
+        if self._followed:
+            for event in events:
+                of = self._followed.get(event.get("_id", ""))
+                if of is not None:
+                    self._dispatch(service, seconds, of, str(event["_id"]))
         now = self._clock()
         if now - self._passed.get(service, -PASSES_S) < PASSES_S:
             return
         self._passed[service] = now
+        self._dispatch(service, seconds)
+
+    def _dispatch(self, service: str, seconds: float, of: SpanContext | None = None, id_: str | None = None) -> None:
+        from opentelemetry.trace import NonRecordingSpan, set_span_in_context
+
         end = time.time_ns()
+        said = {"messaging.system": "tidegate", "messaging.destination.name": service}
         self._tracer.start_span(
             f"dispatch {service}",
+            context=None if of is None else set_span_in_context(NonRecordingSpan(of)),
             start_time=end - round(seconds * 1e9),
-            attributes={"messaging.system": "tidegate", "messaging.destination.name": service},
+            attributes=said if id_ is None else {**said, "messaging.message.id": id_},
         ).end(end)
 
     @contextmanager
@@ -116,6 +145,33 @@ class Tracing:
         ) as span:
             self._context.inject(headers)
             yield span
+
+
+def _ids(headers: Mapping[str, str], body: bytes) -> list[str]:
+    """The ids that a request's events have of their own.
+
+    >>> _ids({"ce-id": "a"}, b"")
+    ['a']
+    >>> _ids({}, b'{"_id": "a"}\\n{"speed": 7}\\n{"specversion": "1.0", "id": "b"}')
+    ['a', 'b']
+    """
+    if "ce-id" in headers:
+        return [headers["ce-id"]]
+    if len(body) > LARGEST_BYTES:
+        return []
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        said = [_event(line) for line in body.splitlines()]
+    some = [each for each in (said if isinstance(said, list) else [said]) if isinstance(each, dict)]
+    found = [each.get("id") if "specversion" in each else each.get("_id") for each in some]
+    return [id_ for id_ in found if isinstance(id_, str)]
+
+
+def _event(line: bytes) -> Any:
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(line)
+    return None
 
 
 def failed(span: Span, reason: str) -> None:

@@ -72,6 +72,7 @@ def router(gateway: Gateway) -> APIRouter:
                 receipt = await take()
                 counts = {"accepted": receipt.accepted, "duplicates": receipt.duplicates, "refused": receipt.refused}
                 span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
+                gateway.tracing.took(span, headers, body)
         gateway.meter.took_events(caller, receipt.accepted + receipt.duplicates + receipt.refused)
         said = receipt.to_json()
         if mode == "all" and receipt.refused:
