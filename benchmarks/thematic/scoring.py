@@ -34,8 +34,9 @@ class Interned:
 
     def degrees(self, semantics: Semantics, themes: Collection[str] = (), event_themes: Collection[str] = ()) -> Array:
         """A row a subscription, a column an event."""
-        names = semantics.matrix(self.attributes, self.event_attributes, themes, event_themes)
-        values = semantics.matrix(self.values, self.event_values, themes, event_themes)
+        tags = frozenset(themes), frozenset(event_themes)
+        names = semantics.relatedness(self.attributes, self.event_attributes, *tags)
+        values = semantics.relatedness(self.values, self.event_values, *tags)
         out = np.zeros(self.relevant.shape)
         _score(names, values, *self._wanted, *self._events, out)
         return out

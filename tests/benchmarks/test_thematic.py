@@ -17,9 +17,9 @@ from benchmarks.thematic.scoring import Interned, best_f1, f1_at
 from benchmarks.thematic.thesaurus import Thesaurus
 from tidegate import Space
 from tidegate.errors import EnvironmentProblem
+from tidegate.filters.thematic import Predicate, Thematic, match
 from tidegate.semantics import PaperEsa, esa_only, paper
 from tidegate.semantics.relatedness import Relatedness
-from tidegate.semantics.thematic import Predicate, Thematic, match
 
 EUROVOC = {
     "microthesauri": {"5": {"label": "4811 land transport"}},

@@ -77,7 +77,7 @@ def test_a_matrix_of_esa_has_the_figures_of_each_pair(
 ) -> None:
     for measure in (PaperEsa(), CosineEsa(2)):
         one = Relatedness(city, measure)
-        many = Alone(Esa(city, measure), 0.5).matrix(subscribed, terms, of_filters, of_events)
+        many = Alone(Esa(city, measure), 0.5).relatedness(subscribed, terms, of_filters, of_events)
         expected = [[one(a, b, of_filters, of_events) for b in terms] for a in subscribed]
         # The square that is multiplied out loses half of the digits where vectors are equal.
         assert many.reshape(-1) == pytest.approx(np.array(expected).reshape(-1), abs=1e-6)
@@ -93,7 +93,7 @@ def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.Monke
 def test_figures_are_from_0_to_1_and_the_same_text_is_1(
     semantics: Semantics, subscribed: list[str], terms: list[str]
 ) -> None:
-    found = semantics.matrix(subscribed, terms, (), ())
+    found = semantics.relatedness(subscribed, terms, frozenset(), frozenset())
     assert found.shape == (len(subscribed), len(terms))
     assert np.isfinite(found).all()
     assert ((0 <= found) & (found <= 1)).all()
@@ -106,13 +106,13 @@ def test_figures_are_from_0_to_1_and_the_same_text_is_1(
 
 
 def test_no_term_is_known_to_have_nothing_in_common(semantics: Semantics) -> None:
-    assert semantics.matrix([""], ["energy"], (), ()) == 0
+    assert semantics.relatedness([""], ["energy"], frozenset(), frozenset()) == 0
     assert 0 <= semantics.threshold <= 1
 
 
 def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: Space) -> None:
     def figure(given: Semantics) -> float:
-        return float(given.matrix(["energy"], ["energy"], ["laptop"], ["politics"])[0, 0])
+        return float(given.relatedness(["energy"], ["energy"], frozenset({"laptop"}), frozenset({"politics"}))[0, 0])
 
     assert figure(paper(city, rules=False)) < 1
     assert figure(paper(city)) == 1
@@ -120,8 +120,8 @@ def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: S
 
 def test_an_unknown_word_is_0_in_a_space_and_the_embedding_decides(city: Space, installed: Embedding) -> None:
     pair: tuple[Sequence[str], Sequence[str]] = (["electricity"], ["voltage"])
-    assert esa_only(city).matrix(*pair) == 0
-    assert both(city, installed).matrix(*pair) > 0.1
+    assert esa_only(city).relatedness(*pair) == 0
+    assert both(city, installed).relatedness(*pair) > 0.1
 
 
 class Table:
@@ -142,27 +142,27 @@ SCALE = Scale(centre=0.2, unit=0.1)
 
 def test_a_lone_term_is_believed_by_its_own_figure() -> None:
     best = Best([(Table({("ireland", "eire"): 0.2, ("spain", "eire"): 0.3}), SCALE)], COMPETITION)
-    assert best.matrix(["ireland"], ["eire"])[0, 0] == pytest.approx(0.5)
-    assert best.matrix(["spain"], ["eire"])[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
+    assert best.relatedness(["ireland"], ["eire"])[0, 0] == pytest.approx(0.5)
+    assert best.relatedness(["spain"], ["eire"])[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
 def test_a_better_rival_takes_from_a_term_and_a_worse_one_does_not() -> None:
     best = Best([(Table({("ireland", "eire"): 0.6, ("spain", "eire"): 0.3}), SCALE)], COMPETITION)
-    alone = {term: best.matrix([term], ["eire"])[0, 0] for term in ("ireland", "spain")}
-    ireland, spain = best.matrix(["ireland", "spain"], ["eire"])[:, 0]
+    alone = {term: best.relatedness([term], ["eire"])[0, 0] for term in ("ireland", "spain")}
+    ireland, spain = best.relatedness(["ireland", "spain"], ["eire"])[:, 0]
     assert ireland == alone["ireland"]
     assert spain == pytest.approx(alone["spain"] * np.exp(-3))
 
 
 def test_terms_that_fit_alike_take_nothing_from_each_other() -> None:
     best = Best([(Table({("laptop", "notebook"): 0.6, ("computer", "notebook"): 0.6}), SCALE)], COMPETITION)
-    together = best.matrix(["laptop", "computer"], ["notebook"])[:, 0]
-    assert together.tolist() == [best.matrix(["laptop"], ["notebook"])[0, 0]] * 2
+    together = best.relatedness(["laptop", "computer"], ["notebook"])[:, 0]
+    assert together.tolist() == [best.relatedness(["laptop"], ["notebook"])[0, 0]] * 2
 
 
 def test_the_text_itself_is_a_rival() -> None:
     best = Best([(Table({("spain", "ireland"): 0.5, ("ireland", "ireland"): 1.0}), SCALE)], COMPETITION)
-    assert best.matrix(["spain", "ireland"], ["ireland"])[:, 0].tolist() == [
+    assert best.relatedness(["spain", "ireland"], ["ireland"])[:, 0].tolist() == [
         pytest.approx(1 / (1 + np.exp(-3)) * np.exp(3.0 - 6.0)),
         1.0,
     ]

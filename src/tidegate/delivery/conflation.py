@@ -37,7 +37,6 @@ class Conflating(Sink):
         super().__init__()
         self.kind, self.caller = inner.kind, inner.caller
         self._inner, self._every_s, self._key = inner, every_s, key
-        self.said: Conflation = every_s, key
         self._loop = asyncio.get_running_loop()
         self._latest: Held = {}
         self._older: deque[tuple[Held, Subscriber, Notice]] = deque()
@@ -46,6 +45,11 @@ class Conflating(Sink):
         self._waiting: asyncio.Task[None] | None = None
         self._free = asyncio.Event()
         self._free.set()
+
+    @property
+    def said(self) -> Conflation:
+        """As it was asked for."""
+        return self._every_s, self._key
 
     @property
     def final(self) -> Sink:

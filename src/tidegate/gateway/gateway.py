@@ -79,11 +79,10 @@ class Gateway:
         self.semantics = None if semantics is None else Shared(semantics)
         self.policies = Policies(self.semantics)
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
-        dispatched = self.metrics.dispatched if tracing is None else self._dispatched
         if self.linked is None:
-            self.hub = Hub(log, dispatched)
+            self.hub = Hub(log, self._dispatched)
         else:
-            self.hub = Hub(log, dispatched, self.linked.heed, self.linked)
+            self.hub = Hub(log, self._dispatched, self.linked.heed, self.linked)
         self.durable = Durable(
             registry,
             log,
@@ -116,8 +115,8 @@ class Gateway:
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)
-        assert self.tracing is not None
-        self.tracing.dispatched(service, seconds, events)
+        if self.tracing is not None:
+            self.tracing.dispatched(service, seconds, events)
 
     async def start(self) -> None:
         """Look once, then go on looking."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -59,7 +59,7 @@ class Metrics:
         """Show what a gateway knows, too."""
         self._registry.register(_Of(gateway))
 
-    def dispatched(self, service: str, seconds: float, _: Sequence[Mapping[str, Any]] = ()) -> None:
+    def dispatched(self, service: str, seconds: float) -> None:
         """Note how long a pass took."""
         self._dispatch.labels(service).observe(seconds)
 

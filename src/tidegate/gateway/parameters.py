@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from tidegate.delivery.conflation import Conflating
+from tidegate.delivery import conflation
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Start
 from tidegate.delivery.subscriber import Sink
@@ -79,12 +79,11 @@ def conflated(
     if every_s is None:
         if key is not None:
             raise bad_parameter("key", key, "every beside it: a key tells apart what is conflated")
-        return lambda sink: sink
-    if not is_stream:
+    elif not is_stream:
         raise bad_parameter("every", f"{every_s:g}s", "Accept: text/event-stream beside it: a page is not conflated")
     if key is not None:
         need_attribute("key", key, schema)
-    return lambda sink: Conflating(sink, every_s, key)
+    return lambda sink: conflation.conflated(sink, (every_s, key))
 
 
 def need_attribute(name: str, value: str, schema: Schema) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.semantics.measures import AsFiltersAsk, Esa, Source
+from tidegate.semantics.measures import Esa, Source
 from tidegate.semantics.rules import settled
 from tidegate.semantics.storage import Array
 
@@ -46,7 +46,7 @@ class Competition:
     threshold: float
 
 
-class Best(AsFiltersAsk):
+class Best:
     """Sources, each with its scale, and how their terms compete."""
 
     def __init__(self, sources: Sequence[tuple[Source, Scale]], competition: Competition) -> None:
@@ -57,18 +57,14 @@ class Best(AsFiltersAsk):
         self.documents = next((source.related for source, _ in sources if isinstance(source, Esa)), None)
         self._competition = competition
 
-    def matrix(
-        self,
-        subscribed: Sequence[str],
-        terms: Sequence[str],
-        themes: Collection[str] = (),
-        event_themes: Collection[str] = (),
+    def relatedness(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
     ) -> Array:
         """Belief times rivalry; 1 for the same text, 0 for what no source knows."""
         known = settled(subscribed, terms)
         if not known.size:
             return known
-        evidence = self.evidence(subscribed, terms, themes, event_themes)
+        evidence = self.evidence(subscribed, terms, theme, of)
         evidence = np.where(np.isnan(known), evidence, np.where(known == 1, self._competition.same, -np.inf))
         most = evidence.max(axis=0)
         behind = evidence - np.where(np.isfinite(most), most, 0.0)

@@ -31,30 +31,6 @@ class Semantics(meaning.Semantics, Protocol):
     def documents(self) -> Relatedness | None:
         """What knows terms by documents, which can be shown; None: nothing here does."""
 
-    def matrix(
-        self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
-    ) -> Array:
-        """How related each subscribed term is to each term of events, from 0 to 1, each side in its theme.
-
-        `subscribed` are all that compete for a term: of every live filter, attributes and values apart.
-        """
-
-
-class AsFiltersAsk:
-    """What answers by `matrix`, as filters ask for it."""
-
-    def matrix(
-        self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
-    ) -> Array:
-        """How related each subscribed term is to each term of events."""
-        raise NotImplementedError
-
-    def relatedness(
-        self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
-    ) -> Array:
-        """The same."""
-        return self.matrix(subscribed, terms, theme, of)
-
 
 class Source(Protocol):
     """One way to know how related terms are."""
@@ -125,7 +101,7 @@ def _squares(vectors: list[Vector]) -> Array:
     return np.array([each.weights @ each.weights for each in vectors])
 
 
-class Alone(AsFiltersAsk):
+class Alone:
     """One source as a matcher can use it: what it does not know is 0.
 
     With `rules`, the same text is 1 in any theme and numbers are compared as numbers; without, everything is what the
@@ -140,15 +116,11 @@ class Alone(AsFiltersAsk):
         self._source = source
         self._rules = rules
 
-    def matrix(
-        self,
-        subscribed: Sequence[str],
-        terms: Sequence[str],
-        themes: Collection[str] = (),
-        event_themes: Collection[str] = (),
+    def relatedness(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
     ) -> Array:
         """The source's figures; no term changes another's."""
-        raw = self._source.figures(subscribed, terms, themes, event_themes)
+        raw = self._source.figures(subscribed, terms, theme, of)
         found = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
         if not self._rules:
             return found
