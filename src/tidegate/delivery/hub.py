@@ -182,6 +182,15 @@ class Hub:
         if not subscriber.sink.subscribers:
             subscriber.sink.epoch += 1
 
+    def rewrite(self, subscriber: Subscriber, encoding: Encoding, sink: Sink) -> None:
+        """Let a subscriber's events be written otherwise from its place on: what is on its way is read again."""
+        if subscriber.encoding == encoding and subscriber.sink is sink:
+            return
+        self.unsubscribe(subscriber)
+        subscriber.encoding, subscriber.sink = encoding, sink
+        sink.subscribers.add(subscriber)
+        self.subscribe(subscriber)
+
     def _stop(self, subscribers: Sequence[Subscriber]) -> None:
         """Take subscribers out of whatever lane they are in, or are on their way to; each knows its place."""
         leaving: dict[str, list[Member]] = {}

@@ -133,9 +133,9 @@ class Lane:
             events, ids = matcher.match(batch.events).pairs()
             for event, id_ in zip(events.tolist(), ids.tolist(), strict=True):
                 member = self.members[id_]
-                found.setdefault((member.subscriber.sink, member.epoch), []).append((event, member))
+                found.setdefault((member.sink, member.epoch), []).append((event, member))
         for member in self._everything.values():
-            place = member.subscriber.sink, member.epoch
+            place = member.sink, member.epoch
             found.setdefault(place, []).extend((event, member) for event in range(len(batch)))
         for place, picks in found.items():
             if len(place[0].subscribers) > 1:

@@ -143,7 +143,7 @@ class Live(Worker):
     def _fetched(self, member: Member, batch: Batch, rendered: Any) -> None:
         if not member.is_current or self.is_cancelled:
             return
-        sink = member.subscriber.sink
+        sink = member.sink
         if rendered is not None and not sink.write(rendered) and sink.cut is not None:
             member.subscriber.place = batch.before(sink.cut)
             self._overflowed(sink)
