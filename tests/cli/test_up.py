@@ -83,6 +83,11 @@ def test_a_life(tmp_path: Path) -> None:
         send(data, 1, 2, 3, 4)
         until(lambda: numbers(data, "even") == [2, 4], "the first events")
 
+        # Spark does not interrupt the gateway.
+        if hasattr(os, "SCHED_BATCH"):
+            policies = {name: os.sched_getscheduler(child) for name, child in children(process.pid).items()}
+            assert policies == {"java": os.SCHED_BATCH, "tidegate gateway": os.SCHED_OTHER}
+
         # A change takes effect without a restart, and goes on where the old version was.
         file.write_text(FIRST.replace("kind = 'even'", "kind = 'odd'"))
         assert "changed    even  version 2" in tidegate("apply", file, data=data).stdout
@@ -120,6 +125,13 @@ def test_a_life(tmp_path: Path) -> None:
     told = tidegate("backtest", "all", "n > 3 AND kind = 'even'", "--json", "--sample", 1, data=data)
     found = json.loads(told.stdout)
     assert (found["events"], found["matched"], found["sample"][0]["kind"]) == (7, 2, "even"), told.stderr
+
+
+def children(pid: int) -> dict[str, int]:
+    """Processes that a process has started, by what they are."""
+    lists = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
+    commands = {int(child): Path(f"/proc/{child}/cmdline").read_text() for some in lists for child in some}
+    return {"java" if "java" in said.partition("\0")[0] else "tidegate gateway": n for n, said in commands.items()}
 
 
 def _version(data: Path, service: str) -> int | None:

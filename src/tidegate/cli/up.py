@@ -30,6 +30,7 @@ from tidegate.cli.home import Home, Lock
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
 from tidegate.cli.turn import turn
+from tidegate.courtesy import standing_back
 from tidegate.services import load
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def run(
 
     begun = time.monotonic()
     log = home.log()
-    spark = home.session("tidegate")
+    with standing_back():
+        spark = home.session("tidegate")
     runtime = Runtime(
         registry,
         log,

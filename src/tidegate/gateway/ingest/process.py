@@ -10,6 +10,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 
+from tidegate.courtesy import stand_back
 from tidegate.errors import NotAcknowledged, TidegateError
 from tidegate.gateway.ingest.core import Ingest, Outcome
 from tidegate.gateway.ingest.frames import CONTROL, Frames, frame
@@ -28,6 +29,7 @@ _READ_BYTES = 1024 * 1024
 def main(descriptor: int) -> None:
     """Be that process: answer until the other side closes its end, or dies; what has arrived by then is appended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end ends this
+    stand_back()
     with socket.socket(fileno=descriptor) as link:
         waiting: _Waiting = SimpleQueue()
         # A thread of its own: while one group is forced to disk, the next gathers here and not in the socket,
