@@ -6,7 +6,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -53,11 +55,24 @@ def record(n: int, **more: Any) -> bytes:
     )
 
 
+@cache
+def _empty_registry() -> bytes:
+    """The file of a registry: to copy it is faster than to make one again for each of many tests."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "registry.sqlite"
+        SqliteRegistry(file).close()
+        return file.read_bytes()
+
+
 class World:
     """A folder with a registry and a log, and a gateway over them."""
 
     def __init__(self, folder: Path, text: str = CITY) -> None:
-        self.registry = SqliteRegistry(folder / "registry.sqlite")
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "registry.sqlite"
+        if not file.exists():
+            file.write_bytes(_empty_registry())
+        self.registry = SqliteRegistry(file)
         self.registry.apply(loads(text))
         self.log = SegmentLog(folder / "log")
         for service in self.registry.services():
