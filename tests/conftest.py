@@ -27,7 +27,7 @@ if LENGTH != "soak":  # short lives: compiling well would cost each of the many 
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # Each client over HTTP reads the certificates of the world, for longer than all else that a test of loopback does.
-ssl.create_default_context = functools.cache(ssl.create_default_context)
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True

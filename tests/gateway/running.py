@@ -42,9 +42,9 @@ HASTY = DurableSettings(
     look_s=0.02,
     ack_s=0.01,
     couriers=CourierSettings(first_s=0.02, most_s=0.05, attempts=4, settle_s=0.05),
-    webhooks=WebhookSettings(allow_private=True, timeout_s=2.0),
+    webhooks=WebhookSettings(allow_private=True, timeout_s=20.0),
 )
-"""Durable subscriptions that wait for nothing long, and receivers on loopback."""
+"""Durable subscriptions that wait for nothing long, but for answers, as a machine may be busy; receivers on loopback."""
 
 
 def record(n: int, **more: Any) -> bytes:
