@@ -14,10 +14,11 @@ from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
 from tests.delivery.test_hub import SCHEMA, Truth, hub_on, record, run, until
 from tidegate.delivery import conflation
-from tidegate.delivery.conflation import Conflating
+from tidegate.delivery.conflation import Conflating, reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.lane import Lane
+from tidegate.delivery.subscriber import Member, Notice, Subscriber
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, SegmentLog
 
@@ -68,6 +69,50 @@ class Marked(Recording):
     def tell(self, subscriber: Subscriber, notice: Notice) -> None:
         super().tell(subscriber, notice)
         self.before = len(self.given)
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_none_is_missed(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async def work() -> None:
+        chance = Random(seed)
+        log = SegmentLog(tmp_path_factory.mktemp("log"))
+        log.create("gps", ["a.0", "b.0"])
+        truth = Truth(log)
+        async with hub_on(log) as hub:
+            inner = Recording()
+            each = follow(hub, inner, 0.002, "speed", log.begin("gps"))
+            for _ in range(chance.randint(1, 15)):
+                truth.append("a.0", chance.choice([1, 20]))
+                await asyncio.sleep(chance.choice([0, 0.001, 0.003, 0.006]))
+                hub.rewrite(each, each.encoding, reconflated(each.sink, chance.choice([(None, None), (0.002, "n")])))
+            hub.rewrite(each, each.encoding, reconflated(each.sink, (None, None)))
+            begin = truth.sent["a.0"]
+            truth.append("a.0", 50)
+            await until(lambda: inner.ids("s")[-50:] == truth.wanted("a.0", begin, lambda _: True), "all that follow")
+            numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
+            assert numbers == sorted(set(numbers))
+        log.close()
+
+    run(work())
+
+
+def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = SegmentLog(tmp_path / "log")
+        log.create("gps", ["a.0"])
+        before, after = Recording(), Recording()
+        each = Subscriber("s", "gps", None, before, Encoding(), log.begin("gps"))
+        lane = Lane(log, "gps", SCHEMA, log.begin("gps"))
+        lane.admit(Member(each), log.begin("gps"))
+        log.append("gps", "a.0", [record("a.0", 0)])
+        each.sink = after  # the lane has not heard that its member is gone
+        assert [sink for sink, _, _ in lane.step(10).outputs] == [before]
+        log.close()
+
+    run(work())
 
 
 @settings(max_examples=LARGE_EXAMPLES)

@@ -65,6 +65,37 @@ def test_what_is_wrong_is_shown(
     assert detail in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "body"),
+    [
+        ("gps_taxi", NDJSON, lines(event(1), event(2))),
+        ("gps_taxi", NDJSON, lines(event(1), event(2, speed="fast"))),
+        ("gps_taxi", {"ce-id": "7", "ce-source": "/a", "ce-type": "b", "ce-specversion": "1.0"}, lines(event(1))),
+        ("gps_taxi", {}, b""),
+        ("gps_taxi", {"content-type": "text/csv"}, b"a,b"),
+        ("nowhere", NDJSON, lines(event(1))),
+        ("gps%20taxi", NDJSON, lines(event(1))),
+        ("", NDJSON, lines(event(1))),
+        ("a/b", NDJSON, lines(event(1))),
+    ],
+)
+def test_with_and_without_parameters_the_same_is_answered(
+    ready: World, http: httpx.Client, path: str, headers: dict[str, str], body: bytes
+) -> None:
+    def said(answer: httpx.Response) -> Any:
+        found = answer.json()
+        found.pop("cursor", None)
+        kinds = {name: value for name, value in answer.headers.items() if name not in ("date", "content-length")}
+        return answer.status_code, kinds, found
+
+    url = f"/v1/streams/{path}/events"
+    sent = {**({"content-type": "application/json"} if "ce-id" in headers else {}), **headers}
+    straight = http.post(url, content=body, headers=sent)
+    if "ce-id" in sent:
+        sent["ce-id"] = "8"  # the first is known by now
+    assert said(straight) == said(http.post(url, params={"mode": "all"}, content=body, headers=sent))
+
+
 def test_a_body_has_a_limit(ready: World, http: httpx.Client) -> None:
     answer = http.post(EVENTS, content=b" " * (17 * 1024 * 1024), headers=NDJSON)
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:tidegate:problem:too-large")

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from tidegate.delivery.live import Dispatched, Live, changed
 from tidegate.delivery.past import NoPasts, Pasts
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
-from tidegate.delivery.worker import gap
+from tidegate.delivery.worker import Handing, gap
 from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
@@ -70,13 +71,14 @@ class Hub:
         dispatched: Dispatched = lambda _, __, ___: None,
         heed: Callable[[Subscriber, bool], None] = lambda _, __: None,
         pasts: Pasts | None = None,
+        together: AbstractContextManager[None] | None = None,
     ) -> None:
-        """`dispatched` is told of every pass.
+        """`dispatched` is told of every pass, and within a block of `together` all of one is written.
 
         `heed` is told of everybody who listens, again when what they want is another, and when they do no more.
         `pasts` knows of events that are not in the log.
         """
-        self._heed, self._pasts = heed, pasts or NoPasts()
+        self._heed, self._pasts, self._together = heed, pasts or NoPasts(), together or nullcontext()
         self._log, self._loop, self._dispatched = log, asyncio.get_running_loop(), dispatched
         self._schemas: dict[str, Schema] = {}
         self._meanings: dict[str, Meaning] = {}
@@ -181,6 +183,15 @@ class Hub:
         subscriber.sink.subscribers.discard(subscriber)
         if not subscriber.sink.subscribers:
             subscriber.sink.epoch += 1
+
+    def rewrite(self, subscriber: Subscriber, encoding: Encoding, sink: Sink) -> None:
+        """Let a subscriber's events be written otherwise from its place on: what is on its way is read again."""
+        if subscriber.encoding == encoding and subscriber.sink is sink:
+            return
+        self.unsubscribe(subscriber)
+        subscriber.encoding, subscriber.sink = encoding, sink
+        sink.subscribers.add(subscriber)
+        self.subscribe(subscriber)
 
     def _stop(self, subscribers: Sequence[Subscriber]) -> None:
         """Take subscribers out of whatever lane they are in, or are on their way to; each knows its place."""
@@ -530,7 +541,8 @@ class Hub:
         found = self._live.get(service)
         if found is None:
             begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
-            found = Live(self._log, service, begin, self._loop, self._overflow, self._sent_back, self._dispatched)
+            handing = Handing(self._loop, self._overflow, self._together)
+            found = Live(self._log, service, begin, handing, self._sent_back, self._dispatched)
             self._live[service] = found
         return found
 
@@ -538,7 +550,8 @@ class Hub:
         found = self._replay.get(service)
         if found is None:
             begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
-            found = Replay(service, begin, self._loop, self._overflow, self._arrived, self._failed)
+            handing = Handing(self._loop, self._overflow, self._together)
+            found = Replay(service, begin, handing, self._arrived, self._failed)
             self._replay[service] = found
         return found
 

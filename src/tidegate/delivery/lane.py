@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.delivery.batch import Batch, reaches
+from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.subscriber import Member, Pick, Sink
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
@@ -52,6 +53,7 @@ class Lane:
         self._narrow: dict[Schema, Matcher] = {}
         """The filters with ~ of members who do not see all attributes, by what they see: ~ reads whatever there is."""
         self._everything: dict[str, Member] = {}
+        self._encodings: dict[Encoding, Encoding] = {}
         self._floors: dict[str, Mapping[str, int]] = {}
 
     def admit(self, member: Member, position: Cursor) -> None:
@@ -64,6 +66,8 @@ class Lane:
         else:
             self._matcher_of(subscriber.filter).add(subscriber.id, subscriber.filter)
         self.members[subscriber.id] = member
+        # What was encoded is found by it for every event: much sooner where equal ones are the same.
+        member.encoding = self._encodings.setdefault(member.encoding, member.encoding)
         beyond = {p: at for p, at in position.offsets.items() if at > self.position.offsets.get(p, -1)}
         if beyond:
             member.floor = self._floors[subscriber.id] = beyond
@@ -133,9 +137,9 @@ class Lane:
             events, ids = matcher.match(batch.events).pairs()
             for event, id_ in zip(events.tolist(), ids.tolist(), strict=True):
                 member = self.members[id_]
-                found.setdefault((member.subscriber.sink, member.epoch), []).append((event, member))
+                found.setdefault((member.sink, member.epoch), []).append((event, member))
         for member in self._everything.values():
-            place = member.subscriber.sink, member.epoch
+            place = member.sink, member.epoch
             found.setdefault(place, []).extend((event, member) for event in range(len(batch)))
         for place, picks in found.items():
             if len(place[0].subscribers) > 1:

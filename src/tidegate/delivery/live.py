@@ -10,8 +10,8 @@ from typing import Any
 
 from tidegate.delivery.batch import Batch, ahead, reaches
 from tidegate.delivery.lane import Lane, Step
-from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
-from tidegate.delivery.worker import LOOK_S, Worker
+from tidegate.delivery.subscriber import Member, Notice, Subscriber
+from tidegate.delivery.worker import LOOK_S, Handing, Worker
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
@@ -42,8 +42,7 @@ class Live(Worker):
         log: EventLog,
         service: str,
         begin: Callable[[Cursor], Lane],
-        loop: asyncio.AbstractEventLoop,
-        overflowed: Callable[[Sink], None],
+        handing: Handing,
         sent_back: Callable[[Subscriber], None],
         dispatched: Dispatched,
     ) -> None:
@@ -52,7 +51,7 @@ class Live(Worker):
         Called in the loop: `sent_back` with everybody whose place can't be read from any more, `dispatched` with how
         long a pass took until all was written.
         """
-        super().__init__(service, loop, overflowed, "live")
+        super().__init__(service, handing, "live")
         self._log, self._begin, self._sent_back, self._dispatched = log, begin, sent_back, dispatched
         self._lane: Lane | None = None
         self.events = 0
@@ -143,7 +142,7 @@ class Live(Worker):
     def _fetched(self, member: Member, batch: Batch, rendered: Any) -> None:
         if not member.is_current or self.is_cancelled:
             return
-        sink = member.subscriber.sink
+        sink = member.sink
         if rendered is not None and not sink.write(rendered) and sink.cut is not None:
             member.subscriber.place = batch.before(sink.cut)
             self._overflowed(sink)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from tidegate.delivery.batch import reaches
 from tidegate.delivery.lane import Lane
-from tidegate.delivery.subscriber import Member, Sink, Subscriber
-from tidegate.delivery.worker import COMMANDS, Worker
+from tidegate.delivery.subscriber import Member, Subscriber
+from tidegate.delivery.worker import COMMANDS, Handing, Worker
 from tidegate.errors import TidegateError
 from tidegate.logs import Cursor
 
@@ -26,8 +25,7 @@ class Replay(Worker):
         self,
         service: str,
         begin: Callable[[Cursor], Lane],
-        loop: asyncio.AbstractEventLoop,
-        overflowed: Callable[[Sink], None],
+        handing: Handing,
         arrived: Callable[[Sequence[Member], Cursor], None],
         failed: Callable[[Subscriber, Exception], None],
     ) -> None:
@@ -35,7 +33,7 @@ class Replay(Worker):
 
         In the loop: `arrived` is told who has seen all up to a position, `failed` who can't go on.
         """
-        super().__init__(service, loop, overflowed, "replay")
+        super().__init__(service, handing, "replay")
         self._begin, self._arrived, self._failed = begin, arrived, failed
         self._lanes: list[Lane] = []
 

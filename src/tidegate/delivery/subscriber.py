@@ -130,10 +130,12 @@ class Subscriber:
 class Member:
     """A subscriber in a lane, once: when it comes again, it is another."""
 
-    __slots__ = ("encoding", "epoch", "floor", "lane", "subscriber")
+    __slots__ = ("encoding", "epoch", "floor", "lane", "sink", "subscriber")
 
     def __init__(self, subscriber: Subscriber) -> None:
-        self.subscriber, self.encoding, self.epoch = subscriber, subscriber.encoding, subscriber.sink.epoch
+        self.subscriber, self.encoding = subscriber, subscriber.encoding
+        self.sink, self.epoch = subscriber.sink, subscriber.sink.epoch
+        """Where its events go, also when its subscriber has another by then."""
         self.floor: Mapping[str, int] | None = None
         """What it had seen, when it came, of what the lane still had before it."""
         self.lane: Lane | None = None
@@ -147,7 +149,7 @@ class Member:
     def render(self, batch: Events) -> Any:
         """What its sink makes of all that it wants of a batch, matched for it alone; None: it wants nothing."""
         picks = [(n, self) for n, event in enumerate(batch.events) if self.subscriber.wants(event)]
-        return self.subscriber.sink.render(batch, picks) if picks else None
+        return self.sink.render(batch, picks) if picks else None
 
 
 Pick = tuple[int, Member]

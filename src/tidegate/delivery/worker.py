@@ -6,7 +6,8 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -29,6 +30,17 @@ COMMANDS = 50
 _log = structlog.get_logger("tidegate.delivery")
 
 
+@dataclass(frozen=True, slots=True)
+class Handing:
+    """How the loop takes what passes have found."""
+
+    loop: asyncio.AbstractEventLoop
+    overflowed: Callable[[Sink], None]
+    """Called, in the loop, with a sink that is full."""
+    together: AbstractContextManager[None]
+    """All of a pass is written within one block: sockets may send it at its end."""
+
+
 class Worker(ABC):
     """Has a thread while there is something to do.
 
@@ -39,11 +51,9 @@ class Worker(ABC):
     under_way = 8
     """Passes whose output the loop has not taken yet; then the thread waits for it."""
 
-    def __init__(
-        self, service: str, loop: asyncio.AbstractEventLoop, overflowed: Callable[[Sink], None], name: str
-    ) -> None:
-        """`overflowed` is called, in the loop, with a sink that is full."""
-        self.service, self._loop, self._overflowed, self._name = service, loop, overflowed, name
+    def __init__(self, service: str, handing: Handing, name: str) -> None:
+        self.service, self._name = service, name
+        self._loop, self._overflowed, self._together = handing.loop, handing.overflowed, handing.together
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._under_way = threading.Semaphore(self.under_way)
@@ -72,11 +82,12 @@ class Worker(ABC):
         if self.is_cancelled:
             return
         lane.delivered = step.batch.end
-        for sink, epoch, rendered in step.outputs:
-            if sink.epoch == epoch and not sink.write(rendered):
-                if sink.cut is not None:
-                    _put_back(sink, lane, step.batch.before(sink.cut))
-                self._overflowed(sink)
+        with self._together:
+            for sink, epoch, rendered in step.outputs:
+                if sink.epoch == epoch and not sink.write(rendered):
+                    if sink.cut is not None:
+                        _put_back(sink, lane, step.batch.before(sink.cut))
+                    self._overflowed(sink)
 
     # The thread -------------------------------------------------------------------------
 

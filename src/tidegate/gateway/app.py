@@ -32,6 +32,7 @@ from tidegate.gateway.routes import (
     subscriptions,
     webhooks,
 )
+from tidegate.gateway.shortcut import Shortcut
 
 _ROUTES = (
     health,
@@ -69,6 +70,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
+    app.add_middleware(Shortcut, gateway=gateway)
     app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
     app.add_middleware(
         Access, callers=gateway.callers, policies=gateway.policies, meter=gateway.meter, required=gateway.needs_keys

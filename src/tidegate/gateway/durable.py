@@ -192,14 +192,8 @@ class Durable:
     async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
-        sink = reconflated(subscriber.sink, (record.every_s, record.key))
         sees_other = subscriber.encoding.hidden != encoding.hidden
-        if subscriber.encoding != encoding or subscriber.sink is not sink:
-            # What is on its way is written as before: it is dropped, and read again from its place on.
-            self._hub.unsubscribe(subscriber)
-            subscriber.encoding, subscriber.sink = encoding, sink
-            sink.subscribers.add(subscriber)
-            self._hub.subscribe(subscriber)
+        self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
         old = subscriber.filter
         is_other = (record.filter.strip(), record.params) != (
             ("", ()) if old is None else (old.text.strip(), old.params)

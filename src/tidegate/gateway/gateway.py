@@ -15,6 +15,7 @@ from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, did_you_mean
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
+from tidegate.gateway import outbox
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.finder import Finder
@@ -23,6 +24,7 @@ from tidegate.gateway.linked import Linked
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
+from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
 from tidegate.gateway.quotas import Meter
 from tidegate.gateway.settings import AccessSettings
@@ -79,10 +81,12 @@ class Gateway:
         self.semantics = None if semantics is None else Shared(semantics)
         self.policies = Policies(self.semantics)
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
+        self.outbox = Outbox()
+        """Of all sockets: what a pass writes to them goes out together."""
         if self.linked is None:
-            self.hub = Hub(log, self._dispatched)
+            self.hub = Hub(log, self._dispatched, together=self.outbox)
         else:
-            self.hub = Hub(log, self._dispatched, self.linked.heed, self.linked)
+            self.hub = Hub(log, self._dispatched, self.linked.heed, self.linked, together=self.outbox)
         self.durable = Durable(
             registry,
             log,
@@ -123,6 +127,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
         await loop.run_in_executor(None, searching.warm_up)
+        await loop.run_in_executor(None, outbox.warm_up)
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.look()

@@ -1,7 +1,7 @@
 """The one place that reaches under ASGI: the sockets that responses and WebSocket frames are written to.
 
 An event that goes to a thousand sockets must not wake a thousand tasks: the
-delivery path writes to transports itself.
+delivery path writes to transports itself, and to many of them together (see `outbox`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
+
+from tidegate.gateway.outbox import Outbox, Wire
 
 EXTENSION = "tidegate.socket"
 
@@ -26,6 +29,12 @@ FAREWELL_S = 1.0
 """How long a peer may take to answer a close of ours before the connection is cut."""
 
 
+class Config(uvicorn.Config):
+    """What uvicorn's protocols are made with, and the outbox of all sockets."""
+
+    outbox: Outbox
+
+
 class Socket:
     """Where the bytes of one response go."""
 
@@ -36,9 +45,7 @@ class Socket:
 
     def write(self, data: bytes) -> bool:
         """Write to the socket's buffer; say whether there is room for more."""
-        transport = self._protocol.transport
-        if not transport.is_closing():
-            transport.write(data)
+        self._protocol.wire.write(data)
         return not self._protocol.flow.write_paused
 
     async def room(self) -> None:
@@ -47,7 +54,7 @@ class Socket:
 
     def close(self) -> None:
         """Close when what was written has been sent."""
-        self._protocol.transport.close()
+        self._protocol.wire.close()
 
     def keep(self) -> None:
         """Keep the connection though the request ends: from now on there is just what is written here.
@@ -70,10 +77,13 @@ class Socket:
 class SocketProtocol(HttpToolsProtocol):
     """HTTP as uvicorn speaks it; every request's scope has its socket, which may outlive the request."""
 
+    config: Config
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.wire = Wire(transport, self.config.outbox)
         self._is_in_head, self._head_bytes = False, 0
         self.is_kept, self._is_lost = False, False
         self._lost: list[Callable[[], None]] = []
@@ -163,7 +173,7 @@ class FrameSocket:
     def write(self, frames: bytes) -> bool:
         """Write to the socket's buffer; say whether there is room for more."""
         if self.is_open:
-            self._protocol.transport.write(frames)
+            self._protocol.wire.write(frames)
         return self._protocol.writable.is_set()
 
     async def room(self) -> None:
@@ -182,10 +192,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     see the close frame: so wait a little for its answer.
     """
 
+    config: Config
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.wire = Wire(self.transport, self.config.outbox)
 
     def handle_connect(self, event: Request) -> None:
         """Begin."""

@@ -12,7 +12,7 @@ import uvloop
 
 from tidegate.gateway.app import make_app
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.protocol import SocketProtocol, WebSocketProtocol
+from tidegate.gateway.protocol import Config, SocketProtocol, WebSocketProtocol
 
 SWITCH_S = 0.0005
 """How long a thread may keep others from running: matching must not hold up the sockets."""
@@ -29,23 +29,23 @@ class Server(uvicorn.Server):
 
     def __init__(self, gateway: Gateway, host: str, port: int, ready: Callable[[int], None] = lambda _: None) -> None:
         """`port` 0 is any that is free; `ready` is called with the one it is, when requests are taken."""
-        super().__init__(
-            uvicorn.Config(
-                make_app(gateway),
-                host=host,
-                port=port,
-                http=SocketProtocol,
-                ws=WebSocketProtocol,
-                ws_max_size=LARGEST_MESSAGE_BYTES,
-                ws_ping_interval=PING_S,
-                ws_ping_timeout=PONG_S,
-                ws_per_message_deflate=False,
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=DRAIN_S,
-                backlog=4096,
-            )
+        config = Config(
+            make_app(gateway),
+            host=host,
+            port=port,
+            http=SocketProtocol,
+            ws=WebSocketProtocol,
+            ws_max_size=LARGEST_MESSAGE_BYTES,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PONG_S,
+            ws_per_message_deflate=False,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=DRAIN_S,
+            backlog=4096,
         )
+        config.outbox = gateway.outbox
+        super().__init__(config)
         self._gateway, self._ready = gateway, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

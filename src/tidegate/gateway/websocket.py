@@ -121,7 +121,7 @@ class SocketSink(Sink):
     def render(self, batch: Events, picks: Sequence[Pick]) -> Rendered | Held:
         """All frames at once, as far as there is credit."""
         event, member = picks[0]
-        if member.subscriber.sink is not self:
+        if member.sink is not self:
             cursor = batch.cursor(event, member.floor)
             return Held(member, frame(_event(batch, event, _label(member), cursor, member.encoding)))
         return self._rendered(batch, picks)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.gateway.bodies import document_of
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.ingest import Mode
 from tidegate.gateway.problems import Problem
 from tidegate.services import from_dict, to_dict
 
@@ -57,37 +59,47 @@ def router(gateway: Gateway) -> APIRouter:
     async def ingest(
         request: Request,
         stream: str,
-        mode: Annotated[Literal["all", "partial"], Query(description="all: all or nothing.")] = "all",
+        mode: Annotated[Mode, Query(description="all: all or nothing.")] = "all",
     ) -> Response:
-        need_stream(gateway, stream)
-        caller = caller_of(request)
-        gateway.meter.need_events(caller)
-        body = await request.body()
-        headers = dict(request.headers)
-        take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
-        if gateway.tracing is None:
-            receipt = await take()
-        else:
-            with gateway.tracing.ingest(stream, headers) as span:
-                receipt = await take()
-                counts = {"accepted": receipt.accepted, "duplicates": receipt.duplicates, "refused": receipt.refused}
-                span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
-                gateway.tracing.took(span, headers, body)
-        gateway.meter.took_events(caller, receipt.accepted + receipt.duplicates + receipt.refused)
-        said = receipt.to_json()
-        if mode == "all" and receipt.refused:
-            first = "; ".join(_told(each) for each in said["errors"][:3])
-            raise Problem(
-                422,
-                "bad-event",
-                "Events do not fit the schema",
-                f"nothing was taken: {receipt.refused} of the events do not fit: {first}",
-                said.pop("errors"),
-                **said,
-            )
-        return Response(orjson.dumps(said), media_type="application/json")
+        return await take_events(gateway, caller_of(request), stream, dict(request.headers), request.body, mode)
 
     return routes
+
+
+async def take_events(
+    gateway: Gateway,
+    caller: Caller,
+    stream: str,
+    headers: Mapping[str, str],
+    read: Callable[[], Awaitable[bytes]],
+    mode: Mode = "all",
+) -> Response:
+    """Put the events of a request's body into a raw stream; `read` gives the body, once it is known to be wanted."""
+    need_stream(gateway, stream)
+    gateway.meter.need_events(caller)
+    body = await read()
+    take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
+    if gateway.tracing is None:
+        receipt = await take()
+    else:
+        with gateway.tracing.ingest(stream, headers) as span:
+            receipt = await take()
+            counts = {"accepted": receipt.accepted, "duplicates": receipt.duplicates, "refused": receipt.refused}
+            span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
+            gateway.tracing.took(span, headers, body)
+    gateway.meter.took_events(caller, receipt.accepted + receipt.duplicates + receipt.refused)
+    said = receipt.to_json()
+    if mode == "all" and receipt.refused:
+        first = "; ".join(_told(each) for each in said["errors"][:3])
+        raise Problem(
+            422,
+            "bad-event",
+            "Events do not fit the schema",
+            f"nothing was taken: {receipt.refused} of the events do not fit: {first}",
+            said.pop("errors"),
+            **said,
+        )
+    return Response(orjson.dumps(said), media_type="application/json")
 
 
 def need_stream(gateway: Gateway, stream: str) -> None:

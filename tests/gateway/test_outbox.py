@@ -1,0 +1,135 @@
+"""What is written to many sockets together comes as if each had been written to alone: all of it, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import LARGE_EXAMPLES
+from tidegate.gateway import outbox
+from tidegate.gateway.outbox import FEW, Outbox, Wire
+
+SMALL_BYTES = 4_096
+"""What the system holds for a reader that does not read."""
+
+
+async def _connected(box: Outbox, count: int) -> list[tuple[Wire, socket.socket]]:
+    """Wires, and who reads at their other ends."""
+    loop = asyncio.get_running_loop()
+    made: list[tuple[Wire, socket.socket]] = []
+    for _ in range(count):
+        ours, theirs = socket.socketpair()
+        for each in (ours, theirs):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BYTES)
+            each.setblocking(False)
+        transport, _protocol = await loop.create_connection(asyncio.Protocol, sock=ours)
+        made.append((Wire(transport, box), theirs))
+    return made
+
+
+async def _read(link: socket.socket) -> bytes:
+    """All that comes until the end."""
+    found = b""
+    while data := await asyncio.get_running_loop().sock_recv(link, 65_536):
+        found += data
+    link.close()
+    return found
+
+
+def run(work: Callable[[Outbox], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await asyncio.wait_for(work(Outbox()), 30)
+
+    uvloop.run(whole())
+
+
+@settings(max_examples=LARGE_EXAMPLES)
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 3 * FEW))
+def test_all_comes_in_order_whoever_reads_late(seed: int, count: int) -> None:
+    async def work(box: Outbox) -> None:
+        chance = Random(seed)
+        made = await _connected(box, count)
+        sent = [b""] * count
+        reading: dict[int, asyncio.Task[bytes]] = {}
+
+        def write() -> None:
+            for _ in range(chance.randrange(2 * count)):
+                n = chance.randrange(count)
+                data = chance.randbytes(chance.choice([1, 100, SMALL_BYTES, 10 * SMALL_BYTES]))
+                sent[n] += data
+                made[n][0].write(data)
+
+        for _ in range(chance.randint(1, 8)):
+            if chance.random() < 0.7:
+                with box:
+                    write()
+            else:
+                write()
+            if chance.random() < 0.3:
+                n = chance.randrange(count)
+                reading.setdefault(n, asyncio.create_task(_read(made[n][1])))
+            await asyncio.sleep(0)
+        with box:
+            write()
+            for wire, _ in made:
+                wire.close()
+        came = [await (reading.get(n) or _read(made[n][1])) for n in range(count)]
+        assert came == sent
+
+    run(work)
+
+
+def test_who_is_gone_takes_nothing_from_others() -> None:
+    async def work(box: Outbox) -> None:
+        made = await _connected(box, 2 * FEW)
+        made[0][1].close()
+        made[1][0].transport.abort()
+        with box:
+            for wire, _ in made:
+                wire.write(b"all")
+                wire.write(b" of it")
+        for wire, _ in made:
+            wire.close()
+        assert [await _read(link) for _, link in made[1:]] == [b"", *[b"all of it"] * (2 * FEW - 2)]
+
+    run(work)
+
+
+def test_what_is_written_within_a_block_that_fails_goes_out() -> None:
+    async def work(box: Outbox) -> None:
+        made = await _connected(box, 2 * FEW)
+        with suppress(ZeroDivisionError), box:
+            for wire, _ in made:
+                wire.write(b"before")
+            raise ZeroDivisionError
+        for wire, _ in made:
+            wire.write(b", behind")
+            wire.close()
+        assert {await _read(link) for _, link in made} == {b"before, behind"}
+
+    run(work)
+
+
+def test_no_event_waits_for_a_compiler() -> None:
+    outbox.warm_up()
+    assert outbox.send_all.signatures
+    before = list(outbox.send_all.signatures)
+
+    async def work(box: Outbox) -> None:
+        made = await _connected(box, 2 * FEW)
+        with box:
+            for wire, _ in made:
+                wire.write(b"x")
+        for wire, link in made:
+            wire.close()
+            link.close()
+
+    run(work)
+    assert outbox.send_all.signatures == before
