@@ -65,14 +65,39 @@ QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
 """Of these those that do not, or not many."""
 
 
+LONGEST = (
+    "pipelines/test_engine.py",  # and with it all of the group that shares its Spark
+    "pipelines/test_kill.py",
+    "console/test_pages.py",
+    "cli/test_demo.py",
+    "cli/test_up.py",
+    "cli/",
+    "gateway/test_links_kill.py",
+    "gateway/test_openapi.py",
+    "gateway/test_gateway_kill.py",
+    "benchmarks/",
+)
+"""What begins first, as at the end all others would wait for it. Of what has a JVM two at a time, as far as it goes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest, as at the end all others would wait for it; mark what takes its time."""
-    items.sort(key=lambda item: item.path.name != "test_kill.py")
-    here = Path(__file__).parent
+    """Begin with the longest; mark what takes its time."""
+    places = {item.path: _place(item.path) for item in items}
+    items.sort(key=lambda item: _turn(places[item.path]))
     for item in items:
-        place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        place = places[item.path]
         if place.startswith(PROCESSES) and place not in QUICK:
             item.add_marker("processes")
+
+
+def _place(path: Path) -> str:
+    """Where a file is among the tests; empty: elsewhere."""
+    here = Path(__file__).parent
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else ""
+
+
+def _turn(place: str) -> int:
+    return next((n for n, each in enumerate(LONGEST) if place.startswith(each)), len(LONGEST))
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ HASTY = DurableSettings(
     couriers=CourierSettings(first_s=0.02, most_s=0.05, attempts=4, settle_s=0.05),
     webhooks=WebhookSettings(allow_private=True, timeout_s=20.0),
 )
-"""Durable subscriptions that wait for nothing long, but for answers, as a machine may be busy; receivers on loopback."""
+"""Durable subscriptions that wait for nothing long but answers, as a machine may be busy; receivers on loopback."""
 
 
 def record(n: int, **more: Any) -> bytes:
