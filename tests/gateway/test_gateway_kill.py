@@ -17,7 +17,7 @@ import httpx
 from tests.conftest import KILLS
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.cli.gateway import free_port
+from tests.ports import free_port
 from tidegate.client import Client, Notice, Reconnect
 from tidegate.errors import ClientError
 
@@ -107,7 +107,7 @@ class Poller:
 
 def test_nothing_is_lost_and_nothing_acknowledged_comes_again(tmp_path: Path) -> None:
     world = World(tmp_path)
-    port = free_port("127.0.0.1", 0)
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     chance = Random(20261116)
     streamed: list[str] = []

@@ -23,7 +23,7 @@ from tidegate.gateway import websocket as ours
 from tidegate.gateway.routes import sockets
 from tidegate.gateway.server import LARGEST_MESSAGE_BYTES
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 class Client:
