@@ -10,7 +10,7 @@ AREA ?= filters
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint soak bench docs wheel clean
+.PHONY: help setup demo test check lint style types soak bench docs wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,18 +24,23 @@ demo: $(READY) ## Run the demo; options: make demo ARGS="--for 30s"
 	@scripts/need-java
 	@$(BIN)/tidegate demo $(ARGS)
 
-lint: $(READY)
+style: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint ## The quick half of the tests: lint, types, layers, no Spark, no servers, few processes
-	TIDEGATE_TESTS=quick $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser and not processes" --doctest-modules src tests $(ARGS)
+lint: style types
 
-test: lint ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs
+check: style ## The quick half of the tests: lint, types, layers, no Spark, no servers, few processes
+	TIDEGATE_TESTS=quick scripts/beside types $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser and not processes" --doctest-modules src tests $(ARGS)
+
+# One more than two cores: many tests wait for a process that starts.
+test: style ## All tests, real Spark, Kafka and PostgreSQL included: what CI runs
 	@scripts/need-java
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --doctest-modules src tests $(ARGS)
+	scripts/beside types $(BIN)/python -m pytest -n 3 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +20,14 @@ TEXTS = {"quick": 400, "full": 10_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 SPARK_SEEDS = {"quick": 1, "full": 3, "soak": 40}[LENGTH]
 """Random sets of filters that Spark evaluates."""
-KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
+KILLS = {"quick": 1, "full": 2, "soak": 20}[LENGTH]
 """How often a running Tidegate is killed."""
 
 if LENGTH != "soak":  # short lives: compiling well would cost each of the many JVMs more than all else that it does
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Each client over HTTP reads the certificates of the world, for longer than all else that a test of loopback does.
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
@@ -60,14 +65,39 @@ QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
 """Of these those that do not, or not many."""
 
 
+LONGEST = (
+    "pipelines/test_engine.py",  # and with it all of the group that shares its Spark
+    "pipelines/test_kill.py",
+    "console/test_pages.py",
+    "cli/test_demo.py",
+    "cli/test_up.py",
+    "cli/",
+    "gateway/test_links_kill.py",
+    "gateway/test_openapi.py",
+    "gateway/test_gateway_kill.py",
+    "benchmarks/",
+)
+"""What begins first, as at the end all others would wait for it. Of what has a JVM two at a time, as far as it goes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest, as at the end all others would wait for it; mark what takes its time."""
-    items.sort(key=lambda item: item.path.name != "test_kill.py")
-    here = Path(__file__).parent
+    """Begin with the longest; mark what takes its time."""
+    places = {item.path: _place(item.path) for item in items}
+    items.sort(key=lambda item: _turn(places[item.path]))
     for item in items:
-        place = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        place = places[item.path]
         if place.startswith(PROCESSES) and place not in QUICK:
             item.add_marker("processes")
+
+
+def _place(path: Path) -> str:
+    """Where a file is among the tests; empty: elsewhere."""
+    here = Path(__file__).parent
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else ""
+
+
+def _turn(place: str) -> int:
+    return next((n for n, each in enumerate(LONGEST) if place.startswith(each)), len(LONGEST))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
 from tidegate.errors import EnvironmentProblem
 from tidegate.pipelines.connector.maven import fetch
 
@@ -54,7 +54,7 @@ def need_kafka() -> None:
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
     """Start a broker, and give its address when it answers."""
-    port, controller = _free_ports(2)
+    port, controller = free_port(), free_port()
     settings = folder / "server.properties"
     settings.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(CACHE / BROKER.split(":", 1)[1].replace(":", "-") / "*")]
@@ -90,12 +90,3 @@ def _wait_until_it_answers(address: str, process: subprocess.Popen[bytes], said:
             continue
         return
     raise RuntimeError(f"Kafka did not start at {address}:\n{said.read_text()[-3_000:]}")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, all at once, so that they differ."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in held]
-    for each in held:
-        each.close()
-    return ports

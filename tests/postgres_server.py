@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.ports import free_port
 from tidegate.errors import EnvironmentProblem
 
 USER, PASSWORD, PASSWORD_IN_URL = "tidegate", "hush%/@:", "hush%25%2F%40%3A"
@@ -43,7 +43,7 @@ def running(programs: Path) -> Iterator[str]:
         if who:
             for each in (folder, folder / "password"):
                 shutil.chown(each, who["user"], who["group"])
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
 
         def run(program: str, *arguments: str) -> None:
             with (folder / "said").open("ab") as said:
@@ -71,8 +71,3 @@ def _unprivileged() -> Mapping[str, Any]:
     except KeyError as exc:
         raise EnvironmentProblem("PostgreSQL refuses to run as root, and there is no user 'postgres'") from exc
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])

@@ -167,7 +167,7 @@ def got(up: Serving, wanted: list[Wanted], streams: list[str], cells: int, due: 
     with listening(up.port, wanted) as subscribers:
         with appending(up.log, streams, 1_000, 0.2, cells) as sender:
             assert sender.hear() == "200"
-        until(lambda: subscribers.ask()["total"] >= due, 10)
+        until(lambda: subscribers.ask()["total"] >= due, 120)
         return subscribers.ask()
 
 
@@ -209,7 +209,7 @@ def test_one_that_stops_reads_on_and_websockets_count_subscriptions() -> None:
         one.ask("stop")
         with appending(up.log, ["gps"], 1_000, 0.2, 1) as sender:
             sender.hear()
-        assert until(lambda: all_.ask()["total"] == 200 * 2 * SOME, 10)
+        assert until(lambda: all_.ask()["total"] == 200 * 2 * SOME, 120)
         assert all_.ask()["received"] == 200 * 2
         assert all_.ask()["repeated"] == 0
         assert one.ask("go")["total"] == 0

@@ -9,17 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.ports import free_port
 from tidegate.cli import doctor
 from tidegate.cli.main import app
 
 runner = CliRunner()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_everything_is_looked_at() -> None:

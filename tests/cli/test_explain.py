@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.semantics.spaces import CITY, make
-from tidegate.cli.main import app
+from tidegate.cli.main import app, run
 
 runner = CliRunner()
 
@@ -44,6 +47,16 @@ def tidegate(*args: str) -> subprocess.CompletedProcess[str]:
     """The real command in a process of its own."""
     command = [str(Path(sys.executable).with_name("tidegate")), *args]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def ran(*args: str) -> tuple[int, str]:
+    """The code that the command ends with, and its errors, without a process."""
+    with patch.object(sys, "argv", ["tidegate", *args]), redirect_stderr(io.StringIO()) as errors:
+        try:
+            run()
+        except SystemExit as end:
+            return int(end.code or 0), errors.getvalue()
+    raise AssertionError("the command did not end")
 
 
 def test_it_shows_the_parse_the_normal_form_and_the_sets() -> None:
@@ -197,32 +210,32 @@ def test_errors_are_messages_not_tracebacks(args: list[str], message: str) -> No
 def test_a_bad_schema_file_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
     path = tmp_path / name
     path.write_text(content)
-    done = tidegate("explain", "a > 3", "--schema", str(path))
-    assert done.returncode == 2
-    assert str(path) in done.stderr
-    assert message in done.stderr
+    code, errors = ran("explain", "a > 3", "--schema", str(path))
+    assert code == 2
+    assert str(path) in errors
+    assert message in errors
 
 
 def test_a_schema_file_may_be_a_json_schema(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}))
-    assert tidegate("explain", "a > 3", "--schema", str(path)).returncode == 0
-    assert tidegate("explain", "a = 'x'", "--schema", str(path)).returncode == 2
+    assert ran("explain", "a > 3", "--schema", str(path))[0] == 0
+    assert ran("explain", "a = 'x'", "--schema", str(path))[0] == 2
 
 
 def test_an_event_file_that_is_no_object_is_named(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     path.write_text("[1]")
-    done = tidegate("explain", "a > 3", "--event", str(path))
-    assert (done.returncode, "expected an event (an object), not list" in done.stderr) == (2, True)
+    code, errors = ran("explain", "a > 3", "--event", str(path))
+    assert (code, "expected an event (an object), not list" in errors) == (2, True)
 
 
 @pytest.mark.parametrize("content", ["{", '{"a": ' + "1" * 5_000 + "}", "[" * 100_000])
 def test_an_event_file_that_is_no_json_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "e.json"
     path.write_text(content)
-    done = tidegate("explain", "a > 3", "--event", str(path))
-    assert (done.returncode, "expected an event in JSON" in done.stderr) == (2, True)
+    code, errors = ran("explain", "a > 3", "--event", str(path))
+    assert (code, "expected an event in JSON" in errors) == (2, True)
 
 
 def test_the_version_is_told() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.running import until
+from tests.ports import free_port
 from tidegate.logs import EventLog, KafkaLog, SegmentLog
 
 pytestmark = pytest.mark.spark
@@ -24,12 +24,6 @@ services:
   odd: {from: raw, pipeline: [{filter: kind = 'odd'}]}
   counted: {from: raw, pipeline: [{aggregate: {count: n, by: [kind], window: {length: 60s}, emit: updates}}]}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

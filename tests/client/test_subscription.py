@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.client.proxy import proxy
 from tests.gateway.running import CITY, World
+from tests.pipelines.running import until
 from tidegate import Filter
 from tidegate.client import AsyncClient, Client, Event, Missed, Notice, Reconnect, Refused, Unreachable
 from tidegate.errors import ClientError
@@ -165,14 +165,8 @@ def test_connections_that_are_cut_anywhere_awaited(shared: World, cuts: list[int
 def test_leaving_closes_the_connection(world: World) -> None:
     with Client(world.url) as client:
         with client.subscribe("gps"):
-            until(lambda: client.status("gps")["subscribers"].get("live") == 1)
-        until(lambda: client.status("gps")["subscribers"] == {})
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
+            until(lambda: client.status("gps")["subscribers"].get("live") == 1, "it to listen")
+        until(lambda: client.status("gps")["subscribers"] == {}, "it to be gone")
 
 
 def test_a_gap_is_raised_and_the_next_events_follow(world: World) -> None:

@@ -12,7 +12,8 @@ from tests.console.city import City
 
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 """What a reviewer can look at; git does not see it."""
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
+"""Long, as a browser shares the machine with JVMs: only what never comes is waited for so."""
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from tidegate.logs import Cursor, Retention, SegmentLog
 from tidegate.model import Schema
 
 SCHEMA = Schema({"n": "int64", "speed": "float64"})
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def record(partition: str, n: int, **more: Any) -> bytes:

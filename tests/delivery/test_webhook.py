@@ -25,7 +25,8 @@ SERVICE = """
 streams: {raw: {schema: {n: int64, speed: float64}}}
 services: {gps: {from: raw}}
 """
-HASTY = CourierSettings(first_s=0.001, most_s=0.01, attempts=3, lease_s=0.3, settle_s=0.01)
+HASTY = CourierSettings(first_s=0.001, most_s=0.01, attempts=3, lease_s=60.0, settle_s=0.01)
+"""Waits for nothing long; a lease lasts, as long as a busy machine may keep its holder from renewing it."""
 
 
 class Receiving:
@@ -46,7 +47,9 @@ class Receiving:
 
 class Place:
     def __init__(self, folder: Path, settings: CourierSettings = HASTY) -> None:
-        self.registry = SqliteRegistry(folder / "registry.sqlite")
+        self.seconds = 1_000.0
+        """What leases end by, in the registry and with who holds them; it goes on when a test says so."""
+        self.registry = SqliteRegistry(folder / "registry.sqlite", clock=lambda: round(self.seconds * 1e6))
         self.registry.apply(loads(SERVICE))
         self.log = SegmentLog(folder / "log")
         self.log.create("gps", ["a.0", "b.0"])
@@ -62,7 +65,7 @@ class Place:
         async with hub_on(self.log) as hub:
             acks = Acknowledgements(self.registry.acknowledge_all, 0.005)
             post = Post(self.registry, acks, send, self.settings, lambda: self.now, Random(1))
-            found = Couriers(hub, post, holder)
+            found = Couriers(hub, post, holder, lambda: self.seconds)
             for each in self.registry.subscriptions().values():
                 await found.want(each)
 
@@ -173,7 +176,11 @@ def test_of_two_holders_one_delivers(place: Place) -> None:
 
 
 def test_who_can_not_renew_a_lease_stops_before_it_ends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
     def fail(*_: object) -> bool:
+        nonlocal asked
+        asked += 1
         raise RegistryError("the database is away")
 
     async def work() -> None:
@@ -181,9 +188,18 @@ def test_who_can_not_renew_a_lease_stops_before_it_ends(place: Place, monkeypatc
         async with place.couriers(Receiving()) as couriers:
             await until(lambda: couriers.subscriber("s") is not None, "it to be delivered")
             monkeypatch.setattr(place.registry, "lease", fail)
+            place.seconds += HASTY.lease_s * 0.85
+            await until(lambda: asked == 1, "the lease to be asked for")
+            assert couriers.subscriber("s") is not None, "it is ours still"
+            place.seconds += HASTY.lease_s * 0.1
             await until(lambda: couriers.subscriber("s") is None, "it to stop")
             assert [each.holder for each in place.registry.leases().values()] == ["h"]
+            place.seconds += HASTY.lease_s
+            for _ in range(3):  # and it does not begin again with a lease that ran out
+                await couriers.look()
+                assert couriers.subscriber("s") is None
             monkeypatch.undo()
+            place.seconds += HASTY.lease_s
             await until(lambda: couriers.subscriber("s") is not None, "it to be delivered again")
 
     run(work())

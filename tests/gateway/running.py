@@ -6,7 +6,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -40,9 +42,9 @@ HASTY = DurableSettings(
     look_s=0.02,
     ack_s=0.01,
     couriers=CourierSettings(first_s=0.02, most_s=0.05, attempts=4, settle_s=0.05),
-    webhooks=WebhookSettings(allow_private=True, timeout_s=2.0),
+    webhooks=WebhookSettings(allow_private=True, timeout_s=20.0),
 )
-"""Durable subscriptions that wait for nothing long, and receivers on loopback."""
+"""Durable subscriptions that wait for nothing long but answers, as a machine may be busy; receivers on loopback."""
 
 
 def record(n: int, **more: Any) -> bytes:
@@ -53,11 +55,24 @@ def record(n: int, **more: Any) -> bytes:
     )
 
 
+@cache
+def _empty_registry() -> bytes:
+    """The file of a registry: to copy it is faster than to make one again for each of many tests."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "registry.sqlite"
+        SqliteRegistry(file).close()
+        return file.read_bytes()
+
+
 class World:
     """A folder with a registry and a log, and a gateway over them."""
 
     def __init__(self, folder: Path, text: str = CITY) -> None:
-        self.registry = SqliteRegistry(folder / "registry.sqlite")
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "registry.sqlite"
+        if not file.exists():
+            file.write_bytes(_empty_registry())
+        self.registry = SqliteRegistry(file)
         self.registry.apply(loads(text))
         self.log = SegmentLog(folder / "log")
         for service in self.registry.services():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,7 +178,6 @@ def test_another_service(http: httpx.Client) -> None:
 def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.append(5)
-    begun = time.monotonic()
     with world.running(), world.client() as http, listening(http, {"from": "beginning"}) as events:
         first = events.take(5)
         last = events.last_id
@@ -188,7 +186,6 @@ def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: P
         with pytest.raises(EOFError):
             events.next()
         stopping.join()
-    assert time.monotonic() - begun < 30
     world.append(5)
     with world.running(), world.client() as http, listening(http, {}, {"last-event-id": last}) as events:
         rest = events.take(5)

@@ -83,7 +83,7 @@ class Broker(World):
             cursor = said["cursor"]
             return len(found) >= count
 
-        until(page, f"{count} events, not {len(found)}", 20)
+        until(page, f"{count} events, not {len(found)}")
         if cursor:
             self.call("POST", f"/v1/subscriptions/{id_}/ack", json={"cursor": cursor})
         return found
@@ -443,7 +443,7 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         assert 'tidegate_link_asking_seconds_total{link="province",service="gps@city"} ' in theirs
         (said,) = [each["filtering"] for each in there.call("GET", "/v1/links")["links"]]
         asking_s = said["gps@city"].pop("asking_s")
-        assert 0 < asking_s < 5
+        assert 0 < asking_s < 100, "in seconds"
         counts = {
             "forwarded": 9,
             "stopped": 91,

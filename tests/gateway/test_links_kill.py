@@ -19,7 +19,7 @@ from tests.conftest import KILLS
 from tests.gateway.running import CITY, World
 from tests.gateway.test_gateway_kill import answers
 from tests.pipelines.running import until
-from tidegate.cli.gateway import free_port
+from tests.ports import free_port
 
 SECRET = "a secret that both ends of a link know"
 EMPTY = "streams: {raw: {schema: {n: int64}}}\nservices: {}"
@@ -64,7 +64,7 @@ class Process:
 
 def made(folder: Path, name: str, text: str) -> tuple[Process, World]:
     world = World(folder / name, text)
-    return Process(name, folder / name, free_port("127.0.0.1", 0)), world
+    return Process(name, folder / name, free_port()), world
 
 
 def link(dials: Process, answers: Process) -> None:
@@ -114,7 +114,7 @@ def consumed(at: Process, id_: str, count: int) -> list[str]:
         cursor = page["cursor"]
         return len(found) >= count
 
-    until(is_all, f"{count} events at {at.name}", 60)
+    until(is_all, f"{count} events at {at.name}")
     return found
 
 

@@ -13,7 +13,7 @@ from tests.gateway.running import World
 from tests.gateway.test_events import listening
 from tests.gateway.test_websocket import opened
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def told(http: httpx.Client, name: str) -> float | None:

@@ -207,7 +207,7 @@ def test_connections_and_what_they_hold(tmp_path: Path) -> None:
         def answers() -> bool:
             return http.get("/v1/services").status_code == 200
 
-        until(answers, "sockets to be closed", 10)
+        until(answers, "sockets to be closed")
         with opened(world) as client:
             for id_ in "abc":
                 assert client.ask("subscribe", id=id_, service="gps")["op"] == "subscribed"

@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 from tests.gateway.issuer import TestIssuer
 from tests.gateway.running import CITY
 from tests.pipelines.running import until
+from tests.ports import free_port
 from tidegate.logs import SegmentLog
 from tidegate.registry import SqliteRegistry
 from tidegate.services import loads
@@ -35,7 +36,7 @@ def test_no_secret_is_in_the_logs(tmp_path: Path) -> None:
         profile.write_text(f"access: {{oidc: {{issuer: '{issuer.url}', audience: tidegate, pause: 1ms, fresh: 1ms}}}}")
         shown = [good, revoked, f"tg_aaaaaaaa_{'b' * 40}", *tokens, unsigned, "hunter2.hunter2"]
         logs = tmp_path / "logs"
-        port = _free_port()
+        port = free_port()
         command = [sys.executable, "-m", "tidegate", "gateway", "--data", str(tmp_path), "--profile", str(profile)]
         with (
             logs.open("wb") as file,
@@ -43,7 +44,7 @@ def test_no_secret_is_in_the_logs(tmp_path: Path) -> None:
         ):
             try:
                 base = f"http://127.0.0.1:{port}"
-                until(lambda: _answers(base), "the gateway", 60)
+                until(lambda: _answers(base), "the gateway")
                 secret = _use(base, good, shown)
                 issuer.is_down = True
                 _use(base, good, shown)
@@ -82,14 +83,7 @@ def _use(base: str, good: str, shown: list[str]) -> str:
 
 def _answers(base: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{base}/livez", timeout=1):
+        with urllib.request.urlopen(f"{base}/livez", timeout=10):
             return True
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found

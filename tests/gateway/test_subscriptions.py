@@ -19,7 +19,7 @@ from tests.gateway.test_events import SSE, Events
 from tidegate.registry import Role
 from tidegate.subscriptions import new_id
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def until(true: Callable[[], Any], what: str) -> Any:

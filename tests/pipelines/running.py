@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine import Engine, Job
     from tidegate.pipelines.streams import Streams
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
+"""Long: a start takes seconds, but twenty times so many where a machine is busy. Only what hangs is waited for so."""
 KEY = b"a secret of the tests"
 WHY_PLAIN = "the test wants no connector"
 

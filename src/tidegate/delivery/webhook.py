@@ -314,17 +314,18 @@ class Post:
 class Couriers:
     """The couriers of all subscriptions that this process has a lease on."""
 
-    def __init__(self, hub: Hub, post: Post, holder: str) -> None:
-        """`holder` is this process, to others who would deliver the same."""
+    def __init__(self, hub: Hub, post: Post, holder: str, seconds: Callable[[], float] | None = None) -> None:
+        """`holder` is this process, to others who would deliver the same; `seconds` a clock, the loop's unless told."""
         self._hub, self._post, self._holder = hub, post, holder
         self._wanted: dict[str, RegisteredSubscription] = {}
         self._running: dict[str, tuple[Courier, asyncio.Task[None]]] = {}
         self._held: dict[str, float] = {}
-        """Until when, by the loop's clock, each lease lasts at least."""
+        """Until when, by our clock, each lease lasts at least."""
         self._asking: asyncio.Future[list[str]] | None = None
         """Leases that are being taken: they are, also where nobody waits for it any more."""
         self._asked_at = self._settled_at = float("-inf")
         self._loop = asyncio.get_running_loop()
+        self._seconds = seconds or self._loop.time
 
     def subscriber(self, subscription: str) -> Subscriber | None:
         """Who gets the events of a subscription here."""
@@ -352,7 +353,7 @@ class Couriers:
 
     async def look(self) -> None:
         """Take and renew leases, start what is to run, move the cursors of the quiet."""
-        now, lease_s = self._loop.time(), self._post.settings.lease_s
+        now, lease_s = self._seconds(), self._post.settings.lease_s
         if now >= self._asked_at + lease_s / 3:
             self._asked_at = now
             try:
@@ -361,10 +362,11 @@ class Couriers:
                 self._held = dict.fromkeys(await asyncio.shield(self._asking), now + lease_s)
             except Exception as problem:
                 _log.warning("can't renew leases", problem=str(problem))
-        for id_ in list(self._running):
-            # A little before it ends: what was under way must not move a cursor that is another's.
-            if self._held.get(id_, 0.0) < self._loop.time() + lease_s / 10:
-                await self._end(id_)
+        # A little before it ends a lease is ours no more: what was under way must not move a cursor that is another's.
+        ends = self._seconds() + lease_s / 10
+        self._held = {id_: until for id_, until in self._held.items() if until >= ends}
+        for id_ in self._running.keys() - self._held.keys():
+            await self._end(id_)
         for id_ in self._held:
             if id_ in self._wanted and (id_ not in self._running or self._running[id_][1].done()):
                 await self._begin(id_)

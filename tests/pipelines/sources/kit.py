@@ -45,7 +45,7 @@ def events(log: EventLog, stream: str) -> list[dict[str, Any]]:
     return [json.loads(record) for record in raw(log, stream)]
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """Wait for something that another thread or process does."""
     never = Event()
     for _ in range(int(timeout_s / 0.01)):

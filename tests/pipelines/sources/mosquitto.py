@@ -11,15 +11,10 @@ import subprocess
 from pathlib import Path
 
 from tests.pipelines.sources.kit import until
+from tests.ports import free_port
 
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin")
 HOW = "needs mosquitto: apt-get install mosquitto, or brew install mosquitto"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Mosquitto:

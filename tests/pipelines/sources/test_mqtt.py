@@ -18,6 +18,7 @@ import pytest
 from tests.pipelines.sources import mosquitto
 from tests.pipelines.sources.kit import events, until
 from tests.pipelines.sources.mosquitto import Mosquitto
+from tests.ports import free_port
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
 from tidegate.logs.intake import Intake
@@ -288,7 +289,7 @@ def test_a_client_id_is_of_one_log_stream_and_topic(log: SegmentLog) -> None:
 
 
 def test_a_broker_that_is_not_there_is_an_error(log: SegmentLog) -> None:
-    address = f"127.0.0.1:{mosquitto.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with pytest.raises(SourceError, match=f"can't reach the MQTT broker {address}: "):
         MqttFeed(Mqtt("a", address), Intake(log, Stream("s", SCHEMA))).run(Event())
 

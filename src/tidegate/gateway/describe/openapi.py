@@ -222,8 +222,17 @@ SECURITY = {
 }
 
 
+_DOCUMENTS: dict[bool, dict[str, Any]] = {}
+
+
 def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
-    """The document of an app's calls."""
+    """The document of an app's calls: made once, as all gateways of a process have the same."""
+    if needs_keys not in _DOCUMENTS:
+        _DOCUMENTS[needs_keys] = _document(app, needs_keys=needs_keys)
+    return _DOCUMENTS[needs_keys]
+
+
+def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
     for path, calls in document["paths"].items():
         for method, said in calls.items():

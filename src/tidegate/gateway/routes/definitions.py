@@ -17,7 +17,7 @@ from tidegate.services import load_texts
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["services"])
+    routes = APIRouter(prefix="/v1", tags=["services"])
 
     @routes.post(
         "/apply",

@@ -28,7 +28,7 @@ _WATCH = "Go on, by server-sent events: what appears, changes, leaves, is better
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["services"])
+    routes = APIRouter(prefix="/v1", tags=["services"])
 
     async def answered(request: Request, wanted: discovery.Request) -> Answer:
         work = partial(gateway.finder.discover, gateway.view(request), wanted)

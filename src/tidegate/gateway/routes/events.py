@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["events"])
+    routes = APIRouter(prefix="/v1", tags=["events"])
 
     @routes.get(
         "/services/{name}/events",

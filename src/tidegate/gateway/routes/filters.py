@@ -33,7 +33,7 @@ _Params = Annotated[list[str] | None, Query(description="Values of the filter's 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["filters"])
+    routes = APIRouter(prefix="/v1", tags=["filters"])
     turns = asyncio.Semaphore(AT_ONCE)
 
     @routes.get("/services/{name}/explain", summary="What a filter over a service means, and why an event matches")

@@ -51,7 +51,7 @@ class Accepted:
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["links"])
+    routes = APIRouter(prefix="/v1", tags=["links"])
 
     def federation() -> Federation:
         if gateway.linked is None:

@@ -21,7 +21,7 @@ COUNTED_S = 1.0
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["overview"])
+    routes = APIRouter(prefix="/v1", tags=["overview"])
     counted = _Counted(gateway)
 
     @routes.get("/me", summary="Who asks, and what they may do")

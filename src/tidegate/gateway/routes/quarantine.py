@@ -43,7 +43,7 @@ _SELECTION = ("rule", "from", "to", "cursor", "max")
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["quarantine"])
+    routes = APIRouter(prefix="/v1", tags=["quarantine"])
     marks = Marks(gateway.log)
 
     def subject_of(kind: str, name: str) -> Subject:

@@ -23,7 +23,7 @@ _Text = Annotated[str, Query(max_length=MOST_LETTERS)]
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["semantics"])
+    routes = APIRouter(prefix="/v1", tags=["semantics"])
 
     @routes.get("/semantics", summary="What a term means, how related others are to it, and by which concepts")
     async def semantics(

@@ -21,7 +21,7 @@ SHOWN = ("from", "qos", "properties", "categories", "themes", "description")
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["services"])
+    routes = APIRouter(prefix="/v1", tags=["services"])
 
     def lost() -> set[str]:
         return gateway.finder.lost() | gateway.unreached()

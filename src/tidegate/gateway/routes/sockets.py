@@ -59,7 +59,7 @@ class Open:
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["events"])
+    routes = APIRouter(prefix="/v1", tags=["events"])
     count = 0
 
     async def serve(websocket: WebSocket, first: Subscribe | None) -> None:

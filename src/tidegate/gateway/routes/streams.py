@@ -20,7 +20,7 @@ from tidegate.services import from_dict, to_dict
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["streams"])
+    routes = APIRouter(prefix="/v1", tags=["streams"])
 
     def described(name: str) -> dict[str, Any]:
         return {"name": name, "definition": to_dict(gateway.stream(name))}

@@ -57,7 +57,7 @@ Id = Annotated[str, Path(alias="id")]
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["subscriptions"])
+    routes = APIRouter(prefix="/v1", tags=["subscriptions"])
     durable = gateway.durable
 
     def described(found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:

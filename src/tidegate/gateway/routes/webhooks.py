@@ -24,7 +24,7 @@ MOST_LETTERS = 1_000
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(tags=["webhooks"])
+    routes = APIRouter(prefix="/v1", tags=["webhooks"])
     durable = gateway.durable
 
     async def webhook_of(request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
