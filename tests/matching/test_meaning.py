@@ -26,7 +26,7 @@ def space() -> Iterator[Space]:
 class Likeness:
     """Figures that are written down: what is not is 0, but for the same text."""
 
-    competes = False
+    rivalry = 0.0
 
     def __init__(self, figures: dict[tuple[str, str], float], threshold: float = 0.5) -> None:
         self.figures, self.threshold = figures, threshold

@@ -18,12 +18,12 @@ from tidegate.matching import meaning_rows
 
 
 class Chance:
-    """Figures that look random, the same for the same words and themes; where it competes, shared with the rivals."""
+    """Figures that look random, the same for the same words and themes."""
 
     threshold = 0.4
 
     def __init__(self, competes: bool = False) -> None:
-        self.competes = competes
+        self.rivalry = 0.7 * competes
         self.asked: list[tuple[str, ...]] = []
         """The terms of events of each question."""
 
@@ -38,8 +38,7 @@ class Chance:
             known = crc32(f"{one} {other} {sorted(theme)} {sorted(of)}".encode()) % 10
             return 0.0 if known < 3 else known / 10
 
-        found = np.array([[figure(a, b) for b in terms] for a in subscribed]).reshape(len(subscribed), len(terms))
-        return found / np.maximum(1, found.max(axis=0, initial=0) + len(subscribed) / 10) if self.competes else found
+        return np.array([[figure(a, b) for b in terms] for a in subscribed]).reshape(len(subscribed), len(terms))
 
 
 NAMES = ["device", "kind", "room", "deskLamp", "power"]

@@ -136,7 +136,7 @@ class Table:
         return np.array([[self._figures.get((a, b), np.nan) for b in terms] for a in subscribed])
 
 
-COMPETITION = Competition(rivalry=1.0, same=6.0, threshold=0.5)
+COMPETITION = Competition(rivalry=1.0, threshold=0.5)
 SCALE = Scale(centre=0.2, unit=0.1)
 
 
@@ -146,26 +146,11 @@ def test_a_lone_term_is_believed_by_its_own_figure() -> None:
     assert best.relatedness(["spain"], ["eire"])[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
-def test_a_better_rival_takes_from_a_term_and_a_worse_one_does_not() -> None:
+def test_what_else_is_asked_for_changes_no_figure() -> None:
     best = Best([(Table({("ireland", "eire"): 0.6, ("spain", "eire"): 0.3}), SCALE)], COMPETITION)
-    alone = {term: best.relatedness([term], ["eire"])[0, 0] for term in ("ireland", "spain")}
-    ireland, spain = best.relatedness(["ireland", "spain"], ["eire"])[:, 0]
-    assert ireland == alone["ireland"]
-    assert spain == pytest.approx(alone["spain"] * np.exp(-3))
-
-
-def test_terms_that_fit_alike_take_nothing_from_each_other() -> None:
-    best = Best([(Table({("laptop", "notebook"): 0.6, ("computer", "notebook"): 0.6}), SCALE)], COMPETITION)
-    together = best.relatedness(["laptop", "computer"], ["notebook"])[:, 0]
-    assert together.tolist() == [best.relatedness(["laptop"], ["notebook"])[0, 0]] * 2
-
-
-def test_the_text_itself_is_a_rival() -> None:
-    best = Best([(Table({("spain", "ireland"): 0.5, ("ireland", "ireland"): 1.0}), SCALE)], COMPETITION)
-    assert best.relatedness(["spain", "ireland"], ["ireland"])[:, 0].tolist() == [
-        pytest.approx(1 / (1 + np.exp(-3)) * np.exp(3.0 - 6.0)),
-        1.0,
-    ]
+    alone = [best.relatedness([term], ["eire"])[0, 0] for term in ("ireland", "spain", "france")]
+    assert best.relatedness(["ireland", "spain", "france"], ["eire"])[:, 0].tolist() == alone
+    assert alone[2] == 0
 
 
 def test_evidence_is_the_mean_of_sources_and_what_one_does_not_know_the_other_decides() -> None:

@@ -35,16 +35,16 @@ class Semantics(Protocol):
         """The least degree of a match where nobody names one: what was found to tell matches from others."""
 
     @property
-    def competes(self) -> bool:
-        """Whether a subscribed term's relatedness depends on the other subscribed terms that it is asked with."""
+    def rivalry(self) -> float:
+        """How much it costs a predicate that another one fits a tuple better (`thematic.competed`); 0: nothing."""
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """How related terms are, from 0 to 1: a row a subscribed term, a column a term of events.
 
-        `theme` are the tags of the subscriptions, `of` those of the events. `subscribed` are all names, or all
-        values, that are subscribed to in this theme: where they compete, these are the rivals.
+        `theme` are the tags of the subscriptions, `of` those of the events. Each figure depends on its two terms and
+        their themes alone.
         """
 
 

@@ -155,7 +155,7 @@ def _made(entries: Mapping[int, Entry]) -> Made:
         by_reading.setdefault((entry.filter.schema, meaning), {})[number] = entry
     parts = []
     for (schema, meaning), several in by_reading.items():
-        plan = plan_of(several, rivals)
+        plan = plan_of(several, rivals if meaning.semantics.rivalry else {})
         parts.append(Part(plan, Memory(plan, meaning), schema))
     return Made(tuple(parts), lambda number: among(entries[number], rivals))
 

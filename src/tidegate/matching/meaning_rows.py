@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.filters.meaning import Meaning
-from tidegate.filters.thematic import Scalar
+from tidegate.filters.thematic import Scalar, evidence_of
 from tidegate.matching import meaning_kernels
 from tidegate.matching.meaning_plan import Listing, Plan, Theme
 from tidegate.matching.tuples import Themes, TupleColumn
@@ -153,14 +153,18 @@ class Memory:
         """Make rows of values that are new."""
         plan, semantics = self._plan, self._meaning.semantics
         figures = np.concatenate([each.figures(semantics, values, of) for each in plan.values], axis=1)
-        line = np.full(len(values), met.lines[attribute], np.int64)
+        at = met.lines[attribute]
+        by_name = met.figures[at : at + 1]
+        evidence = (evidence_of(by_name), evidence_of(figures)) if semantics.rivalry else (by_name, figures)
+        line = np.zeros(len(values), np.int64)
         offsets = np.zeros(len(values) + 1, np.int64)
         room = 4_096
         while True:
             predicate, similarity = np.empty(room, np.int32), np.empty(room)
             size = meaning_kernels.similar_rows(
-                *(met.figures, figures, line, np.arange(len(values)), plan.first_of_name, plan.value_of),
-                *(plan.bound, plan.name_bound, offsets, predicate, similarity),
+                *(by_name, figures, line, np.arange(len(values)), plan.first_of_name, plan.value_of),
+                *(plan.bound, plan.name_bound, float(semantics.rivalry), *evidence, plan.theme_of_name),
+                *(offsets, predicate, similarity),
             )
             if size <= room:
                 break

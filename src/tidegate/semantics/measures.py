@@ -2,7 +2,7 @@
 
 Every answer is a matrix, a row a subscribed term and a column a term of events. A *source* says what it knows by
 itself, with NaN for what it does not know; a *semantics* is what a matcher uses: a source by the common rules
-(`relatedness.py`), or several that compete (`competition.py`).
+(`Alone`), or several together (`competition.py`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Alone:
     def __init__(self, source: Source, threshold: float, *, rules: bool = True) -> None:
         self.name = source.name if rules else f"{source.name}-by-the-letter"
         self.threshold = threshold
-        self.competes = False
+        self.rivalry = 0.0
         self.documents = source.related if isinstance(source, Esa) else None
         self._source = source
         self._rules = rules
@@ -119,7 +119,7 @@ class Alone:
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
     ) -> Array:
-        """The source's figures; no term changes another's."""
+        """The source's figures."""
         raw = self._source.figures(subscribed, terms, theme, of)
         found = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
         if not self._rules:

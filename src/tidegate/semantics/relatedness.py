@@ -123,8 +123,8 @@ class Relatedness:
         self._terms: dict[tuple[str, frozenset[str]], Vector] = {}
         self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], bulk.Lines] = {}
 
-    competes = False
-    """How related two terms are depends on them alone."""
+    rivalry = 0.0
+    """Nothing competes."""
 
     @property
     def threshold(self) -> float:
