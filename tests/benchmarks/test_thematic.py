@@ -158,7 +158,9 @@ def test_every_table_has_rows(own: Thesaurus, space: Space, monkeypatch: pytest.
         *thematic.no_themes(space, own, True, setting),
         *thematic.themes(space, own, True, False, drawn, setting),
         *thematic.controls(space, own, setting),
+        *thematic.throughput(space, thesaurus.OWN, True, setting),
     ]
     assert all(0 <= row["value"] <= 1 for row in rows if row["unit"] == "F1" and "gain" not in row["what"])
     assert [row["value"] for row in rows if "nonsense tags" in row["what"]] == [0, 0, 0]
+    assert [row["target"] for row in rows if "from Arrow" in row["what"]] == ["at least 100000 events/s"]
     assert sorted(drawn) == sorted(f"{mode}-figure{n}" for mode in thematic.MODES for n in (7, 8, 9, 10))

@@ -86,7 +86,9 @@ def test_a_matrix_of_esa_has_the_figures_of_each_pair(
 def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Esa(city).figures(WORDS, WORDS, (), ())
     monkeypatch.setattr(measures, "_AT_ONCE", 2)
-    assert np.array_equal(Esa(city).figures(WORDS, WORDS, (), ()), whole, equal_nan=True)
+    for few in (WORDS[:2], WORDS):
+        found = Esa(city).figures(few, WORDS, (), ())
+        assert found == pytest.approx(whole[: len(few)], nan_ok=True)
 
 
 @given(subscribed=lists, terms=lists)

@@ -122,7 +122,7 @@ def competed(by_name: Array, by_value: Array, rivalry: float) -> Array:
 def evidence_of(relatedness: Array) -> Array:
     """The logarithm of the odds, at most `SAME`; infinitely little where nothing is related."""
     with np.errstate(divide="ignore"):
-        return np.minimum(np.log(relatedness) - np.log1p(-relatedness), SAME)
+        return np.asarray(np.minimum(np.log(relatedness) - np.log1p(-relatedness), SAME))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,19 @@ class _Met:
         """Of each attribute the row of each value."""
 
 
-class Memory:
-    """The rows of a plan so far; grows, and is emptied when it is full."""
+_FEW = 16
+"""Values that are looked at in the background, before whoever matches may go on."""
 
-    def __init__(self, plan: Plan, meaning: Meaning) -> None:
+
+class Memory:
+    """The rows of a plan so far; grows, and is emptied when it is full.
+
+    `lock` is that of all memories of an index, as what knows words is asked by one thread at a time.
+    """
+
+    def __init__(self, plan: Plan, meaning: Meaning, lock: Lock) -> None:
         self._plan, self._meaning = plan, meaning
-        self._lock = Lock()
+        self._lock = lock
         self._forget()
 
     def _forget(self) -> None:
@@ -86,6 +93,20 @@ class Memory:
                 found[:, n] = self._column(column, met, themes)
             self._settled = self._settled or self._settle()
             return Rows(found, *self._settled)
+
+    def look_at(self, other: Memory) -> None:
+        """Look at all that another has met, a little at a time: whoever matches meanwhile does not wait for it."""
+        with self._lock:
+            seen = [(tags, {n: list(met.rows.get(n, ())) for n in met.lines}) for tags, met in other._met.items()]
+        for tags, attributes in seen:
+            with self._lock:
+                met = self._of_tags(tags)
+                self._meet(met, list(attributes), tags)
+            for attribute, keys in attributes.items():
+                for begin in range(0, len(keys) if met.lines[attribute] >= 0 else 0, _FEW):
+                    values = [key if isinstance(key, str) else key[1] for key in keys[begin : begin + _FEW]]
+                    with self._lock:
+                        self._numbered(met, attribute, values, np.arange(len(values)), tags)
 
     def _settle(self) -> tuple[Any, Any, Any, Any, Listing]:
         """The rows without what is hopeless. That depends on all tuples: it is done again when there are new ones."""

@@ -135,10 +135,17 @@ class Relatedness:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
         """How related many terms are: a row a subscribed term, a column a term of events."""
-        lines = self._lines(tuple(subscribed), theme)
+        return all_settled(subscribed, terms, np.nan_to_num(self.figures(subscribed, terms, theme, of)))
+
+    def figures(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: Iterable[str], of: Iterable[str]
+    ) -> Array:
+        """What the measure says of many terms; NaN where one has no vector."""
+        lines = self._lines(tuple(subscribed), frozenset(theme))
         right = [self.vector(term, of) for term in terms]
-        found = self.measure.figures(bulk.products(lines, right), lines.squares, bulk.squares(right))
-        return all_settled(subscribed, terms, found)
+        squares = bulk.squares(right)
+        found = self.measure.figures(bulk.products(lines, right), lines.squares, squares)
+        return np.where((lines.squares[:, None] > 0) & (squares > 0), found, np.nan)
 
     def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> bulk.Lines:
         """Vectors by document. Those of the last questions are kept: subscriptions change seldom, events always."""
