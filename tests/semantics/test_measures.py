@@ -126,6 +126,22 @@ def test_an_unknown_word_is_0_in_a_space_and_the_embedding_decides(city: Space, 
     assert both(city, installed).relatedness(*pair) > 0.1
 
 
+def test_no_text_is_too_odd(city: Space, installed: Embedding) -> None:
+    odd = ["", " ", "\x00", "\ud800", "😀", "שלום", "ß", "SS", "word " * 20_000, "\u0665", "1e400"]
+    found = both(city, installed).relatedness(odd, odd, ["", "\ud800"], ["😀"])
+    assert ((found >= 0) & (found <= 1)).all()
+    assert found.diagonal().tolist() == [1] * len(odd)
+    assert found[odd.index("ß"), odd.index("SS")] == 1
+
+
+def test_of_a_long_text_the_beginning_counts_but_the_same_is_the_whole(city: Space, installed: Embedding) -> None:
+    long = "laptop " * 1_000
+    for semantics in (esa_only(city), embedding_only(installed)):
+        found = semantics.relatedness(["computer", long + "garage"], [long, long + "garage"])
+        assert found[0, 0] == found[0, 1] > 0
+        assert found[1].tolist() == [pytest.approx(1, abs=1e-2), 1]
+
+
 class Table:
     """A source of figures that are given."""
 

@@ -61,7 +61,8 @@ class Meaning:
     def __post_init__(self) -> None:
         if not hasattr(self.semantics, "relatedness"):
             raise MatcherError(f"semantics: expected a Space, such as Space.open('space/'), not {self.semantics!r:.60}")
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
+        number = isinstance(self.threshold, int | float)
+        if self.threshold is not None and not (number and 0 <= self.threshold <= 1):
             raise MatcherError(f"threshold: expected a number from 0 to 1, not {self.threshold!r}")
 
     @classmethod
@@ -71,6 +72,8 @@ class Meaning:
         """What was given, made one; None: nothing was."""
         if given is None or isinstance(given, Meaning):
             return given
+        if isinstance(themes, str):
+            raise MatcherError(f"themes: expected a list of tags, such as [{themes!r}], not a text")
         return cls(given, threshold, frozenset(themes))
 
     @property

@@ -175,11 +175,14 @@ class Relatedness:
         return self.measure.compare(left, right) if len(left) and len(right) else 0.0
 
     def vector(self, text: str, themes: Iterable[str] = ()) -> Vector:
-        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there."""
-        key = text, frozenset(themes)
+        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there.
+
+        Of a long text the first `LONGEST` characters count: no event may take seconds.
+        """
+        key = text[:LONGEST], frozenset(themes)
         found = self._vectors.get(key)
         if found is None:
-            words = (self.term_vector(word, key[1]) for word in self.space.words(text))
+            words = (self.term_vector(word, key[1]) for word in self.space.words(key[0]))
             found = _mean([word for word in words if len(word)])
             if len(self._vectors) >= min(_VECTORS, self._remembered):
                 self._vectors.clear()
@@ -217,6 +220,9 @@ class Relatedness:
 
 THRESHOLD = 0.3
 """The least degree of a match by `CosineEsa`, where nobody names one."""
+
+LONGEST = 1_000
+"""Characters of a text that mean something: beyond, it is told from others by what it is, not by what it means."""
 
 _QUESTIONS = 16
 """Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
