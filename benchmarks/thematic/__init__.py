@@ -209,8 +209,9 @@ def controls(space: Space, words: Thesaurus, setting: Setting) -> Iterator[Row]:
 def throughput(space: Space, file: Path, given: bool, setting: Setting) -> Iterator[Row]:
     """The matcher as users have it: Arrow batches of strings, themes on; CPU time of one thread."""
     words = json.loads(file.read_text("utf-8"))
+    batches, size = (2, 1_024) if setting.quick else (10, thematic_speed.BATCH)
     for count in (94,) if setting.quick else SPEED_TARGETS:
-        found = thematic_speed.measured(str(space.folder), words, count, None, 2 if setting.quick else 10)
+        found = thematic_speed.measured(str(space.folder), words, count, None, batches, size)
         least = SPEED_TARGETS[count] if given else None
         most = FIRST_MATCH_S if given and count == 94 else None
         yield measured(f"{count:,} subscriptions, from Arrow", found.events_per_s, "events/s", least=least)
