@@ -6,6 +6,7 @@ works, not how well. The figures in `docs/benchmarks.md` are of 15,044 articles 
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import reporting
+from benchmarks import reporting, thematic_speed
 from benchmarks.reporting import Row, Setting, Workload, measured
 from benchmarks.thematic import thesaurus
 from benchmarks.thematic.events import EventSet, make, other_words
@@ -41,6 +42,9 @@ TARGETS = {
 }
 """F1 without themes, on the large corpus and EuroVoc."""
 FIXED_TARGET, THEMES_TARGET = 0.85, 0.66
+SPEED_TARGETS = {94: 100_000, 10_000: 10_000}
+"""Events/s through the matcher, by the number of subscriptions."""
+FIRST_MATCH_S = 2.0
 
 MODES: dict[str, Callable[[Space], Semantics]] = {
     "letter": partial(paper, rules=False),
@@ -74,6 +78,7 @@ def run(
             "no themes": partial(no_themes, opened, words, given),
             "themes": partial(themes, opened, words, given, full, drawn),
             "controls": partial(controls, opened, words),
+            "throughput": partial(throughput, opened, thesaurus_file or thesaurus.OWN, given),
         }
         reporting.run("thematic", workloads, quick, as_json, out)
         for name, chart in drawn.items():
@@ -199,3 +204,17 @@ def controls(space: Space, words: Thesaurus, setting: Setting) -> Iterator[Row]:
         clean = score(interned, make_semantics(space), words.tops[:5], words.tops[:2]).f1
         yield measured(f"{mode}: nonsense tags, gain over none", nonsense - plain, "F1")
         yield measured(f"{mode}: nonsense among tags, gain over the tags alone", mixed - clean, "F1")
+
+
+def throughput(space: Space, file: Path, given: bool, setting: Setting) -> Iterator[Row]:
+    """The matcher as users have it: Arrow batches of strings, themes on; CPU time of one thread."""
+    words = json.loads(file.read_text("utf-8"))
+    batches, size = (2, 1_024) if setting.quick else (10, thematic_speed.BATCH)
+    for count in (94,) if setting.quick else SPEED_TARGETS:
+        found = thematic_speed.measured(str(space.folder), words, count, None, batches, size)
+        least = SPEED_TARGETS[count] if given else None
+        most = FIRST_MATCH_S if given and count == 94 else None
+        yield measured(f"{count:,} subscriptions, from Arrow", found.events_per_s, "events/s", least=least)
+        yield measured(f"{count:,} subscriptions, from dicts", found.dicts_per_s, "events/s")
+        yield measured(f"{count:,} subscriptions, matches an event", found.matches_per_event, "")
+        yield measured(f"{count:,} subscriptions, first match", found.first_match_s, "s", most=most)

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 
 from benchmarks.thematic.events import EventSet
+from tidegate.filters.thematic import competed
 from tidegate.semantics import Semantics
 from tidegate.semantics.storage import Array
 
@@ -24,49 +25,46 @@ class Interned:
 
     def __init__(self, given: EventSet) -> None:
         self.relevant = np.array(given.relevant)
-        self.attributes = sorted({name for each in given.subscriptions for name, _ in each})
-        self.values = sorted({value for each in given.subscriptions for _, value in each})
-        self.event_attributes = sorted({name for each in given.events for name in each})
-        self.event_values = sorted({value for each in given.events for value in each.values()})
-        self._wanted = _numbers(given.subscriptions, self.attributes, self.values)
-        tuples = [tuple(each.items()) for each in given.events]
-        self._events = _numbers(tuples, self.event_attributes, self.event_values)
+        wanted = sorted({pair for each in given.subscriptions for pair in each})
+        met = sorted({pair for each in given.events for pair in each.items()})
+        self.attributes, self.values = (list(dict.fromkeys(side)) for side in zip(*wanted, strict=True))
+        self.event_attributes, self.event_values = (list(dict.fromkeys(side)) for side in zip(*met, strict=True))
+        self._by_name = np.ix_(*_places(0, (wanted, self.attributes), (met, self.event_attributes)))
+        self._by_value = np.ix_(*_places(1, (wanted, self.values), (met, self.event_values)))
+        self._wanted = _numbers(given.subscriptions, wanted)
+        self._events = _numbers([tuple(each.items()) for each in given.events], met)
 
     def degrees(self, semantics: Semantics, themes: Collection[str] = (), event_themes: Collection[str] = ()) -> Array:
         """A row a subscription, a column an event."""
         tags = frozenset(themes), frozenset(event_themes)
         names = semantics.relatedness(self.attributes, self.event_attributes, *tags)
         values = semantics.relatedness(self.values, self.event_values, *tags)
+        similar = competed(names[self._by_name], values[self._by_value], semantics.rivalry)
         out = np.zeros(self.relevant.shape)
-        _score(names, values, *self._wanted, *self._events, out)
+        _score(similar, *self._wanted, *self._events, out)
         return out
 
 
-def _numbers(
-    pairs: Sequence[Sequence[tuple[str, str]]], names: list[str], values: list[str]
-) -> tuple[Array, Array, Array]:
-    name_of = {each: n for n, each in enumerate(names)}
-    value_of = {each: n for n, each in enumerate(values)}
-    sizes = np.array([len(each) for each in pairs])
-    left, right = np.zeros((2, len(pairs), sizes.max()), np.int64)
-    for row, each in enumerate(pairs):
-        for column, (name, value) in enumerate(each):
-            left[row, column], right[row, column] = name_of[name], value_of[value]
-    return left, right, sizes
+Pairs = Sequence[tuple[str, str]]
+
+
+def _places(side: int, *several: tuple[Pairs, list[str]]) -> list[list[int]]:
+    """Where the names, or the values, of pairs stand among all."""
+    return [[terms.index(pair[side]) for pair in pairs] for pairs, terms in several]
+
+
+def _numbers(lists: Sequence[Pairs], every: Pairs) -> tuple[Array, Array]:
+    """Each list of pairs as places among all, and how many it has."""
+    place = {pair: n for n, pair in enumerate(every)}
+    sizes = np.array([len(each) for each in lists])
+    found = np.zeros((len(lists), sizes.max()), np.int64)
+    for row, each in enumerate(lists):
+        found[row, : len(each)] = [place[pair] for pair in each]
+    return found, sizes
 
 
 @numba.njit(cache=True)
-def _score(
-    names: Array,
-    values: Array,
-    wanted_names: Array,
-    wanted_values: Array,
-    predicates: Array,
-    event_names: Array,
-    event_values: Array,
-    tuples: Array,
-    out: Array,
-) -> None:
+def _score(similar: Array, wanted: Array, predicates: Array, events: Array, tuples: Array, out: Array) -> None:
     best = np.empty(16)
     for row in range(len(predicates)):
         sets = 1 << predicates[row]
@@ -80,8 +78,7 @@ def _score(
                     for each in range(predicates[row]):
                         if (done >> each) & 1:
                             continue
-                        by_name = names[wanted_names[row, each], event_names[column, at]]
-                        found = best[done] * by_name * values[wanted_values[row, each], event_values[column, at]]
+                        found = best[done] * similar[wanted[row, each], events[column, at]]
                         best[done | (1 << each)] = max(best[done | (1 << each)], found)
             out[row, column] = best[sets - 1] ** (1 / predicates[row])
 

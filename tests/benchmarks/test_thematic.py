@@ -15,7 +15,7 @@ from benchmarks.thematic.events import EventSet, make, other_words, variants_of
 from benchmarks.thematic.heatmap import heat_map
 from benchmarks.thematic.scoring import Interned, best_f1, f1_at
 from benchmarks.thematic.thesaurus import Thesaurus
-from tidegate import Space
+from tidegate import Matcher, Space
 from tidegate.errors import EnvironmentProblem
 from tidegate.filters.thematic import Predicate, Thematic, match
 from tidegate.semantics import PaperEsa, esa_only, paper
@@ -114,6 +114,20 @@ def test_degrees_are_those_of_the_matcher(own: Thesaurus, space: Space) -> None:
         assert row == pytest.approx([each[0].degree if each else 0 for each in best], abs=1e-6)
 
 
+def test_degrees_among_rivals_are_those_of_the_matcher(own: Thesaurus, space: Space) -> None:
+    given = make(own, 6)
+    semantics = esa_only(space)
+    found = Interned(given).degrees(semantics)
+    matcher = Matcher(semantics=semantics, threshold=0.0)
+    for n, wanted in enumerate(given.subscriptions):
+        matcher.add(f"{n}", " AND ".join(f"\"{name}\"~ = '{value}'~" for name, value in wanted))
+    matched = matcher.match(given.events)
+    event, subscription = matched.pairs()
+    degrees = np.zeros_like(found)
+    degrees[subscription.astype(int), event] = matched.degrees()
+    assert degrees == pytest.approx(found, abs=1e-9)
+
+
 def test_of_two_themes_one_contains_the_other(own: Thesaurus) -> None:
     for many, few in ((5, 2), (2, 5), (3, 3)):
         of_filters, of_events = thematic.tags_of(own, many, few, 0)
@@ -144,7 +158,9 @@ def test_every_table_has_rows(own: Thesaurus, space: Space, monkeypatch: pytest.
         *thematic.no_themes(space, own, True, setting),
         *thematic.themes(space, own, True, False, drawn, setting),
         *thematic.controls(space, own, setting),
+        *thematic.throughput(space, thesaurus.OWN, True, setting),
     ]
     assert all(0 <= row["value"] <= 1 for row in rows if row["unit"] == "F1" and "gain" not in row["what"])
     assert [row["value"] for row in rows if "nonsense tags" in row["what"]] == [0, 0, 0]
+    assert [row["target"] for row in rows if "from Arrow" in row["what"]] == ["at least 100000 events/s"]
     assert sorted(drawn) == sorted(f"{mode}-figure{n}" for mode in thematic.MODES for n in (7, 8, 9, 10))

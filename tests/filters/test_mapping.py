@@ -7,12 +7,12 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.filters.mapping import best_mappings, log_permanent
 
-figures = st.sampled_from([0.0, 0.0, 1.0, 0.5, 0.9, 1e-9, 1e-200]) | st.floats(0, 1)
+figures = st.sampled_from([0.0, 0.0, 1.0, 0.5, 0.9, 1e-9, 1e-200, 5e-324]) | st.floats(0, 1)
 matrices = st.integers(0, 4).flatmap(
     lambda rows: st.integers(0, 5).flatmap(
         lambda columns: st.lists(
@@ -34,6 +34,7 @@ def logs_of_all(matrix: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> di
 
 
 @given(matrices, st.integers(1, 30))
+@example(np.array([[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.375, 1.0], [0.0, 5e-324, 0.0, 0.5]]), 1)
 def test_the_best_mappings_are_those_of_all_permutations(
     matrix: np.ndarray[tuple[int, int], np.dtype[np.float64]], k: int
 ) -> None:

@@ -26,7 +26,7 @@ def space() -> Iterator[Space]:
 class Likeness:
     """Figures that are written down: what is not is 0, but for the same text."""
 
-    competes = False
+    rivalry = 0.0
 
     def __init__(self, figures: dict[tuple[str, str], float], threshold: float = 0.5) -> None:
         self.figures, self.threshold = figures, threshold
@@ -194,6 +194,10 @@ def test_what_cannot_be_evaluated_says_why() -> None:
         Matcher().add("s", Filter("device~ = 'laptop'", semantics=KNOWN))
     with pytest.raises(MatcherError, match=r"semantics: expected a Space, such as .*, not 'space/'"):
         Matcher(semantics="space/")  # type: ignore[arg-type]
+    with pytest.raises(MatcherError, match=r"threshold: expected a number from 0 to 1, not '0\.5'"):
+        Matcher(semantics=KNOWN, threshold="0.5")  # type: ignore[arg-type]
+    with pytest.raises(MatcherError, match=r"themes: expected a list of tags, such as \['energy'\], not a text"):
+        Matcher(semantics=KNOWN, themes="energy")
     with pytest.raises(MatcherError, match="threshold: expected a number from 0 to 1, not 2"):
         Matcher(semantics=KNOWN, threshold=2)
     many = " AND ".join(f"a{n}~ = 'x'" for n in range(17))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from threading import Thread
 from typing import Any
@@ -12,25 +13,28 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tidegate import Enum, Filter, Matcher, MatcherError, Schema
-from tidegate.matching import meaning_rows
+from tidegate.matching import meaning, meaning_rows
 
 
 class Chance:
-    """Figures that look random, the same for the same words and themes; where it competes, shared with the rivals."""
+    """Figures that look random, the same for the same words and themes."""
 
     threshold = 0.4
 
     def __init__(self, competes: bool = False) -> None:
-        self.competes = competes
+        self.rivalry = 0.7 * competes
         self.asked: list[tuple[str, ...]] = []
         """The terms of events of each question."""
+        self.subscribed: list[tuple[str, ...]] = []
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Any:
         self.asked.append(tuple(terms))
+        self.subscribed.append(tuple(subscribed))
 
         def figure(one: str, other: str) -> float:
             if one.casefold() == other.casefold():
@@ -38,8 +42,7 @@ class Chance:
             known = crc32(f"{one} {other} {sorted(theme)} {sorted(of)}".encode()) % 10
             return 0.0 if known < 3 else known / 10
 
-        found = np.array([[figure(a, b) for b in terms] for a in subscribed]).reshape(len(subscribed), len(terms))
-        return found / np.maximum(1, found.max(axis=0, initial=0) + len(subscribed) / 10) if self.competes else found
+        return np.array([[figure(a, b) for b in terms] for a in subscribed]).reshape(len(subscribed), len(terms))
 
 
 NAMES = ["device", "kind", "room", "deskLamp", "power"]
@@ -221,6 +224,108 @@ def test_threads_may_match_and_change_at_once() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+class Changing(RuleBasedStateMachine):
+    """Filters come and go between matches; groups are joined early, so that a few of them make many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = pytest.MonkeyPatch()
+        self.sizes.setattr(meaning, "SMALL", 2)
+        self.sizes.setattr(meaning, "MANY", 2)
+        self.matchers: list[Matcher] = []
+        self.names: list[str] = []
+        self.count = 0
+
+    @initialize(competes=st.sampled_from([False, False, True]))
+    def begin(self, competes: bool) -> None:
+        self.matchers = [Matcher(engine=engine, semantics=Chance(competes)) for engine in ("scan", "columnar")]
+
+    @rule(filters=st.lists(texts, min_size=1, max_size=4))
+    def add(self, filters: list[str]) -> None:
+        some = {f"s{self.count + n}": text for n, text in enumerate(filters) if not _refused(text)}
+        for matcher in self.matchers:
+            matcher.add_all(some)
+        self.names += some
+        self.count += len(filters)
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data(), text=st.none() | texts)
+    def change(self, data: st.DataObject, text: str | None) -> None:
+        name = data.draw(st.sampled_from(self.names))
+        if text is None:
+            self.names.remove(name)
+        for matcher in self.matchers:
+            if text is None:
+                matcher.remove(name)
+            elif not _refused(text):
+                matcher.replace(name, text)
+
+    @rule(rows=st.lists(events, min_size=1, max_size=4))
+    def match(self, rows: list[dict[str, Any]]) -> None:
+        compared(self.matchers, [rows])
+
+    @rule()
+    def settle(self) -> None:
+        self.matchers[1].close()
+
+    def teardown(self) -> None:
+        for matcher in self.matchers:
+            matcher.close()
+        self.sizes.undo()
+
+
+TestChanging = Changing.TestCase
+TestChanging.settings = settings(deadline=None, max_examples=8, stateful_step_count=20)
+
+
+def test_one_more_of_many_is_indexed_alone_and_nothing_else_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "SMALL", 8)
+    known = Chance()
+    matcher = Matcher(semantics=known, threshold=0.0)
+    matcher.add_all({f"s{n}": f"device~ = 'word {n}'~" for n in range(40)})
+    event = [{"device": "word 7"}]
+    before = matcher.match(event).for_event(0)
+    known.subscribed.clear()
+    matcher.add("new", "device~ = 'word 40'~")
+    assert "new" in matcher.match([{"device": "word 7"}, {"device": "word 40"}]).for_event(1)
+    assert ("word 40",) in known.subscribed
+    matcher.remove("s7")
+    matcher.remove("new")
+    known.subscribed.clear()
+    assert matcher.match(event).for_event(0) == [name for name in before if name != "s7"]
+    assert known.subscribed == []
+    assert matcher.describe()["by_meaning"]["gone"] == 2
+
+
+def test_groups_are_joined_in_the_background_which_asks_what_a_match_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "SMALL", 2)
+    known = Chance()
+    matcher = Matcher(semantics=known, threshold=0.0)
+    event = [{"device": "laptop", "kind": "noise", "on": True, "_themes": ["city"]}]
+    for n in range(40):
+        matcher.add(f"s{n}", f"device~ = 'word {n}'~")
+        matcher.match(event)
+        matcher.close()
+    assert matcher.describe()["by_meaning"]["groups"] <= meaning.MANY
+    known.subscribed.clear()
+    wanted = Matcher(engine="scan", semantics=Chance(), threshold=0.0)
+    wanted.add_all({name: matcher.filter(name).text for name in matcher})
+    matcher.match(event)
+    assert known.subscribed == []
+    compared([wanted, matcher], [event])
+    for n in range(40):
+        matcher.remove(f"s{n}")
+    assert matcher.match(event).for_event(0) == []
+
+
+def test_an_index_that_is_sent_to_a_process_matches_the_same() -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add_all({f"s{n}": f"device~ = 'word {n}'~" for n in range(5)})
+    event = [{"device": "word 3"}]
+    wanted = matcher.match(event).for_event(0)
+    assert pickle.loads(pickle.dumps(matcher)).match(event).for_event(0) == wanted
 
 
 def test_an_id_in_use_is_refused_with_meaning_too() -> None:

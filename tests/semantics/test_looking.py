@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, WORDS, make
-from tidegate import Filter, Space
+from tidegate import Filter, Matcher, Space
 from tidegate.discovery.names import MOST_ALIKE, by_meaning
 from tidegate.errors import DiscoveryError
 from tidegate.filters.meaning import Meaning
@@ -57,11 +57,10 @@ class Lengths:
     """Knows no documents: words of one length are related; and it must not be asked by two at once."""
 
     threshold = 0.3
-    competes = True
+    rivalry = 1.0
 
     def __init__(self) -> None:
         self.inside = 0
-        self.asked: list[int] = []
 
     def relatedness(
         self,
@@ -72,7 +71,6 @@ class Lengths:
     ) -> Array:
         self.inside += 1
         assert self.inside == 1
-        self.asked.append(len(subscribed))
         found = [[float(len(one) == len(other)) for other in terms] for one in subscribed]
         self.inside -= 1
         return np.array(found).reshape(len(subscribed), len(terms))
@@ -84,10 +82,10 @@ def test_what_knows_no_documents_shows_none() -> None:
     assert (said["concepts"], said["nearest"], said["words"], said["documents"]) == ([], [], [], 0)
 
 
-def test_what_is_shared_is_asked_by_one_thread_at_a_time_and_of_each_term_for_itself() -> None:
+def test_what_is_shared_is_asked_by_one_thread_at_a_time() -> None:
     inner = Lengths()
     semantics = Shared(inner)
-    assert (semantics.competes, semantics.threshold) == (False, LONE_THRESHOLD)
+    assert (semantics.rivalry, semantics.threshold) == (0, LONE_THRESHOLD)
     failed: list[BaseException] = []
 
     def ask() -> None:
@@ -103,16 +101,18 @@ def test_what_is_shared_is_asked_by_one_thread_at_a_time_and_of_each_term_for_it
     for each in threads:
         each.join()
     assert not failed
-    assert set(inner.asked) == {1}
     assert semantics.relatedness([], ["a"], NOTHING, NOTHING).shape == (0, 1)
 
 
 def test_rivals_change_nothing_where_semantics_are_shared(space: Space) -> None:
-    inner = esa_only(space)
-    alone = Shared(inner).relatedness(["power"], ["energy"], NOTHING, NOTHING)[0, 0]
-    beside = Shared(inner).relatedness(["power", "energy"], ["energy"], NOTHING, NOTHING)[0, 0]
-    assert alone == beside
-    assert inner.relatedness(["power", "energy"], ["energy"], NOTHING, NOTHING)[0, 0] < alone
+    event = {"device": "laptop"}
+    filters = {"one": "device~ = 'computer'~ THRESHOLD 0", "other": "device~ = 'laptop'~"}
+    for semantics, same in ((Shared(esa_only(space)), True), (esa_only(space), False)):
+        matcher = Matcher(semantics=semantics)
+        matcher.add("one", filters["one"])
+        alone = matcher.match([event]).degrees()[0]
+        matcher.add("other", filters["other"])
+        assert bool(matcher.match([event]).degrees()[0] == alone) is same
 
 
 def test_a_mapping_says_what_is_taken_to_mean_what(space: Space) -> None:

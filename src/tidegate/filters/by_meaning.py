@@ -37,7 +37,16 @@ from tidegate.filters.nodes import (
 )
 from tidegate.filters.normalize import MAX_CONJUNCTS, push_not_inwards, taken_by, to_dnf
 from tidegate.filters.shapes import SLACK
-from tidegate.filters.thematic import MOST_PREDICATES, Array, Meant, Predicate, Rivals, Thematic, Tuple
+from tidegate.filters.thematic import (
+    MOST_PREDICATES,
+    Array,
+    Meant,
+    Predicate,
+    Rivals,
+    Thematic,
+    Tuple,
+    rivals_among,
+)
 from tidegate.filters.tuples import rows_of
 from tidegate.model.schema import Schema
 
@@ -154,7 +163,7 @@ class ByMeaning:
 
     def __init__(self, parts: Parts, schema: Schema | None, meaning: Meaning, rivals: Rivals | None = None) -> None:
         self.parts, self._schema, self._meaning = parts, schema, meaning
-        self._rivals = Rivals.of(parts.thematics) if rivals is None else rivals
+        self._rivals = rivals_among(parts.thematics) if rivals is None else rivals
         self._tuples = thematic.tuple_reader(schema)
         self._grades = [evaluate.grader(each.rest) for each in parts.alternatives]
 

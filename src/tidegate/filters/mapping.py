@@ -72,24 +72,25 @@ def best_degree(similarities: Array) -> float:
 def log_permanent(similarities: Array) -> float:
     """The logarithm of the sum over all mappings of the products of their similarities.
 
-    Tuples come one by one; what is kept is the sum for every set of predicates that have theirs. Exponential in the
-    predicates, 16 of which take 65,536 sums, and linear in the tuples.
+    Tuples come one by one; what is kept is the sum for every set of predicates that have theirs, as a logarithm, as
+    products of what is hardly similar leave the range of floats. Exponential in the predicates, 16 of which take 65,536
+    sums, and linear in the tuples.
     """
     predicates, tuples = similarities.shape
-    most = similarities.max(axis=1, initial=0.0)
-    if not most.all():
-        return -math.inf
-    scaled = similarities / most[:, None]
+    with np.errstate(divide="ignore"):
+        logs = np.log(similarities)
     sets = np.arange(1 << predicates)
     without = [sets[sets & (1 << row) == 0] for row in range(predicates)]
-    sums = np.zeros(1 << predicates)
-    sums[0] = 1.0
+    sums = np.full(1 << predicates, -np.inf)
+    sums[0] = 0.0
     for column in range(tuples):
         grown = sums.copy()
         for row in range(predicates):
-            grown[without[row] | (1 << row)] += sums[without[row]] * scaled[row, column]
+            if logs[row, column] > -np.inf:
+                with_it = without[row] | (1 << row)
+                grown[with_it] = np.logaddexp(grown[with_it], sums[without[row]] + logs[row, column])
         sums = grown
-    return (math.log(sums[-1]) if sums[-1] > 0 else -math.inf) + float(np.log(most).sum())
+    return float(sums[-1])
 
 
 def _cheapest(costs: Array, k: int) -> list[tuple[float, tuple[int, ...]]]:

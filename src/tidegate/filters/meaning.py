@@ -35,16 +35,16 @@ class Semantics(Protocol):
         """The least degree of a match where nobody names one: what was found to tell matches from others."""
 
     @property
-    def competes(self) -> bool:
-        """Whether a subscribed term's relatedness depends on the other subscribed terms that it is asked with."""
+    def rivalry(self) -> float:
+        """How much it costs a predicate that another one fits a tuple better (`thematic.competed`); 0: nothing."""
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """How related terms are, from 0 to 1: a row a subscribed term, a column a term of events.
 
-        `theme` are the tags of the subscriptions, `of` those of the events. `subscribed` are all names, or all
-        values, that are subscribed to in this theme: where they compete, these are the rivals.
+        `theme` are the tags of the subscriptions, `of` those of the events. Each figure depends on its two terms and
+        their themes alone.
         """
 
 
@@ -61,7 +61,8 @@ class Meaning:
     def __post_init__(self) -> None:
         if not hasattr(self.semantics, "relatedness"):
             raise MatcherError(f"semantics: expected a Space, such as Space.open('space/'), not {self.semantics!r:.60}")
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
+        number = isinstance(self.threshold, int | float)
+        if self.threshold is not None and not (number and 0 <= self.threshold <= 1):
             raise MatcherError(f"threshold: expected a number from 0 to 1, not {self.threshold!r}")
 
     @classmethod
@@ -71,6 +72,8 @@ class Meaning:
         """What was given, made one; None: nothing was."""
         if given is None or isinstance(given, Meaning):
             return given
+        if isinstance(themes, str):
+            raise MatcherError(f"themes: expected a list of tags, such as [{themes!r}], not a text")
         return cls(given, threshold, frozenset(themes))
 
     @property

@@ -3,8 +3,9 @@
     predicates and tuples ──relatedness, each side in its theme──▶ similarities ──mapping.py──▶ the best mappings
 
 The similarity of a predicate and a tuple is that of their attributes times that of their values. A side with `~` is
-compared by meaning, one without must be equal. The degree of an event is that of its best mapping; it matches when
-there is a mapping and the degree reaches the threshold.
+compared by meaning, one without must be equal. Where predicates compete, one that fits a tuple less well than another
+that is subscribed to is less similar to it (`competed`). The degree of an event is that of its best mapping; it matches
+when there is a mapping and the degree reaches the threshold.
 """
 
 from __future__ import annotations
@@ -84,20 +85,44 @@ class Thematic:
         return degree > 0 and degree >= self.threshold - SLACK
 
 
-@dataclass(frozen=True, slots=True)
-class Rivals:
-    """All names and all values that are subscribed to in one theme: where meanings compete, they do with each other."""
+Rivals = tuple[Predicate, ...]
+"""All that is subscribed to in one theme, each once: where predicates compete, they do with these."""
 
-    names: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
+SAME = 12.0
+"""The evidence that what is the same counts with; none counts with more."""
 
-    @classmethod
-    def of(cls, several: Iterable[Thematic]) -> Rivals:
-        """Those of some conjuncts."""
-        predicates = [predicate for each in several for predicate in each.predicates]
-        names = {each.name for each in predicates if each.soft_attribute}
-        values = {each.text for each in predicates if each.soft_value}
-        return cls(tuple(sorted(names)), tuple(sorted(values)))
+
+def rivals_among(several: Iterable[Thematic]) -> Rivals:
+    """The predicates of some conjuncts."""
+    return tuple({_key(predicate): predicate for each in several for predicate in each.predicates}.values())
+
+
+def _key(predicate: Predicate) -> tuple[Predicate, str]:
+    return predicate, predicate.text  # True is no 1
+
+
+def competed(by_name: Array, by_value: Array, rivalry: float) -> Array:
+    """How similar predicates are to tuples by the relatedness of their names and values: a row a rival.
+
+    The *evidence* of a relatedness x is ln(x / (1 - x)), that of a pair the sum over name and value. Who has the most
+    evidence for a tuple keeps the product of both; another loses by how far it is behind. `Eire` is somewhat related
+    to `Spain`, yet where somebody asks for `Ireland`, that is what is meant. Name and value count together, so that
+    an attribute tells which sense of a value is meant. As only the best counts, not how many there are, predicates
+    that mean the same do not take from each other.
+    """
+    plain: Array = by_name * by_value
+    if not rivalry or not plain.size:
+        return plain
+    evidence = evidence_of(by_name) + evidence_of(by_value)
+    most = evidence.max(axis=0)
+    behind = evidence - np.where(np.isfinite(most), most, 0.0)
+    return np.asarray(plain * np.exp(rivalry * behind))
+
+
+def evidence_of(relatedness: Array) -> Array:
+    """The logarithm of the odds, at most `SAME`; infinitely little where nothing is related."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.minimum(np.log(relatedness) - np.log1p(-relatedness), SAME))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,37 +194,47 @@ def similarities(
     themes: Iterable[str],
     rivals: Rivals | None = None,
 ) -> Array:
-    """The combined similarity matrix: a row a predicate, a column a tuple."""
-    rivals = Rivals.of([wanted]) if rivals is None else rivals
+    """The combined similarity matrix: a row a predicate, a column a tuple. `rivals` hold the predicates themselves."""
+    rivals = rivals if rivals is not None and semantics.rivalry else rivals_among([wanted])
     of = frozenset(themes)
-    by_name = _figures(semantics, rivals.names, [readable(attribute) for attribute, _ in tuples], wanted.themes, of)
+    names = [each.name for each in rivals if each.soft_attribute]
+    by_name = _figures(semantics, names, [readable(attribute) for attribute, _ in tuples], wanted.themes, of)
+    asked = [each.text for each in rivals if each.soft_value]
     texts = [value for _, value in tuples if isinstance(value, str)]
-    by_text = _figures(semantics, rivals.values, texts, wanted.themes, of)
-    matrix = np.zeros((len(wanted.predicates), len(tuples)))
-    for row, predicate in enumerate(wanted.predicates):
+    by_text = _figures(semantics, asked, texts, wanted.themes, of)
+    of_names, of_values = np.zeros((2, len(rivals), len(tuples)))
+    for row, predicate in enumerate(rivals):
         for column, (attribute, value) in enumerate(tuples):
-            if attribute not in wanted.taken:
-                matrix[row, column] = (
-                    by_name[predicate.name, readable(attribute)]
-                    if predicate.soft_attribute
-                    else float(predicate.attribute == attribute)
-                ) * (
-                    by_text[predicate.text, value]
-                    if predicate.soft_value and isinstance(value, str)
-                    else float(equals(predicate, value))
-                )
-    return matrix
+            of_names[row, column] = (
+                by_name[predicate.name, readable(attribute)]
+                if predicate.soft_attribute
+                else predicate.attribute == attribute
+            )
+            of_values[row, column] = (
+                by_text[predicate.text, value]
+                if predicate.soft_value and isinstance(value, str)
+                else equals(predicate, value)
+            )
+    place = {_key(predicate): row for row, predicate in enumerate(rivals)}
+    found = competed(of_names, of_values, semantics.rivalry)[[place[_key(each)] for each in wanted.predicates]]
+    found[:, [attribute in wanted.taken for attribute, _ in tuples]] = 0.0
+    return found
 
 
 def _figures(
-    semantics: Semantics, subscribed: Sequence[str], terms: Iterable[str], theme: frozenset[str], of: frozenset[str]
+    semantics: Semantics, subscribed: Iterable[str], terms: Iterable[str], theme: frozenset[str], of: frozenset[str]
 ) -> dict[tuple[str, str], float]:
     """How related each subscribed term is to each term of an event."""
-    distinct = list(dict.fromkeys(terms))
-    if not subscribed or not distinct:
+    asked, distinct = list(dict.fromkeys(subscribed)), list(dict.fromkeys(terms))
+    if not asked or not distinct:
         return {}
-    found = semantics.relatedness(subscribed, distinct, theme, of)
-    return {(one, other): float(found[n, m]) for n, one in enumerate(subscribed) for m, other in enumerate(distinct)}
+    found = checked(semantics.relatedness(asked, distinct, theme, of))
+    return {(one, other): float(found[n, m]) for n, one in enumerate(asked) for m, other in enumerate(distinct)}
+
+
+def checked(relatedness: Array) -> Array:
+    """What somebody says who knows words: from 0 to 1, and 0 where it is no number."""
+    return np.clip(np.nan_to_num(np.asarray(relatedness, np.float64)), 0.0, 1.0)
 
 
 def equals(predicate: Predicate, value: Scalar) -> bool:

@@ -5,14 +5,15 @@
                                                                                        ▼ alternative, vectorised
                                                                                events and filters
 
-It is made anew after a change, by the first match that comes. `meaning_scan` is the slow, obvious judge of it.
+What is new is indexed by the first match that comes, beside what was there. `meaning_scan` is the slow, obvious judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,11 @@ import numpy as np
 from tidegate.filters.by_meaning import ByMeaning
 from tidegate.filters.meaning import Meaning
 from tidegate.filters.nodes import EVERYTHING
-from tidegate.filters.thematic import Meant
+from tidegate.filters.thematic import Meant, Rivals
 from tidegate.matching import meaning_kernels
 from tidegate.matching.events import Events
 from tidegate.matching.index import Entry, Owners, Snapshots, distinct, names_of, objects, widened
-from tidegate.matching.meaning_plan import Plan, plan_of
+from tidegate.matching.meaning_plan import Plan, Theme, plan_of
 from tidegate.matching.meaning_rows import Memory, Rows
 from tidegate.matching.meaning_scan import among, rivals_of
 from tidegate.matching.result import Matches, keys, unkeyed
@@ -48,6 +49,7 @@ class Part:
     plan: Plan
     memory: Memory
     schema: Schema | None
+    meaning: Meaning
 
     def match(self, events: Events) -> Found:
         """Match a batch."""
@@ -138,34 +140,91 @@ class Part:
         return Found(*unkeyed(once), best)
 
 
-class Made(NamedTuple):
-    """All filters, indexed."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Filters that were indexed together."""
 
+    entries: Mapping[int, Entry]
     parts: tuple[Part, ...]
-    by: Callable[[int], ByMeaning]
-    """Each filter, to be asked about one event."""
+
+    @classmethod
+    def of(cls, entries: Mapping[int, Entry], rivals: Mapping[Theme, Rivals], lock: Lock) -> Group:
+        """Index some filters, by how their events are read."""
+        by_reading: dict[tuple[Schema | None, Meaning], dict[int, Entry]] = {}
+        for number, entry in entries.items():
+            by_reading.setdefault((entry.filter.schema, _meaning_of(entry)), {})[number] = entry
+        parts = []
+        for (schema, meaning), several in by_reading.items():
+            plan = plan_of(several, rivals if meaning.semantics.rivalry else {})
+            parts.append(Part(plan, Memory(plan, meaning, lock), schema, meaning))
+        return cls(entries, tuple(parts))
+
+    def look_at(self, others: Iterable[Group]) -> None:
+        """Look at all that others have met."""
+        for part in self.parts:
+            for other in (each for group in others for each in group.parts):
+                if (other.schema, other.meaning) == (part.schema, part.meaning):
+                    part.memory.look_at(other.memory)
 
 
-def _made(entries: Mapping[int, Entry]) -> Made:
-    rivals = rivals_of(entries)
-    by_reading: dict[tuple[Schema | None, Meaning], dict[int, Entry]] = {}
-    for number, entry in entries.items():
-        meaning = entry.filter.meaning
-        assert meaning is not None
-        by_reading.setdefault((entry.filter.schema, meaning), {})[number] = entry
-    parts = []
-    for (schema, meaning), several in by_reading.items():
-        plan = plan_of(several, rivals)
-        parts.append(Part(plan, Memory(plan, meaning), schema))
-    return Made(tuple(parts), lambda number: among(entries[number], rivals))
+def _meaning_of(entry: Entry) -> Meaning:
+    assert entry.filter.meaning is not None
+    return entry.filter.meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """All filters of a moment, indexed."""
+
+    entries: Mapping[int, Entry]
+    groups: tuple[Group, ...]
+    gone: Any
+    """The numbers of filters that groups have, and that are no more."""
+    rivals: Mapping[Theme, Rivals] | None
+    """None: nothing competes."""
+
+    def by(self, number: int) -> ByMeaning:
+        """A filter, to be asked about one event."""
+        entry = self.entries[number]
+        return entry.filter.by_meaning if self.rivals is None else among(entry, self.rivals)
+
+    def match(self, events: Events) -> Found:
+        """Match a batch."""
+        found = [part.match(events) for group in self.groups for part in group.parts]
+        if len(found) == 1 and not len(self.gone):
+            return found[0]
+        event, number, degree = (np.concatenate(each) for each in zip(_NOTHING, *found, strict=True))
+        order = np.argsort(event, kind="stable")
+        order = order[~np.isin(number[order], self.gone)]
+        return Found(event[order], number[order], degree[order])
+
+
+_NOTHING = Found(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+SMALL = 256
+"""Filters that are indexed by whoever matches next; more are joined in the background."""
+MANY = 6
+"""Groups beyond which some are joined."""
 
 
 class MeaningIndex:
-    """Matches whole batches against all filters with ~ at once."""
+    """Matches whole batches against all filters with ~ at once.
 
-    def __init__(self) -> None:
+    What is new is indexed by the first match that comes, together with what came shortly before; what is dropped is
+    left out of what is found. When there are many groups, or much of one is gone, a thread joins them, and looks at
+    all words that were met before, so that no match has to. Where predicates compete, a change may change all that
+    was found, and all filters are indexed anew.
+    """
+
+    def __init__(self, entries: Mapping[int, Entry] | None = None) -> None:
         meaning_kernels.warm_up()
-        self._snapshots = Snapshots(_made)
+        self._snapshots = Snapshots(_as_they_are, entries)
+        self._lock = Lock()
+        """Held by whoever changes groups."""
+        self._asking = Lock()
+        self._groups: tuple[Group, ...] = ()
+        self._made: Made | None = None
+        self._joining: Thread | None = None
 
     def apply(
         self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
@@ -173,54 +232,126 @@ class MeaningIndex:
         """Put and drop entries, and change the owners of others, in one step."""
         self._snapshots.apply(put, drop, owners)
 
+    def _now(self) -> Made:
+        entries, _ = self._snapshots.now()
+        made = self._made
+        if made is None or made.entries is not entries or made.groups is not self._groups:
+            with self._lock:
+                made = self._made = self._indexed(entries)
+        return made
+
+    def _indexed(self, entries: Mapping[int, Entry]) -> Made:
+        """All filters of a moment, as groups."""
+        held = {number for group in self._groups for number in group.entries}
+        new = {number: entries[number] for number in entries.keys() - held}
+        met = [_meaning_of(entry) for entry in new.values()]
+        if any(each.semantics.rivalry for each in (*met, *(p.meaning for g in self._groups for p in g.parts))):
+            rivals = rivals_of(entries)
+            self._groups = (Group.of(entries, rivals, self._asking),)
+            return Made(entries, self._groups, _NOTHING.number, rivals)
+        if new:
+            small, size = [], len(new)
+            for group in sorted(self._groups, key=_size):
+                if _size(group) <= 2 * size and size + _size(group) <= SMALL:
+                    small.append(group)
+                    size += _size(group)
+            joined = {**_alive(small, entries), **new}
+            self._groups = (*(each for each in self._groups if each not in small), self._group(joined))
+        gone = np.array(sorted(held - entries.keys()), np.int64)
+        if self._joining is None and (len(self._groups) > MANY or len(gone) > SMALL + len(entries)):
+            self._join_in_background(entries, everything=len(self._groups) <= MANY)
+        return Made(entries, self._groups, gone, None)
+
+    def _group(self, entries: Mapping[int, Entry]) -> Group:
+        return Group.of(entries, {}, self._asking)
+
+    def _join_in_background(self, entries: Mapping[int, Entry], everything: bool) -> None:
+        """Join the smaller groups; larger ones too, where they are not much larger than all that are smaller."""
+        chosen: list[Group] = []
+        for group in sorted(self._groups, key=_size):
+            if everything or len(chosen) < MANY // 2 or _size(group) <= 2 * sum(map(_size, chosen)):
+                chosen.append(group)
+        self._joining = Thread(target=self._join, args=(chosen, entries), name="tidegate-join-meaning", daemon=True)
+        self._joining.start()
+
+    def _join(self, chosen: Sequence[Group], entries: Mapping[int, Entry]) -> None:
+        try:
+            made = self._group(_alive(chosen, entries))
+            made.look_at(chosen)
+            with self._lock:
+                left = tuple(group for group in self._groups if group not in chosen)
+                if len(left) + len(chosen) == len(self._groups):  # else one of them was joined with what is new
+                    self._groups = (made, *left)
+        finally:
+            with self._lock:
+                self._joining = None
+
     def match(self, events: Events) -> Matches:
         """Match a batch."""
-        entries, made = self._snapshots.now()
-        found = [part.match(events) for part in made.parts]
-        if len(found) == 1:
-            event, number, degree = found[0]
-        else:
-            event, number, degree = (np.concatenate(each) for each in zip(*found, strict=True))
-            order = np.argsort(event, kind="stable")
-            event, number, degree = event[order], number[order], degree[order]
+        made = self._now()
+        event, number, degree = made.match(events)
         wanted, rows = distinct(number)
 
         def grades(row: int) -> Callable[[Any], Any]:
             by = made.by(int(wanted[row]))
             return lambda chosen: np.array([by.degree(events.event(n)) for n in chosen.tolist()])
 
-        owners = names_of(objects([entries[n].owners for n in wanted.tolist()]))
+        owners = names_of(objects([made.entries[n].owners for n in wanted.tolist()]))
         offsets = np.searchsorted(event, np.arange(events.size + 1))
         piece = widened(offsets, rows, owners, wanted, grades, degree)
-        return Matches(events.size, [piece], partial(_mappings, entries, made, events))
+        return Matches(events.size, [piece], partial(_mappings, made, events))
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say how an entry is matched, and what it takes of some events."""
-        entries, made = self._snapshots.now()
-        parts = entries[number].filter.by_meaning.parts
+        made = self._now()
+        parts = made.entries[number].filter.by_meaning.parts
         found: dict[str, Any] = {"where": "by meaning", "alternatives": len(parts.alternatives)}
         if events is not None:
-            matches = sum(int((part.match(events).number == number).sum()) for part in made.parts)
+            matches = int((made.match(events).number == number).sum())
             found |= {"candidates": events.size, "matches": matches}
         return found
 
+    def settle(self) -> None:
+        """Wait until what goes on in the background has ended."""
+        while (thread := self._joining) is not None:
+            thread.join()
+
     def close(self) -> None:
-        """Nothing is held."""
+        """Let the background end."""
+        self.settle()
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
-        entries, made = self._snapshots.now()
-        sizes = [part.memory.size for part in made.parts]
+        made = self._now()
+        parts = [part for group in made.groups for part in group.parts]
+        sizes = [part.memory.size for part in parts]
         return {
             "engine": "meaning",
-            "filters": len(entries),
-            "conjuncts": sum(part.plan.conjuncts for part in made.parts),
-            "predicates": sum(len(part.plan.bound) for part in made.parts),
+            "filters": len(made.entries),
+            "groups": len(made.groups),
+            "gone": len(made.gone),
+            "conjuncts": sum(part.plan.conjuncts for part in parts),
+            "predicates": sum(len(part.plan.bound) for part in parts),
             "tuples": sum(rows for rows, _ in sizes),
             "similarities": sum(size for _, size in sizes),
         }
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return MeaningIndex, (self._snapshots.now()[0],)
 
-def _mappings(entries: Mapping[int, Entry], made: Made, events: Events, number: int, index: int, k: int) -> list[Meant]:
+
+def _as_they_are(entries: Mapping[int, Entry]) -> None:
+    """Nothing is made of entries but by what was made before."""
+
+
+def _size(group: Group) -> int:
+    return len(group.entries)
+
+
+def _alive(groups: Iterable[Group], entries: Mapping[int, Entry]) -> dict[int, Entry]:
+    return {n: entry for group in groups for n, entry in group.entries.items() if n in entries}
+
+
+def _mappings(made: Made, events: Events, number: int, index: int, k: int) -> list[Meant]:
     """The best mappings of an event by a filter; none where it has no ~."""
-    return made.by(number).mappings(events.event(index), k) if number in entries else []
+    return made.by(number).mappings(events.event(index), k) if number in made.entries else []

@@ -24,6 +24,10 @@ def similar_rows(
     value_row: Any,
     bound: Any,
     group_bound: Any,
+    rivalry: Any,
+    name_evidence: Any,
+    value_evidence: Any,
+    theme: Any,
     offsets: Any,
     predicates: Any,
     similarities: Any,
@@ -32,17 +36,32 @@ def similar_rows(
 
     `names` and `values`: how similar each subscribed name is to each attribute, and so on, a line a term of events.
     Predicates are in the order of their names: those of name g are `first[g]` to `first[g + 1]`. `bound`: the least
-    similarity that can be part of a match; `group_bound`: the least of those of a name.
+    similarity that can be part of a match; `group_bound`: the least of those of a name. With rivalry, predicates lose
+    by how far their evidence is behind the most in their theme, that of name g.
     """
     size = 0
+    groups = len(group_bound)
+    most = np.full(groups, -np.inf)
     for n in range(len(attribute)):
         by_name, by_value = names[attribute[n]], values[value[n]]
-        for group in range(len(group_bound)):
+        if rivalry > 0.0:
+            most[:] = -np.inf
+            told, say = name_evidence[attribute[n]], value_evidence[value[n]]
+            top = say.max()
+            for group in range(groups):
+                for predicate in range(first[group], first[group + 1]):
+                    if told[group] + top <= most[theme[group]]:
+                        break
+                    most[theme[group]] = max(most[theme[group]], told[group] + say[value_row[predicate]])
+        for group in range(groups):
             one = by_name[group]
             if one <= 0.0 or one < group_bound[group]:
                 continue
             for predicate in range(first[group], first[group + 1]):
                 found = one * by_value[value_row[predicate]]
+                if found > 0.0 and rivalry > 0.0:
+                    evidence = name_evidence[attribute[n], group] + value_evidence[value[n], value_row[predicate]]
+                    found *= np.exp(rivalry * (evidence - most[theme[group]]))
                 if found > 0.0 and found >= bound[predicate]:
                     if size < len(predicates):
                         predicates[size] = predicate
@@ -246,7 +265,10 @@ def warm_up() -> None:
     """Compile, or load what was compiled before, on a case of one."""
     one, index, wide = np.ones(1), np.zeros(1, np.int64), np.ones((1, 1))
     some, few = np.array([0, 1]), np.zeros(1, np.int32)
-    similar_rows(wide, wide, index, index, some, index, one, one, some.copy(), few.copy(), one.copy())
+    similar_rows(
+        *(wide, wide, index, index, some, index, one, one),
+        *(1.0, wide, wide, index, some.copy(), few.copy(), one.copy()),
+    )
     rows, room = np.zeros((1, 1), np.int32), (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1))
     match(rows, 0, index, index + 1, few, one, some, few, some, few, one, wide.copy(), *room)
     list_hashes(index, index, index, np.zeros(1, np.uint64))

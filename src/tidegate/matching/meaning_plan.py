@@ -18,7 +18,7 @@ from tidegate.filters.by_meaning import Alternative
 from tidegate.filters.meaning import Semantics
 from tidegate.filters.nodes import EVERYTHING, Group, Node, predicates
 from tidegate.filters.shapes import SLACK
-from tidegate.filters.thematic import Predicate, Rivals, Scalar, Thematic, equals, number_of, readable
+from tidegate.filters.thematic import Predicate, Rivals, Scalar, Thematic, checked, equals, number_of, readable
 from tidegate.matching.index import Entry
 from tidegate.matching.tuples import Numbers
 
@@ -31,7 +31,7 @@ class Names:
 
     theme: Theme
     subscribed: tuple[str, ...]
-    """All that is meant in this theme: the rivals."""
+    """All that is meant in this theme."""
     soft: Any
     """Of each name its place among them; -1: it must be equal."""
     hard: tuple[str, ...]
@@ -46,7 +46,7 @@ class Names:
             words = list(map(readable, attributes))
             distinct = list(dict.fromkeys(words))
             places = {word: n for n, word in enumerate(distinct)}
-            matrix = _checked(semantics.relatedness(self.subscribed, distinct, self.theme, of))
+            matrix = checked(semantics.relatedness(self.subscribed, distinct, self.theme, of))
             found[:, meant] = matrix[self.soft[meant]].T[[places[word] for word in words]]
         for n in np.flatnonzero(~meant).tolist():
             found[:, n] = [attribute == self.hard[n] for attribute in attributes]
@@ -75,7 +75,7 @@ class Values:
         texts = {n: value for n, value in enumerate(given) if isinstance(value, str)}
         meant = np.flatnonzero(self.soft >= 0)
         if texts and len(meant):
-            matrix = _checked(semantics.relatedness(self.subscribed, list(texts.values()), self.theme, of))
+            matrix = checked(semantics.relatedness(self.subscribed, list(texts.values()), self.theme, of))
             found[np.ix_(np.array(list(texts)), meant)] = matrix[self.soft[meant]].T
         for line, value in enumerate(given):
             if isinstance(value, str):
@@ -83,10 +83,6 @@ class Values:
             else:
                 found[line] = [equals(predicate, value) for predicate in self.wanted]
         return found
-
-
-def _checked(matrix: Any) -> Any:
-    return np.clip(np.nan_to_num(np.asarray(matrix, np.float64)), 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +95,11 @@ class Plan:
     """The numbers that predicates ask for; None: no value but text can be meant."""
     first_of_name: Any
     """Predicates are ordered by name: where those of each begin."""
+    theme_of_name: Any
+    """Rivals are those of the same theme."""
     value_of: Any
     bound: Any
-    """Of each predicate the least similarity that can be part of a match."""
+    """Of each predicate the least similarity that can be part of a match; infinite: it is but a rival of others."""
     name_bound: Any
     conjunct_start: Any
     predicate: Any
@@ -170,7 +168,7 @@ class Listing(NamedTuple):
 
 
 def plan_of(entries: Mapping[int, Entry], rivals: Mapping[Theme, Rivals]) -> Plan:
-    """Make a plan of some filters."""
+    """Make a plan of some filters. `rivals` are what else they compete with: nothing where predicates do not."""
     conjuncts: dict[Thematic, int] = {}
     lone: dict[str, int] = {}
     alternatives: list[tuple[int, int, int]] = []
@@ -224,12 +222,14 @@ def _predicates(
     bounds: list[float] = []
     of: list[list[int]] = []
     need: list[float] = []
-    ordered = sorted({theme for each in conjuncts for theme in [each.themes]}, key=sorted)
+    by_theme: dict[Theme, list[tuple[Predicate, frozenset[str]]]] = {}
+    for each in conjuncts:
+        by_theme.setdefault(each.themes, []).extend((p, each.taken) for p in each.predicates)
+    ordered = sorted(by_theme, key=sorted)
     for theme in ordered:  # names and values of a theme get numbers that follow each other
-        for each in conjuncts:
-            for p in each.predicates if each.themes == theme else ():
-                name_keys.setdefault(_name_key(theme, p, each.taken), len(name_keys))
-                value_keys.setdefault(_value_key(theme, p), (len(value_keys), p))
+        for p, taken in [*by_theme[theme], *((p, _NOTHING) for p in rivals.get(theme, ()))]:
+            name_keys.setdefault(_name_key(theme, p, taken), len(name_keys))
+            value_keys.setdefault(_value_key(theme, p), (len(value_keys), p))
     for each in conjuncts:
         least = max(each.threshold - SLACK, 0.0) ** len(each.predicates)
         need.append(least)
@@ -242,6 +242,11 @@ def _predicates(
             bounds[number] = min(bounds[number], least)
             mine.append(number)
         of.append(mine)
+    for theme in ordered:
+        for p in rivals.get(theme, ()):
+            key = name_keys[_name_key(theme, p, _NOTHING)], value_keys[_value_key(theme, p)][0]
+            if keys.setdefault(key, len(keys)) == len(bounds):
+                bounds.append(np.inf)
     pairs = np.array(list(keys), np.int64).reshape(-1, 2)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     place = np.empty(len(order), np.int64)
@@ -249,11 +254,13 @@ def _predicates(
     bound = np.array(bounds)[order] * (1 - 1e-12)  # rounding must not lose what just reaches it
     first = np.searchsorted(pairs[order, 0], np.arange(len(name_keys) + 1))
     flat = place[[number for mine in of for number in mine]].astype(np.int32)
+    names = tuple(_names(theme, name_keys) for theme in ordered)
     return {
-        "names": tuple(_names(theme, name_keys, rivals[theme]) for theme in ordered),
-        "values": tuple(_values(theme, value_keys, rivals[theme]) for theme in ordered),
+        "names": names,
+        "values": tuple(_values(theme, value_keys) for theme in ordered),
         "numbers": _numbers([p for _, p in value_keys.values()], any(not p.soft_attribute for p in lone)),
         "first_of_name": first,
+        "theme_of_name": np.repeat(np.arange(len(names)), [len(each.soft) for each in names]),
         "value_of": pairs[order, 1],
         "bound": bound,
         "name_bound": np.array([bound[a:b].min() for a, b in pairwise(first.tolist())]),
@@ -261,6 +268,9 @@ def _predicates(
         "predicate": flat,
         "need": np.array(need) * (1 - 1e-12),
     }
+
+
+_NOTHING: frozenset[str] = frozenset()
 
 
 def _name_key(theme: Theme, p: Predicate, taken: frozenset[str]) -> tuple[Any, ...]:
@@ -271,22 +281,27 @@ def _value_key(theme: Theme, p: Predicate) -> tuple[Any, ...]:
     return theme, p.soft_value, p.text if p.soft_value else (isinstance(p.value, str), p.value)
 
 
-def _names(theme: Theme, keys: Iterable[tuple[Any, ...]], rivals: Rivals) -> Names:
+def _names(theme: Theme, keys: Iterable[tuple[Any, ...]]) -> Names:
     mine = [key for key in keys if key[0] == theme]
-    places = {name: n for n, name in enumerate(rivals.names)}
-    soft = np.array([places[key[2]] if key[1] else -1 for key in mine], np.int64)
-    return Names(theme, rivals.names, soft, tuple(key[2] for key in mine), tuple(key[3] for key in mine))
+    subscribed, soft = _meant(mine)
+    return Names(theme, subscribed, soft, tuple(key[2] for key in mine), tuple(key[3] for key in mine))
 
 
-def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, Predicate]], rivals: Rivals) -> Values:
+def _meant(keys: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, ...], Any]:
+    """What is meant, each once, and of each key its place there; -1: it must be equal."""
+    places: dict[str, int] = {}
+    soft = np.array([places.setdefault(key[2], len(places)) if key[1] else -1 for key in keys], np.int64)
+    return tuple(places), soft
+
+
+def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, Predicate]]) -> Values:
     mine = [(key, p) for key, (_, p) in keys.items() if key[0] == theme]
-    places = {text: n for n, text in enumerate(rivals.values)}
-    soft = np.array([places[key[2]] if key[1] else -1 for key, _ in mine], np.int64)
+    subscribed, soft = _meant([key for key, _ in mine])
     by_text: dict[str, list[int]] = {}
     for n, (_, p) in enumerate(mine):
         if not p.soft_value and isinstance(p.value, str):
             by_text.setdefault(p.value, []).append(n)
-    return Values(theme, rivals.values, soft, tuple(p for _, p in mine), by_text)
+    return Values(theme, subscribed, soft, tuple(p for _, p in mine), by_text)
 
 
 def _numbers(wanted: Sequence[Predicate], named: bool) -> Numbers | None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.filters.meaning import Meaning
-from tidegate.filters.thematic import Scalar
+from tidegate.filters.thematic import Scalar, evidence_of
 from tidegate.matching import meaning_kernels
 from tidegate.matching.meaning_plan import Listing, Plan, Theme
 from tidegate.matching.tuples import Themes, TupleColumn
@@ -51,12 +51,19 @@ class _Met:
         """Of each attribute the row of each value."""
 
 
-class Memory:
-    """The rows of a plan so far; grows, and is emptied when it is full."""
+_FEW = 16
+"""Values that are looked at in the background, before whoever matches may go on."""
 
-    def __init__(self, plan: Plan, meaning: Meaning) -> None:
+
+class Memory:
+    """The rows of a plan so far; grows, and is emptied when it is full.
+
+    `lock` is that of all memories of an index, as what knows words is asked by one thread at a time.
+    """
+
+    def __init__(self, plan: Plan, meaning: Meaning, lock: Lock) -> None:
         self._plan, self._meaning = plan, meaning
-        self._lock = Lock()
+        self._lock = lock
         self._forget()
 
     def _forget(self) -> None:
@@ -86,6 +93,20 @@ class Memory:
                 found[:, n] = self._column(column, met, themes)
             self._settled = self._settled or self._settle()
             return Rows(found, *self._settled)
+
+    def look_at(self, other: Memory) -> None:
+        """Look at all that another has met, a little at a time: whoever matches meanwhile does not wait for it."""
+        with self._lock:
+            seen = [(tags, {n: list(met.rows.get(n, ())) for n in met.lines}) for tags, met in other._met.items()]
+        for tags, attributes in seen:
+            with self._lock:
+                met = self._of_tags(tags)
+                self._meet(met, list(attributes), tags)
+            for attribute, keys in attributes.items():
+                for begin in range(0, len(keys) if met.lines[attribute] >= 0 else 0, _FEW):
+                    values = [key if isinstance(key, str) else key[1] for key in keys[begin : begin + _FEW]]
+                    with self._lock:
+                        self._numbered(met, attribute, values, np.arange(len(values)), tags)
 
     def _settle(self) -> tuple[Any, Any, Any, Any, Listing]:
         """The rows without what is hopeless. That depends on all tuples: it is done again when there are new ones."""
@@ -153,14 +174,18 @@ class Memory:
         """Make rows of values that are new."""
         plan, semantics = self._plan, self._meaning.semantics
         figures = np.concatenate([each.figures(semantics, values, of) for each in plan.values], axis=1)
-        line = np.full(len(values), met.lines[attribute], np.int64)
+        at = met.lines[attribute]
+        by_name = met.figures[at : at + 1]
+        evidence = (evidence_of(by_name), evidence_of(figures)) if semantics.rivalry else (by_name, figures)
+        line = np.zeros(len(values), np.int64)
         offsets = np.zeros(len(values) + 1, np.int64)
         room = 4_096
         while True:
             predicate, similarity = np.empty(room, np.int32), np.empty(room)
             size = meaning_kernels.similar_rows(
-                *(met.figures, figures, line, np.arange(len(values)), plan.first_of_name, plan.value_of),
-                *(plan.bound, plan.name_bound, offsets, predicate, similarity),
+                *(by_name, figures, line, np.arange(len(values)), plan.first_of_name, plan.value_of),
+                *(plan.bound, plan.name_bound, float(semantics.rivalry), *evidence, plan.theme_of_name),
+                *(offsets, predicate, similarity),
             )
             if size <= room:
                 break

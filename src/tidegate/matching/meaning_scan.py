@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.filters.by_meaning import ByMeaning
-from tidegate.filters.thematic import Meant, Rivals
+from tidegate.filters.thematic import Meant, Rivals, Thematic, rivals_among
 from tidegate.matching.events import Events
 from tidegate.matching.index import Entry, Owners, Snapshots, names_of, objects, widened
 from tidegate.matching.result import Matches, keys, unkeyed
@@ -17,11 +17,11 @@ from tidegate.matching.result import Matches, keys, unkeyed
 
 def rivals_of(entries: Mapping[int, Entry]) -> dict[frozenset[str], Rivals]:
     """All that is subscribed to in each theme."""
-    by_theme: dict[frozenset[str], list[Any]] = {}
+    by_theme: dict[frozenset[str], list[Thematic]] = {}
     for entry in entries.values():
         for each in entry.filter.by_meaning.parts.thematics:
             by_theme.setdefault(each.themes, []).append(each)
-    return {theme: Rivals.of(several) for theme, several in by_theme.items()}
+    return {theme: rivals_among(several) for theme, several in by_theme.items()}
 
 
 def evaluators(entries: Mapping[int, Entry]) -> dict[int, ByMeaning]:

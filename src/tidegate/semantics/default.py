@@ -16,7 +16,7 @@ from tidegate.semantics.space import Space
 
 ESA_SCALE = Scale(centre=0.25, unit=0.08)
 EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
-COMPETITION = Competition(rivalry=0.7, same=12.0, threshold=0.3)
+COMPETITION = Competition(rivalry=1.0, threshold=0.25)
 """A lone filter has no rivals and would want a threshold of 0.5, a hundred with other words one of 0.2."""
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.semantics.relatedness import normal
+from tidegate.semantics.relatedness import LONGEST, normal
 from tidegate.semantics.storage import Array
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -73,13 +73,14 @@ class Embedding:
         """A row a text, of length 1; NaN where it has no pieces."""
         out = np.empty((len(texts), self._table.shape[1]))
         for row, text in zip(out, texts, strict=True):
-            row[:] = self._vector(normal(text))
+            row[:] = self._vector(normal(text[:LONGEST]))
         return out
 
     def _vector(self, text: str) -> Array:
         found = self._vectors.get(text)
         if found is None:
-            pieces = self._pieces.encode(text, add_special_tokens=False).ids
+            whole = text.encode(errors="replace").decode()  # half a character is none that pieces are made of
+            pieces = self._pieces.encode(whole, add_special_tokens=False).ids
             total = self._table[pieces].astype(np.float64).sum(axis=0)
             length = np.sqrt(total @ total)
             if len(self._vectors) >= _REMEMBERED:

@@ -2,7 +2,7 @@
 
 Every answer is a matrix, a row a subscribed term and a column a term of events. A *source* says what it knows by
 itself, with NaN for what it does not know; a *semantics* is what a matcher uses: a source by the common rules
-(`relatedness.py`), or several that compete (`competition.py`).
+(`Alone`), or several together (`competition.py`).
 """
 
 from __future__ import annotations
@@ -53,29 +53,27 @@ class Esa:
     def figures(
         self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
     ) -> Array:
-        """By one product of matrices over the documents that subscribed terms have."""
+        """By products of matrices over the documents that subscribed terms have; of very many, by documents."""
+        if len(subscribed) > _AT_ONCE:
+            return self.related.figures(subscribed, terms, themes, event_themes)
         rows = [self.related.vector(text, themes) for text in subscribed]
         columns = [self.related.vector(text, event_themes) for text in terms]
         out = np.full((len(rows), len(columns)), np.nan)
         known_rows = [n for n, each in enumerate(rows) if len(each)]
         known_columns = [n for n, each in enumerate(columns) if len(each)]
-        for some in _some(known_rows):
-            left = [rows[n] for n in some]
-            place, width = _places(left, self.related.space.size)
-            a = _dense(left, place, width)
-            for others in _some(known_columns):
-                right = [columns[n] for n in others]
-                products = a @ _dense(right, place, width).T
-                out[np.ix_(some, others)] = self.related.measure.figures(products, _squares(left), _squares(right))
+        left = [rows[n] for n in known_rows]
+        place, width = _places(left, self.related.space.size)
+        dense = _dense(left, place, width)
+        for begin in range(0, len(known_columns), _AT_ONCE):
+            others = known_columns[begin : begin + _AT_ONCE]
+            right = [columns[n] for n in others]
+            products = dense @ _dense(right, place, width).T
+            out[np.ix_(known_rows, others)] = self.related.measure.figures(products, _squares(left), _squares(right))
         return out
 
 
 _AT_ONCE = 256
-"""Terms that are spread over documents at a time."""
-
-
-def _some(numbers: list[int]) -> list[list[int]]:
-    return [numbers[begin : begin + _AT_ONCE] for begin in range(0, len(numbers), _AT_ONCE)]
+"""Terms that are spread over documents at a time. Of more of them few share anything with a term."""
 
 
 def _places(vectors: list[Vector], size: int) -> tuple[Array, int]:
@@ -111,7 +109,7 @@ class Alone:
     def __init__(self, source: Source, threshold: float, *, rules: bool = True) -> None:
         self.name = source.name if rules else f"{source.name}-by-the-letter"
         self.threshold = threshold
-        self.competes = False
+        self.rivalry = 0.0
         self.documents = source.related if isinstance(source, Esa) else None
         self._source = source
         self._rules = rules
@@ -119,7 +117,7 @@ class Alone:
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
     ) -> Array:
-        """The source's figures; no term changes another's."""
+        """The source's figures."""
         raw = self._source.figures(subscribed, terms, theme, of)
         found = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
         if not self._rules:

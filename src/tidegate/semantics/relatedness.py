@@ -123,8 +123,8 @@ class Relatedness:
         self._terms: dict[tuple[str, frozenset[str]], Vector] = {}
         self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], bulk.Lines] = {}
 
-    competes = False
-    """How related two terms are depends on them alone."""
+    rivalry = 0.0
+    """Nothing competes."""
 
     @property
     def threshold(self) -> float:
@@ -135,10 +135,17 @@ class Relatedness:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
         """How related many terms are: a row a subscribed term, a column a term of events."""
-        lines = self._lines(tuple(subscribed), theme)
+        return all_settled(subscribed, terms, np.nan_to_num(self.figures(subscribed, terms, theme, of)))
+
+    def figures(
+        self, subscribed: Sequence[str], terms: Sequence[str], theme: Iterable[str], of: Iterable[str]
+    ) -> Array:
+        """What the measure says of many terms; NaN where one has no vector."""
+        lines = self._lines(tuple(subscribed), frozenset(theme))
         right = [self.vector(term, of) for term in terms]
-        found = self.measure.figures(bulk.products(lines, right), lines.squares, bulk.squares(right))
-        return all_settled(subscribed, terms, found)
+        squares = bulk.squares(right)
+        found = self.measure.figures(bulk.products(lines, right), lines.squares, squares)
+        return np.where((lines.squares[:, None] > 0) & (squares > 0), found, np.nan)
 
     def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> bulk.Lines:
         """Vectors by document. Those of the last questions are kept: subscriptions change seldom, events always."""
@@ -168,11 +175,14 @@ class Relatedness:
         return self.measure.compare(left, right) if len(left) and len(right) else 0.0
 
     def vector(self, text: str, themes: Iterable[str] = ()) -> Vector:
-        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there."""
-        key = text, frozenset(themes)
+        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there.
+
+        Of a long text the first `LONGEST` characters count: no event may take seconds.
+        """
+        key = text[:LONGEST], frozenset(themes)
         found = self._vectors.get(key)
         if found is None:
-            words = (self.term_vector(word, key[1]) for word in self.space.words(text))
+            words = (self.term_vector(word, key[1]) for word in self.space.words(key[0]))
             found = _mean([word for word in words if len(word)])
             if len(self._vectors) >= min(_VECTORS, self._remembered):
                 self._vectors.clear()
@@ -210,6 +220,9 @@ class Relatedness:
 
 THRESHOLD = 0.3
 """The least degree of a match by `CosineEsa`, where nobody names one."""
+
+LONGEST = 1_000
+"""Characters of a text that mean something: beyond, it is told from others by what it is, not by what it means."""
 
 _QUESTIONS = 16
 """Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 
 import numpy as np
 
-from tidegate.semantics.relatedness import NUMBER, WITH_DIGIT, normal
+from tidegate.semantics.relatedness import LONGEST, NUMBER, WITH_DIGIT, normal
 from tidegate.semantics.storage import Array
 
 
@@ -34,11 +35,19 @@ def settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
 
 def _marks(text: str, known: dict[object, int]) -> tuple[int, int, int]:
     """The text, its value as a number, and its words with digits, each as a number of ours; -1: it has none."""
+    text, number, digits = _remembered(text) if len(text) <= LONGEST else _read(text)
+    return (
+        known.setdefault(text, len(known)),
+        -1 if number is None else known.setdefault(number, len(known)),
+        known.setdefault(digits, len(known)) if digits else -1,
+    )
 
-    def mark(kind: str, value: object) -> int:
-        return known.setdefault((kind, value), len(known))
 
+def _read(text: str) -> tuple[str, Decimal | None, tuple[str, ...]]:
     text = normal(text)
-    number = mark("number", Decimal(text)) if NUMBER.fullmatch(text) else -1
-    digits = tuple(sorted(WITH_DIGIT.findall(text)))
-    return mark("text", text), number, mark("digits", digits) if digits else -1
+    number = Decimal(text) if NUMBER.fullmatch(text) else None
+    return text, number, tuple(sorted(WITH_DIGIT.findall(text)))
+
+
+_remembered = lru_cache(maxsize=100_000)(_read)
+"""The same of short texts: subscribed ones are asked for with every batch."""

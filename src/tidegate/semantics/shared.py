@@ -1,27 +1,25 @@
-"""What knows words, for many subscribers and threads: asked by one at a time, and of each term for itself."""
+"""What knows words, for many subscribers and threads: asked by one at a time, and nobody has rivals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import RLock
 
-import numpy as np
-
 from tidegate.filters.meaning import Semantics
 from tidegate.semantics.storage import Array
 
 LONE_THRESHOLD = 0.6
-"""The least degree of a match where terms that would compete do not: see `docs/spec/semantics.md`."""
+"""The least degree of a match where predicates that would compete do not: see `docs/spec/semantics.md`."""
 
 
 class Shared:
-    """As `semantics`, but that no term competes with others.
+    """As `semantics`, but that no predicate competes with others.
 
     Whether an event reaches a subscriber must not depend on who else subscribes, nor on who reads the same stretch of
     a stream: a page, one who catches up and one who is live get the same. So here nobody has rivals.
     """
 
-    competes = False
+    rivalry = 0.0
 
     def __init__(self, semantics: Semantics) -> None:
         self.semantics = semantics
@@ -31,14 +29,11 @@ class Shared:
     @property
     def threshold(self) -> float:
         """The least degree of a match where nobody names one."""
-        return LONE_THRESHOLD if self.semantics.competes else self.semantics.threshold
+        return LONE_THRESHOLD if self.semantics.rivalry else self.semantics.threshold
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
         """How related terms are: a row a subscribed term, a column a term of events."""
         with self.lock:
-            if not self.semantics.competes:
-                return self.semantics.relatedness(subscribed, terms, theme, of)
-            rows = [self.semantics.relatedness([each], terms, theme, of) for each in subscribed]
-        return np.concatenate(rows) if rows else np.empty((0, len(terms)))
+            return self.semantics.relatedness(subscribed, terms, theme, of)

@@ -82,9 +82,9 @@ class Space:
         return self._best.threshold
 
     @property
-    def competes(self) -> bool:
-        """Whether the relatedness of a subscribed term depends on the others."""
-        return self._best.competes
+    def rivalry(self) -> float:
+        """How much it costs a predicate that another one fits a tuple better."""
+        return self._best.rivalry
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
