@@ -23,6 +23,7 @@ from tests.gateway.running import CITY, World
 from tests.pipelines.running import until
 from tidegate.federation.link import SUBPROTOCOL, LinkSettings
 from tidegate.federation.routes import AdaptiveSettings
+from tidegate.logs import Retention, SegmentLog
 from tidegate.services import loads
 
 SECRET = "a secret that both ends of a link know"
@@ -204,6 +205,37 @@ def test_history_is_fetched_from_the_origin(tmp_path: Path, adaptive: AdaptiveSe
                 assert [next(found) for _ in range(27)] == ids(*range(7, 2_700, 100))
                 origin.append(100)
                 assert next(found) == ids(2_707)[0]
+
+
+def test_who_is_behind_what_its_origin_keeps_is_told_of_a_gap(tmp_path: Path) -> None:
+    """Whether it comes over the link or is fetched as history, and however it is delivered."""
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    there.log = SegmentLog(tmp_path / "city" / "log", segment_bytes=5_000)
+    path = "/v1/services/gps@city/events"
+    with running(there):
+        with running(here):
+            here.link(there)
+            until(lambda: here.knows("gps@city"), "the service to be known")
+            durable = here.subscribe("gps@city", "speed < 50")
+            until(lambda: there.entries(here, "gps@city") == 1, "it to be asked for")
+            there.append(1)
+            assert here.consume(durable, 1) == ids(0)
+            page = here.call("GET", path, params={"from": "beginning", "max": 1})
+        for _ in range(19):
+            there.append(10)
+        assert there.log.expire("gps", Retention(size_bytes=5_000))
+        with running(here), here.client() as http:
+            until(lambda: here.state(there) == "up", "the link")
+            there.append(20)
+            with http.stream("GET", f"/v1/subscriptions/{durable}/events", headers={"accept": SSE}) as stream:
+                lines = stream.iter_lines()
+                assert next(line for line in lines if line.startswith(("event: ", "data: {"))) == "event: gap"
+                said = json.loads(next(lines).removeprefix("data: "))
+                reason = "lost at the service's origin: older than what it keeps, or its stream was made anew"
+                assert (said["reason"], said["missed"][0]["partition"]) == (reason, "gps_taxi.0")
+                assert next(line for line in lines if line.startswith("data: {"))
+            later = here.call("GET", path, params={"cursor": page["cursor"]})
+            assert later["gap"]["reason"] == reason
 
 
 def test_a_link_that_would_close_a_loop_is_refused_with_the_path(tmp_path: Path) -> None:

@@ -364,6 +364,8 @@ class Hub:
         if piece is None:
             subscriber.place, subscriber.past = past.joint, None
             return "all"
+        if piece.missed is not None:
+            subscriber.sink.tell(subscriber, piece.missed)
         subscriber.sink.cut = None
         if rendered is not None:
             subscriber.sink.write(rendered)
@@ -380,6 +382,8 @@ class Hub:
         if piece is None:
             subscriber.place, subscriber.past = past.joint, None
             return "more"
+        if piece.missed is not None:
+            subscriber.sink.tell(subscriber, piece.missed)
         if len(piece):
             rendered = await self._in_thread(partial(Member(subscriber).render, piece))
             if rendered is not None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate.delivery.hub import Start
 from tidegate.delivery.latest import Entry, Piece
 from tidegate.delivery.past import Past
-from tidegate.delivery.subscriber import Subscriber
+from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.worker import LOST
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
 from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
@@ -156,7 +157,8 @@ class _Past:
             raise FederationError(str(problem)) from problem
         self._page = page
         places = behind(page, len(page.records))
-        return Piece(service, [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)])
+        entries = [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)]
+        return Piece(service, entries, _missed(page) if page.lost else None)
 
     def gave(self, count: int) -> Cursor:
         """So many were given: the place behind them."""
@@ -166,3 +168,11 @@ class _Past:
         elif count:
             self._place = behind(self._page, count)[-1]
         return self._place
+
+
+def _missed(page: Page) -> Notice:
+    missed = [
+        {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
+        for each in page.lost
+    ]
+    return Notice("gap", page.start.text, {"reason": LOST, "missed": missed})

@@ -19,7 +19,9 @@ from tidegate.errors import LogError
 from tidegate.federation.link import SUBPROTOCOL, Federation, LinkClosed, LinkSettings, Supply, offered
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
-from tidegate.logs import SegmentLog
+from tidegate.logs import Retention, SegmentLog
+from tidegate.logs.lost import told
+from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.model import Schema
 from tidegate.registry import Link, SqliteRegistry
 from tidegate.services import Service
@@ -37,7 +39,7 @@ class Side:
     def __init__(self, folder: Path, name: str, *, has_service: bool = False, **settings: Any) -> None:
         self.name, self._has_service = name, has_service
         self.registry = SqliteRegistry(folder / name / "registry.sqlite")
-        self.log = SegmentLog(folder / name / "log")
+        self.log = SegmentLog(folder / name / "log", segment_bytes=1_000 if has_service else SEGMENT_BYTES)
         if has_service:
             self.log.create("numbers")
         self._settings = LinkSettings(name, **{**HASTE, **settings})
@@ -67,7 +69,11 @@ class Side:
             read = self.log.read(service, self.log.begin(service), 100_000)
         except LogError:
             return []
-        return [orjson.loads(record)["n"] for record in read.records]
+        return [orjson.loads(record)["n"] for record in told(read).records]
+
+    def gaps(self, service: str) -> int:
+        """How often a reader of a mirror is told that something is missing."""
+        return len(told(self.log.read(service, self.log.begin(service), 100_000)).gaps)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Federation]:
@@ -361,6 +367,45 @@ def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: 
             assert here.mirrored("numbers@there") == list(range(30))
             for life in lives.values():
                 await life.__aexit__(None, None, None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["expired", "made anew"])
+def test_what_is_lost_at_the_origin_is_told_at_every_broker_that_goes_on_behind_it(tmp_path: Path, how: str) -> None:
+    async def run() -> None:
+        here, middle = Side(tmp_path, "here"), Side(tmp_path, "middle")
+        there = Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running():
+            async with middle.running():
+                middle.link(there)
+                await there.federation.look()
+                await middle.federation.look()
+                await linked(here, middle)
+                here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
+                await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
+                there.append(*range(10))
+                await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+            for n in range(10, 200):
+                there.append(n)
+            if how == "expired":
+                assert there.log.expire("numbers", Retention(size_bytes=2_000))
+            else:
+                there.log.delete("numbers")
+                there.log.create("numbers")
+                there.append(*range(190, 200))
+            async with middle.running():
+                await until(lambda: 199 in here.mirrored("numbers@there"), "what is left")
+                for side in (middle, here):
+                    found = side.mirrored("numbers@there")
+                    assert found == [*range(10), *range(210 - len(found), 200)]
+                    assert len(found) < 150
+                    assert side.gaps("numbers@there") == 1
+                there.append(200)
+                await until(lambda: 200 in here.mirrored("numbers@there"), "what comes")
+                assert here.gaps("numbers@there") == 1
+                assert there.federation.neighbours["middle"].figures().gaps >= 1
+                assert here.federation.neighbours["middle"].figures().repeated == 0
 
     asyncio.run(run())
 

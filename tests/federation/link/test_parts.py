@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import FederationError
+from tidegate.errors import FederationError, LogError
 from tidegate.federation.link import history, proof, wire
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
@@ -20,7 +21,8 @@ from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, SegmentLog
+from tidegate.logs import Cursor, Gap, SegmentLog
+from tidegate.logs.lost import Lost, read_note, told
 from tidegate.model import Schema
 
 SCHEMA = Schema({"speed": "float64", "vid": "string"})
@@ -160,8 +162,8 @@ def test_a_mirror_has_each_event_once_whatever_is_sent_again(
 
 def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
     mirror = Mirror(SegmentLog(tmp_path), "gps@a")
-    assert mirror.append([record(4), record(5)], "") == (2, 0)
-    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0)
+    assert mirror.append([record(4), record(5)], "") == (2, 0, 0)
+    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0, 1)
     assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
 
 
@@ -169,10 +171,32 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     some = [record(n) for n in range(6)]
-    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4)
+    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4, 0)
     assert mirror.marks == {"gps@a/g1/p0": 40, "gps@a/g1/p1": 50}
-    assert mirror.append(some, "") == (0, 0)  # what was passed over does not come again
+    assert mirror.append(some, "") == (0, 0, 6)  # what was passed over does not come again
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
+
+
+def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    mirror = Mirror(log, "gps@a")
+    lost = Lost("gps@a/g1/p0", 10, 40)
+    assert mirror.append([record(0), lost.note(), record(4)], "", lambda _: []) == (0, 2, 0)
+    assert mirror.append([lost.note(), record(2), record(6)], "") == (1, 0, 1)
+    assert Mirror(log, "gps@a").marks == mirror.marks == {"gps@a/g1/p0": 60}
+    read = told(log.read("gps@a", log.begin("gps@a"), 10))
+    assert read.records == (record(6),)
+    assert read.gaps == (Gap("p0", 10, 40, at_origin=True),)
+    anew = Lost("gps@a/g2/p0", 0, 0).note()
+    assert mirror.append([anew, record(0, "g2"), anew], "") == (1, 0, 0)
+    assert len(told(log.read("gps@a", log.begin("gps@a"), 10)).gaps) == 2
+    log.close()
+
+
+@pytest.mark.parametrize("said", [b'{"_gap":["gps@a/g1/0",9,3]}', b'{"_gap":["gps",1,2]}', b'{"_gap":7}', b'{"_gap":'])
+def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
+    with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
+        read_note(said)
 
 
 TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bus'~"])

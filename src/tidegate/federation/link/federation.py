@@ -36,6 +36,7 @@ from tidegate.federation.routes import Broker, Refusal, Sent, Table
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Retention
+from tidegate.logs.lost import is_note, read_note
 from tidegate.model import Schema
 from tidegate.registry import Kept, Link, Registry, need_broker_name
 
@@ -574,7 +575,7 @@ class Federation:
             neighbour.mirrors.pop(service, None)  # it is opened anew, from what was kept
             raise FederationError(f"can't append to {service!r}: {problem}") from problem
         neighbour.done.received += taken.added
-        neighbour.done.repeated += len(records) - taken.added - taken.dropped
+        neighbour.done.repeated += taken.repeated
         neighbour.stale_mirrors.add(service)
         if is_first:
             await self._keep()
@@ -595,7 +596,8 @@ class Federation:
         head, records = await self._ask(service, ask)
         start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
         until = None if head["until"] is None else Cursor.from_text(head["until"])
-        return history.Page(records, start, end, until, head["last"])
+        lost = [read_note(each) for each in records if is_note(each)]
+        return history.Page([each for each in records if not is_note(each)], start, end, until, head["last"], lost)
 
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         remote = self.remotes.get(service)
@@ -630,7 +632,7 @@ class Federation:
                 page = await self._own_page(neighbour, supply, said)
                 until = None if page.until is None else page.until.text
                 head |= {"start": page.start.text, "cursor": page.end.text, "until": until, "last": page.is_last}
-                records = list(page.records)
+                records = [*(each.note() for each in page.lost), *page.records]
             else:
                 ask = {key: value for key, value in said.items() if key not in ("type", "id")}
                 answer, records = await self._ask(service, ask)

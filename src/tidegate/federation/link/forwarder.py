@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -23,6 +23,7 @@ from tidegate.federation.link.sieve import Sieve
 from tidegate.federation.routes import Adaptive
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
+from tidegate.logs.lost import Lost, is_note
 from tidegate.model import Schema
 
 MOST = 2_000
@@ -105,6 +106,10 @@ class Forwarder:
         self._position: Cursor | None = None
         self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
         self._told_at, self._told = 0.0, ""
+        self._is_anew = False
+        """Whether all that was in the stream is lost, and the neighbour has yet to be told."""
+        self._owed: set[str] = set()
+        """Partitions of which something is lost, it is not known yet up to where."""
         self.first = begin.cursor
         """Where it began; None: it has not yet."""
         self.is_known = False
@@ -158,7 +163,7 @@ class Forwarder:
             except CursorError:  # the stream was made anew
                 self.gaps += 1
                 self._begin = Begin("", self._begin.marks)
-                self._position = None
+                self._position, self._is_anew = None, True
             except LogError:  # there is no stream yet: all of it will be new
                 if self._begin.cursor is None:
                     self._begin = Begin("", self._begin.marks)
@@ -173,7 +178,8 @@ class Forwarder:
     def _step(self) -> None:
         if self._position is None:
             self._position = self._first()
-            self._give([], self._position.text)
+            self._give(self._anew(self._position) if self._is_anew else [], self._position.text)
+            self._is_anew = False
         elif self._log.wait(self.supply.stream, self._position, LOOK_S if not self._asked else 0.0):
             self._position = self._pass(self._position)
             time.sleep(PAUSE_S)
@@ -212,12 +218,15 @@ class Forwarder:
 
     def _pass(self, position: Cursor) -> Cursor:
         read = self._log.read(self.supply.stream, position, MOST)
-        self.gaps += len(read.gaps)
         self._obey()  # whoever had asked before these events were put out gets them
-        wanted, is_coarse = self._wanted(read.records)
-        chosen = self._chosen(read, wanted)
-        self.forwarded += len(chosen)
-        self.stopped += len(read.records) - len(wanted)
+        lost = self._lost(read)
+        notes = [] if self.supply.is_own else [n for n, record in enumerate(read.records) if is_note(record)]
+        events = [n for n in range(len(read.records)) if n not in notes] if notes else range(len(read.records))
+        wanted, is_coarse = self._wanted([read.records[n] for n in events] if notes else read.records)
+        chosen = self._chosen(read, sorted([*notes, *(events[n] for n in wanted)]) if notes else wanted)
+        self.forwarded += len(chosen) - len(notes)
+        self.stopped += len(events) - len(wanted)
+        chosen = [*lost, *chosen]
         at = 0
         while at < len(chosen):
             behind = at + self._fits(chosen[at:])
@@ -239,6 +248,34 @@ class Forwarder:
         is_coarse = policy.decide_all(len(records), len(asked), len(asked) - len(found), spent_s)
         return (range(len(records)), True) if is_coarse else (found, False)
 
+    def _anew(self, begin: Cursor) -> list[bytes]:
+        """What stands for all that was in a stream that was made anew."""
+        if not self.supply.is_own:
+            self._owed.update(begin.offsets)
+            return []
+        return [Lost(self._source(begin, each), 0, at).note() for each, at in begin.offsets.items()]
+
+    def _lost(self, read: Read) -> list[bytes]:
+        """What stands for records that had expired before they were read.
+
+        Of another broker's service it is known where that was at the origin once there is a record behind it.
+        """
+        self.gaps += len(read.gaps)
+        if self.supply.is_own:
+            return [Lost(self._source(read.cursor, each), at, to).note() for each, at, to, _ in map(astuple, read.gaps)]
+        self._owed.update(each.partition for each in read.gaps)
+        found = []
+        for record, (partition, _) in zip(read.records, read.places, strict=True) if self._owed else ():
+            if partition in self._owed:
+                self._owed.discard(partition)
+                source, _, offset = place_of(record)
+                if not is_note(record):
+                    found.append(Lost(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).note())
+        return found
+
+    def _source(self, cursor: Cursor, partition: str) -> str:
+        return f"{self.supply.service}/{cursor.generation}/{partition}"
+
     def _chosen(self, read: Read, wanted: Sequence[int]) -> list[bytes]:
         """Those records as they leave, without what the neighbour has already."""
         supply = self.supply
@@ -247,12 +284,12 @@ class Forwarder:
             record = read.records[n]
             if supply.is_own:
                 partition, offset = read.places[n]
-                source = f"{supply.service}/{read.cursor.generation}/{partition}"
+                source = self._source(read.cursor, partition)
                 if offset > self._begin.marks.get(source, -1):
                     found.append(dressed(record, None, f"{source}:{offset}", supply.hidden))
             else:
                 source, _, offset = place_of(record)
-                if offset > self._begin.marks.get(source, -1):
+                if offset > self._begin.marks.get(source, -2):
                     found.append(record)
         return found
 
