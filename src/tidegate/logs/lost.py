@@ -16,6 +16,8 @@ import orjson
 from tidegate.errors import LogError
 from tidegate.logs.log import Gap, Read
 
+JOINT = b'{"_joint":1}'
+"""A record that stands for nothing: places before it are told from those behind it, where nothing else lies between."""
 _FRONT = b'{"_gap":'
 
 
@@ -41,9 +43,14 @@ class Lost(NamedTuple):
         return orjson.dumps({"_gap": list(self)})
 
 
-def is_note(record: bytes) -> bool:
+def is_gap(record: bytes) -> bool:
     """Whether a record stands for others: events begin with their id."""
     return bytes(record[: len(_FRONT)]) == _FRONT
+
+
+def is_note(record: bytes) -> bool:
+    """Whether a record is no event."""
+    return is_gap(record) or record == JOINT
 
 
 def read_note(record: bytes) -> Lost:
@@ -62,7 +69,7 @@ def told(read: Read) -> Read:
     if not any(map(is_note, read.records)):
         return read
     kept = [n for n, record in enumerate(read.records) if not is_note(record)]
-    lost = [read_note(record) for record in read.records if is_note(record)]
+    lost = [read_note(record) for record in read.records if is_gap(record)]
     return replace(
         read,
         records=tuple(read.records[n] for n in kept),

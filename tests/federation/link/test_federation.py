@@ -15,15 +15,16 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from tests.registry import stores
 from tidegate.errors import LogError
-from tidegate.federation.link import SUBPROTOCOL, Federation, LinkClosed, LinkSettings, Supply, offered
+from tidegate.federation.link import SUBPROTOCOL, Federation, LinkClosed, LinkSettings, Supply, history, offered
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
-from tidegate.logs import Retention, SegmentLog
+from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
 from tidegate.logs.lost import told
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.model import Schema
-from tidegate.registry import Link, SqliteRegistry
+from tidegate.registry import Link, Registry, SqliteRegistry, open_registry
 from tidegate.services import Service
 
 SECRET = "a secret that both ends of a link know"
@@ -36,10 +37,20 @@ HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 1.0, "first_s": 0.01, "mos
 class Side:
     """A broker with one service, or none, that everybody may see."""
 
-    def __init__(self, folder: Path, name: str, *, has_service: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        has_service: bool = False,
+        registry: Registry | None = None,
+        log: EventLog | None = None,
+        **settings: Any,
+    ) -> None:
         self.name, self._has_service = name, has_service
-        self.registry = SqliteRegistry(folder / name / "registry.sqlite")
-        self.log = SegmentLog(folder / name / "log", segment_bytes=1_000 if has_service else SEGMENT_BYTES)
+        self.registry = registry or SqliteRegistry(folder / name / "registry.sqlite")
+        size = 1_000 if has_service else SEGMENT_BYTES
+        self.log = log or SegmentLog(folder / name / "log", segment_bytes=size)
         if has_service:
             self.log.create("numbers")
         self._settings = LinkSettings(name, **{**HASTE, **settings})
@@ -408,6 +419,51 @@ def test_what_is_lost_at_the_origin_is_told_at_every_broker_that_goes_on_behind_
                 assert here.federation.neighbours["middle"].figures().repeated == 0
 
     asyncio.run(run())
+
+
+async def pass_on_and_begin_again(here: Side, there: Side) -> None:
+    """Events cross, the receiver begins again, what came meanwhile follows, each once; then history is asked for."""
+    async with there.running():
+        async with here.running():
+            await linked(here, there)
+            here.federation.hold("me", "numbers@there", Filter("n < 50", SCHEMA))
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            there.append(*range(10))
+            await until(lambda: here.mirrored("numbers@there") == list(range(10)), "the first events")
+        there.append(*range(10, 60))
+        async with here.running() as near:
+            await until(lambda: len(here.mirrored("numbers@there")) >= 50, "what came meanwhile")
+            assert here.mirrored("numbers@there") == list(range(50))
+            await until(lambda: near.joint("numbers@there", Filter("n < 50", SCHEMA)) is not None, "its beginning")
+            page = await near.past("numbers@there", Filter("n > 54", SCHEMA), history.BEGINNING, None)
+            assert [orjson.loads(record)["n"] for record in page.records] == list(range(55, 60))
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_links_are_kept_in_postgresql(tmp_path: Path, postgres: str) -> None:
+    registries = [open_registry(stores.new_schema(postgres)) for _ in range(2)]
+    here = Side(tmp_path, "here", registry=registries[0])
+    there = Side(tmp_path, "there", has_service=True, registry=registries[1])
+    asyncio.run(pass_on_and_begin_again(here, there))
+    for each in registries:
+        each.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.parametrize("which", ["here", "there", "both"])
+def test_mirrors_and_services_may_be_in_kafka(tmp_path: Path, kafka: str, which: str) -> None:
+    def log(name: str) -> KafkaLog | None:
+        return KafkaLog(kafka, prefix=f"links.{which}.{name}.") if which in (name, "both") else None
+
+    logs = [log("here"), log("there")]
+    here = Side(tmp_path, "here", log=logs[0])
+    there = Side(tmp_path, "there", has_service=True, log=logs[1])
+    asyncio.run(pass_on_and_begin_again(here, there))
+    for each in logs:
+        if each is not None:
+            each.close()
 
 
 def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None:

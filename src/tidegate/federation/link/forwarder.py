@@ -20,10 +20,10 @@ from tidegate.errors import CursorError, LogError
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.sieve import Sieve
-from tidegate.federation.routes import Adaptive
+from tidegate.federation.routes import Adaptive, State
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
-from tidegate.logs.lost import Lost, is_note
+from tidegate.logs.lost import JOINT, Lost, is_gap, is_note
 from tidegate.model import Schema
 
 MOST = 2_000
@@ -85,6 +85,7 @@ class Forwarder:
         supply: Supply,
         begin: Begin,
         entries: Mapping[int, Filter],
+        state: State,
         hand: Callable[[Batch], None],
         settings: LinkSettings,
         policy: Adaptive | None = None,
@@ -95,8 +96,8 @@ class Forwarder:
         """
         self.supply, self._log, self._begin, self._hand, self._settings = supply, log, begin, hand, settings
         self._policy = policy
-        self.entries: Mapping[int, Filter] = {}
-        """What the loop has told it to look for."""
+        self._state: State | None = None
+        """Of what the loop has told it to look for."""
         self.forwarded = self.stopped = self.gaps = 0
         """Events that were sent; that nobody behind the link wants; stretches that had expired before."""
         self._sieve = Sieve(supply.schema, supply.hidden)
@@ -116,17 +117,23 @@ class Forwarder:
         """Whether the neighbour knows that it has begun."""
         self.has_begun = False
         """Whether what comes from now on is looked at."""
-        self.want(entries)
+        self.want(entries, state)
         self._thread = threading.Thread(target=self._run, name=f"link-{supply.service}", daemon=True)
         self._thread.start()
 
     # For the event loop ------------------------------------------------------------
 
-    def want(self, entries: Mapping[int, Filter]) -> None:
-        """Look for these from the next event on."""
-        if entries != self.entries:
-            self.entries = entries
+    def want(self, entries: Mapping[int, Filter], state: State) -> None:
+        """Look for these from the next event on: a table of some state."""
+        if state != self._state:
+            self._state = state
             self._changes.put(lambda: self._sieve.want(entries))
+
+    def change(self, add: Mapping[int, Filter], remove: Sequence[int], state: State) -> None:
+        """Look for some more and some less, in one step to a state."""
+        if state != self._state:
+            self._state = state
+            self._changes.put(lambda: self._sieve.change(add, remove))
 
     def ask(self, answer: Callable[[Cursor | None], object]) -> None:
         """Say, in the forwarder's thread, how far it is when all that is there now was handed over.
@@ -220,12 +227,7 @@ class Forwarder:
         read = self._log.read(self.supply.stream, position, MOST)
         self._obey()  # whoever had asked before these events were put out gets them
         lost = self._lost(read)
-        notes = [] if self.supply.is_own else [n for n, record in enumerate(read.records) if is_note(record)]
-        events = [n for n in range(len(read.records)) if n not in notes] if notes else range(len(read.records))
-        wanted, is_coarse = self._wanted([read.records[n] for n in events] if notes else read.records)
-        chosen = self._chosen(read, sorted([*notes, *(events[n] for n in wanted)]) if notes else wanted)
-        self.forwarded += len(chosen) - len(notes)
-        self.stopped += len(events) - len(wanted)
+        chosen, is_coarse = self._sent(read)
         chosen = [*lost, *chosen]
         at = 0
         while at < len(chosen):
@@ -248,6 +250,18 @@ class Forwarder:
         is_coarse = policy.decide_all(len(records), len(asked), len(asked) - len(found), spent_s)
         return (range(len(records)), True) if is_coarse else (found, False)
 
+    def _sent(self, read: Read) -> tuple[list[bytes], bool]:
+        """What is sent of what was read, and whether some of it may be wanted by nobody."""
+        records: Sequence[bytes] = read.records
+        has_notes = not self.supply.is_own and any(map(is_note, records))
+        events = [n for n, each in enumerate(records) if not is_note(each)] if has_notes else range(len(records))
+        wanted, is_coarse = self._wanted([records[n] for n in events] if has_notes else records)
+        self.stopped += len(events) - len(wanted)
+        gaps = [n for n, each in enumerate(records) if is_gap(each)] if has_notes else []
+        chosen = self._chosen(read, sorted([*gaps, *(events[n] for n in wanted)]) if has_notes else wanted)
+        self.forwarded += sum(not is_gap(each) for each in chosen) if gaps else len(chosen)
+        return chosen, is_coarse
+
     def _anew(self, begin: Cursor) -> list[bytes]:
         """What stands for all that was in a stream that was made anew."""
         if not self.supply.is_own:
@@ -266,10 +280,10 @@ class Forwarder:
         self._owed.update(each.partition for each in read.gaps)
         found = []
         for record, (partition, _) in zip(read.records, read.places, strict=True) if self._owed else ():
-            if partition in self._owed:
+            if partition in self._owed and record != JOINT:
                 self._owed.discard(partition)
                 source, _, offset = place_of(record)
-                if not is_note(record):
+                if not is_gap(record):
                     found.append(Lost(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).note())
         return found
 

@@ -21,7 +21,7 @@ from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.routes import may_match
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
-from tidegate.logs.lost import Lost
+from tidegate.logs.lost import JOINT, Lost
 
 SIGN = "@"
 """What the generation of a place in history begins with: no log gives such a one."""
@@ -125,11 +125,11 @@ def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | N
         beyond: set[str] = set()
         while (read := log.read(mirror, at, MOST)).records:
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
-                if partition not in beyond:
+                if partition not in beyond and record != JOINT:
                     offsets[partition] = offset
-                    source, _, at_origin = place_of(record)
+                    source, part, at_origin = place_of(record)
                     is_anew = source.split("/")[1] != until.generation
-                    if is_anew or at_origin >= until.offsets.get(partition, 0):
+                    if is_anew or at_origin >= until.offsets.get(part, 0):
                         beyond.add(partition)
             at = read.cursor
             offsets.update((each, to) for each, to in at.offsets.items() if each not in beyond)

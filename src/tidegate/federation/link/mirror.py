@@ -12,7 +12,7 @@ import orjson
 from tidegate.errors import LogError
 from tidegate.federation.link.records import place_of
 from tidegate.logs import Cursor, EventLog
-from tidegate.logs.lost import is_note
+from tidegate.logs.lost import JOINT, is_gap
 
 MOST = 2_000
 """Records that are read at once when a mirror is opened."""
@@ -68,7 +68,8 @@ class Mirror:
             at = Cursor.from_text(here) if here is not None else self._log.begin(self.name)
             while (read := self._log.read(self.name, at, MOST)).records:
                 for record in read.records:
-                    self._is_new(record)
+                    if record != JOINT:
+                        self._is_new(record)
                 at = read.cursor
             self._partitions.update(self._log.partitions(self.name))
         except LogError:  # there is none yet, or it was made anew
@@ -102,7 +103,7 @@ class Mirror:
         some = range(len(records)) if wanted is None else frozenset(wanted(records))
         with self._lock:
             for n, record in enumerate(records):
-                is_event = not is_note(record)
+                is_event = not is_gap(record)
                 if (partition := self._is_new(record)) is None:
                     repeated += is_event
                 elif n in some or not is_event:

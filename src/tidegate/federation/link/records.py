@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tidegate.errors import FederationError
-from tidegate.logs.lost import is_note, read_note
+from tidegate.logs.lost import is_gap, read_note
 from tidegate.logs.marks import source_of
 
 _FRONT = re.compile(rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?=[,}])')
@@ -62,7 +62,7 @@ def place_of(record: bytes) -> tuple[str, str, int]:
 
     What stands for lost records is where the last of them was.
     """
-    if is_note(record):
+    if is_gap(record):
         lost = read_note(record)
         return lost.source, lost.partition, lost.resumed_at - 1
     found = source_of(record)
