@@ -220,6 +220,24 @@ def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(ste
     sieve.close()
 
 
+def test_a_stranger_may_not_say_much() -> None:
+    class Stranger:
+        async def send(self, data: bytes) -> None:
+            self.heard = data
+
+        async def receive(self) -> bytes:
+            return wire.PART + b"x" * 1_000
+
+        async def close(self, reason: str) -> None:
+            raise AssertionError(reason)
+
+    async def run() -> None:
+        await proof.admit(Stranger(), "a", lambda _: None, lambda _: None)
+
+    with pytest.raises(FederationError, match="expected a message of at most 4,096 bytes over a link"):
+        asyncio.run(run())
+
+
 def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
     event = {"_id": "1", "_src": "x/0:1", "speed": 1.5, "vid": "B", "_violations": {"vid": "B"}}
     made = dressed(b"", event, "gps@a/g/0:7", frozenset({"vid"}))

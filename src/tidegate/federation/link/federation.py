@@ -51,6 +51,8 @@ FAREWELL_S = 3.0
 """How long a link may take to end."""
 PATIENCE_S = 30.0
 """With a page of history."""
+MOST_PAGES = 1_000
+"""Pages of history that a neighbour may wait for."""
 STEP = 50
 """Filters that are looked at before the loop may do something else: each takes about a tenth of a millisecond."""
 NEVER = 4_102_444_800_000_000
@@ -212,7 +214,8 @@ class Federation:
             await self._local.changed()
 
     def _table(self, neighbour: Neighbour, document: str) -> Table:
-        found = self._read(neighbour, orjson.loads(document))
+        said = orjson.loads(document)
+        found = _read(said, self._schema(neighbour, said["service"]))
         assert isinstance(found, Table)
         return found
 
@@ -269,7 +272,11 @@ class Federation:
         except (FederationError, TimeoutError, LinkClosed) as problem:
             await socket.close(str(problem) or "nobody said who dialled")
             return
-        await self._live(self.neighbours[name], socket, is_dialled=False)
+        neighbour = self.neighbours.get(name)
+        if neighbour is None:  # it was removed just now
+            await socket.close("the link was removed")
+            return
+        await self._live(neighbour, socket, is_dialled=False)
 
     def _secret(self, name: str) -> str | None:
         found = self.neighbours.get(name)
@@ -376,6 +383,12 @@ class Federation:
     # What is heard ---------------------------------------------------------------------
 
     async def _hear(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
+        try:
+            await self._heed(neighbour, said)
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise FederationError(f"expected a message of a broker, not {said!r:.120}: {exc!r}") from exc
+
+    async def _heed(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
         match said["type"]:
             case "taken":
                 forwarder = neighbour.forwarders.get(str(said.get("service")))
@@ -393,10 +406,13 @@ class Federation:
                 neighbour.is_resumed = True
                 self._supply(neighbour)
             case "history":
+                if neighbour.answering >= MOST_PAGES:
+                    raise FederationError(f"expected at most {MOST_PAGES} questions at once for pages of history")
+                neighbour.answering += 1
                 self._spawn(self._answer(neighbour, said))
             case _:
                 is_large = len(said.get("entries", said.get("add", ()))) > STEP
-                read = partial(self._read, neighbour, said)
+                read = partial(_read, said, self._schema(neighbour, str(said.get("service"))))
                 self._routed(neighbour, await self._in_thread(read) if is_large else read())
 
     def _routed(self, neighbour: Neighbour, message: Message) -> None:
@@ -416,15 +432,6 @@ class Federation:
             neighbour.stale_routes.add(message.service)
             self._settle(message.service)
             self._supply_one(neighbour, message.service, message if isinstance(message, Update) else None)
-
-    def _read(self, neighbour: Neighbour, said: dict[str, Any]) -> Any:
-        """A message, its filters typed as its sender sees the service; what does not fit stays untyped."""
-        try:
-            return from_json(said, partial(self._schema, neighbour))
-        except FederationError:
-            raise
-        except TidegateError:
-            return from_json(said, lambda _: None)
 
     def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
         supply = self._supply_of(neighbour, service)
@@ -725,8 +732,8 @@ class Federation:
 
     async def _answer(self, neighbour: Neighbour, said: Mapping[str, Any]) -> None:
         """Give a neighbour a page of history: of our own, or asked of the next one towards the origin."""
-        service = str(said["service"])
-        head: dict[str, Any] = {"service": service, "cursor": "", "history": said["id"]}
+        service = str(said.get("service"))
+        head: dict[str, Any] = {"service": service, "cursor": "", "history": said.get("id")}
         records: list[bytes] = []
         try:
             supply = self._supply_of(neighbour, service)
@@ -747,8 +754,10 @@ class Federation:
                 head |= {key: answer[key] for key in ("start", "cursor", "until", "last")}
                 if "until" not in said:
                     await self._flushed(neighbour, service)
-        except (TidegateError, LinkClosed, TimeoutError) as problem:
-            head["problem"], records = str(problem), []
+        except (TidegateError, LinkClosed, TimeoutError, KeyError, TypeError, AttributeError) as problem:
+            head["problem"], records = str(problem) or repr(problem), []
+        finally:
+            neighbour.answering -= 1
         if neighbour.session is not None:
             neighbour.session.give(head, records)
 
@@ -862,6 +871,16 @@ class Federation:
 def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:
     if not found.done():
         found.set_result(at)
+
+
+def _read(said: Mapping[str, Any], schema: Schema | None) -> Message:
+    """A message, its filters typed as its sender sees the service; what does not fit stays untyped."""
+    try:
+        return from_json(said, lambda _: schema)
+    except FederationError:
+        raise
+    except TidegateError:
+        return from_json(said, lambda _: None)
 
 
 def _document(table: Table) -> str:

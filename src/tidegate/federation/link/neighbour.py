@@ -67,6 +67,8 @@ class Neighbour:
     """How far mirrors have come that are not open."""
     asking: dict[int, asyncio.Future[tuple[dict[str, Any], list[bytes]]]] = field(default_factory=dict)
     """Pages of history that it was asked for."""
+    answering: int = 0
+    """Pages of history that it waits for."""
     unsaved: dict[Kept, str | None] = field(default_factory=dict)
     stale_routes: set[str] = field(default_factory=set)
     """Services of which what it asks for has changed since that was written down."""
