@@ -433,6 +433,22 @@ def test_who_subscribes_while_a_link_is_down_gets_what_is_put_out_from_then_on(t
         assert here.consume(other, 3) == ids(5, 105, 205)
 
 
+def test_who_changes_its_filter_gets_all_that_the_new_one_matches_from_then_on(tmp_path: Path) -> None:
+    """Also what is put out before the origin has heard of it."""
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here, there), here.client() as http:
+        here.link(there)
+        until(lambda: here.knows("gps@city"), "the service to be known")
+        id_ = here.subscribe("gps@city", "speed > 97")
+        with http.stream("GET", f"/v1/subscriptions/{id_}/events", headers={"accept": SSE}) as stream:
+            found = (json.loads(line[6:])["id"] for line in stream.iter_lines() if line.startswith('data: {"spec'))
+            there.append(100)
+            assert [next(found) for _ in range(2)] == ids(98, 99)
+            here.call("PATCH", f"/v1/subscriptions/{id_}", json={"filter": "speed > 90"})
+            there.append(100)
+            assert [next(found) for _ in range(9)] == ids(*range(191, 200))
+
+
 def test_the_newest_of_each_key_of_another_broker_is_never_said_to_be_all(tmp_path: Path) -> None:
     here, there = Broker(tmp_path, "province"), city(tmp_path)
     with running(here, there):
