@@ -28,7 +28,7 @@ from tidegate.federation.link import (
     proof,
     wire,
 )
-from tidegate.federation.link.dialer import dial
+from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
 from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
@@ -280,6 +280,41 @@ def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[s
 
     found = asyncio.run(run())
     assert (found or "").startswith(problem or "")
+
+
+def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tmp_path: Path) -> None:
+    """Else it would look, from there on, for what was asked for when the link broke, and pass over the rest."""
+
+    async def run() -> None:
+        here = Side(tmp_path, "here", silence_s=20.0)
+        async with here.running() as near:
+            here.registry.add_link("wolf", None, SECRET)
+            await near.look()
+
+            async def come() -> tuple[Dialled, wire.Inbox]:
+                socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings("wolf"))
+                await proof.introduce(socket, "wolf", "here", SECRET)
+                return socket, wire.Inbox(socket)
+
+            async def say(socket: Dialled, message: dict[str, Any]) -> None:
+                for frame in wire.control(message):
+                    await socket.send(frame)
+
+            socket, _ = await come()
+            await say(socket, {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "wolf")]})
+            await until(lambda: "n@wolf" in near.remotes, "its service to be known")
+            near.hold("me", "n@wolf", Filter("n > 7", SCHEMA))
+            await socket.close("")
+            await until(lambda: near.neighbours["wolf"].state == "down", "the link to be down")
+            socket, inbox = await come()
+            await say(socket, {"type": "hello", "tables": {}, "paths": [["wolf"]]})
+            heard: list[str] = []
+            while "resume" not in heard:
+                heard.append((await inbox.message())["type"])
+            assert "table" in heard or "update" in heard
+            await socket.close("")
+
+    asyncio.run(run())
 
 
 def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
