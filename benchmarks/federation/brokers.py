@@ -64,14 +64,13 @@ class Brokers:
     def _passing(self, link: tuple[str, str], events: Events) -> set[int]:
         if self.strategy == "flooding":
             return set(range(len(events)))
-        routes = self.brokers[link[0]].routes(SERVICE, link[1])
-        return set(_matched(self.schema, {str(number): each for number, each in routes.items()}, events))
+        return set(_matched(self.schema, self.brokers[link[0]].routes(SERVICE, link[1]).values(), events))
 
     def _wanted(self, events: Events) -> list[set[str]]:
         """The brokers of the subscribers who match each event."""
         found: list[set[str]] = [set() for _ in events]
         for name, broker in self.brokers.items():
-            for number in _matched(self.schema, broker.local(SERVICE), events):
+            for number in _matched(self.schema, broker.local(SERVICE).values(), events):
                 found[number].add(name)
         return found
 
@@ -85,12 +84,13 @@ class Brokers:
         return found
 
 
-def _matched(schema: Schema, filters: Mapping[str, Filter], events: Events) -> list[int]:
-    """The events that any of some filters matches."""
-    if not filters:
+def _matched(schema: Schema, filters: Iterable[Filter], events: Events) -> list[int]:
+    """The events that any of some filters matches; equal ones are asked once."""
+    distinct = {str(number): each for number, each in enumerate(set(filters))}
+    if not distinct:
         return []
     matcher = Matcher(schema)
-    matcher.add_all(filters)
+    matcher.add_all(distinct)
     numbers, _ = matcher.match(events).pairs()
     matcher.close()
     return sorted({int(number) for number in numbers})

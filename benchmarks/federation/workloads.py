@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -93,8 +93,11 @@ def strategies(setting: Setting) -> Iterator[Row]:
     for name, each in courses.items():
         for count in ("entries", "control messages", "events over links"):
             yield measured(f"{what}, {name}: {count}", each.last[count], "")
+    flooded = courses["flooding"].last["events over links"]
     for name in ("covering", "merging"):
         last = courses[name].last
+        crossed = 100 * last["events over links"] / flooded
+        yield measured(f"{what}, {name}: events over links, of flooding's", crossed, "%")
         for count in ("entries", "control messages"):
             most = 25 if sizes[-1] >= 10_000 else None
             yield measured(f"{what}, {name}: {count}, of simple's", 100 * last[count] / simple[count], "%", most=most)
@@ -111,18 +114,20 @@ def strategies(setting: Setting) -> Iterator[Row]:
         }
 
 
+@cache
+def _filter(text: str) -> Filter:
+    """One for all strategies: what it means is worked out once."""
+    return Filter(text, SCHEMA)
+
+
 def course(strategy: str, sizes: tuple[int, ...]) -> Course:
     """Fill a federation step by step, then change a tenth and end a tenth of the subscriptions."""
     rng, found = Random(7), Course()
     brokers = Brokers(tree(rng), strategy, SCHEMA)
     where: list[str] = []
-    made: dict[str, Filter] = {}
 
     def some_filter() -> Filter:
-        text = overlapping(rng)
-        if text not in made:
-            made[text] = Filter(text, SCHEMA)
-        return made[text]
+        return _filter(overlapping(rng))
 
     events: Events = [event(Random(f"event {n}")) for n in range(1_000)]
     origins = [f"b{n % BROKERS}" for n in range(len(events))]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -148,11 +148,14 @@ class Hub:
 
     # Subscribers ---------------------------------------------------------------------
 
-    async def begin(self, service: str, start: Start = NOW) -> Cursor | None:
-        """The position of a start; None: the output is not there yet, and all of it will be new."""
+    async def begin(self, service: str, start: Start = NOW, filter_: Filter | None = None) -> Cursor | None:
+        """The position of a start; None: the output is not there yet, and all of it will be new.
+
+        `filter_` is what will be wanted from there on; None: everything.
+        """
         self.schema(service)
-        await self._pasts.prepare(service)
-        return self._pasts.place(service, start) or await self._in_thread(partial(self._begin, service, start))
+        place = await self._pasts.place(service, start, filter_)
+        return place or await self._in_thread(partial(self._begin, service, start))
 
     def _begin(self, service: str, start: Start) -> Cursor | None:
         if start.cursor is not None:
@@ -172,6 +175,10 @@ class Hub:
         self._subscribers.add(subscriber)
         subscriber.begins_now = now
         self._heed(subscriber, True)
+        place = self._pasts.now(subscriber) if now else None
+        if place is not None:
+            subscriber.place, subscriber.begins_now = place, False
+            subscriber.sink.tell(subscriber, Notice("began", place.text))
         self._follow([subscriber])
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
@@ -213,6 +220,8 @@ class Hub:
         if subscriber.state == "live" and live is not None:
             place = await live.change(subscriber, filter_)
             self._heed(subscriber, True)
+            if place is not None and self._pasts.lacks(subscriber):
+                self._sent_back(subscriber)
         if place is None:
             subscriber.filter = filter_
             self._heed(subscriber, True)
@@ -275,7 +284,7 @@ class Hub:
         """Give some events to a subscriber that is not served, from its place on."""
         self._heed(subscriber, True)
         try:
-            if self._pasts.has(subscriber.place) and subscriber.latest is None:
+            if subscriber.latest is None and self._pasts.lacks(subscriber):
                 return await self._give_past(subscriber)
             position = subscriber.place
             if position is None:
@@ -319,7 +328,7 @@ class Hub:
         for each in subscribers:
             if each.begins_now:
                 self._come_live([each], None)
-            elif self._pasts.has(each.place) and each.latest is None:
+            elif each.latest is None and self._pasts.lacks(each):
                 each.state, each.member, each.past = "behind", Member(each), None
                 self._spawn(self._begin_with_past(each.member))
             elif each.latest is not None:
@@ -375,6 +384,8 @@ class Hub:
         if piece is None:
             subscriber.place, subscriber.past = past.joint, None
             return "all"
+        if piece.missed is not None:
+            subscriber.sink.tell(subscriber, piece.missed)
         subscriber.sink.cut = None
         if rendered is not None:
             subscriber.sink.write(rendered)
@@ -391,6 +402,8 @@ class Hub:
         if piece is None:
             subscriber.place, subscriber.past = past.joint, None
             return "more"
+        if piece.missed is not None:
+            subscriber.sink.tell(subscriber, piece.missed)
         if len(piece):
             rendered = await self._in_thread(partial(Member(subscriber).render, piece))
             if rendered is not None:
@@ -453,8 +466,10 @@ class Hub:
     ) -> Snapshot:
         if self._pasts.has(place):  # of what is not here nothing is looked at
             place = await self._in_thread(partial(self._log.begin, subscriber.service))
+        await self._pasts.settle(subscriber)  # so that nothing is missed behind what is looked at
         look = partial(newest, self._log, subscriber.service, place, subscriber.wants, latest.key, is_wanted)
-        return await self._loop.run_in_executor(self._readers, look)
+        found = await self._loop.run_in_executor(self._readers, look)
+        return replace(found, is_complete=False) if self._pasts.is_part(subscriber.service) else found
 
     def _has_latest(self, subscriber: Subscriber, latest: Latest) -> None:
         """All of a snapshot was given: what comes is what was put out behind it."""

@@ -61,8 +61,9 @@ class Snapshot:
 class Piece:
     """Some events of a snapshot, as sinks render those of a `Batch`."""
 
-    def __init__(self, service: str, entries: list[Entry]) -> None:
-        self.service = service
+    def __init__(self, service: str, entries: list[Entry], missed: Notice | None = None) -> None:
+        """`missed` is what should be before them, and is gone."""
+        self.service, self.missed = service, missed
         self.records = [each.record for each in entries]
         self.events: list[dict[str, Any]] = [orjson.loads(record) for record in self.records]
         self._cursors = [each.cursor for each in entries]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.delivery.latest import Piece
+from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
 if TYPE_CHECKING:
@@ -29,14 +30,23 @@ class Past(Protocol):
 class Pasts(Protocol):
     """Knows which places are not in the log."""
 
-    async def prepare(self, service: str) -> None:
-        """Somebody asks for a place of a service."""
+    async def place(self, service: str, start: Start, filter_: Filter | None) -> Cursor | None:
+        """The place of a start, if it is not in the log, for somebody who wants what a filter matches."""
 
-    def place(self, service: str, start: Start) -> Cursor | None:
-        """The place of a start, if it is not in the log."""
+    def now(self, subscriber: Subscriber) -> Cursor | None:
+        """The place of this moment, for one who begins with what comes next, if the log will not have all of that."""
 
     def has(self, place: Cursor | None) -> bool:
         """Whether a place is not in the log."""
+
+    def lacks(self, subscriber: Subscriber) -> bool:
+        """Whether the log has not all that a subscriber wants from its place on."""
+
+    async def settle(self, subscriber: Subscriber) -> None:
+        """Return when the log will have all that a subscriber wants, or that takes too long."""
+
+    def is_part(self, service: str) -> bool:
+        """Whether the log has but a part of what a service keeps."""
 
     def open(self, subscriber: Subscriber) -> Past:
         """What is to be given to a subscriber, from its place on."""
@@ -45,14 +55,26 @@ class Pasts(Protocol):
 class NoPasts:
     """Where all there is is in the log."""
 
-    async def prepare(self, service: str) -> None:
-        """Nothing."""
+    async def place(self, service: str, start: Start, filter_: Filter | None) -> Cursor | None:  # noqa: ARG002 - none has
+        """None."""
+        return None
 
-    def place(self, service: str, start: Start) -> Cursor | None:  # noqa: ARG002 - no service has one
+    def now(self, subscriber: Subscriber) -> Cursor | None:  # noqa: ARG002 - it will
         """None."""
         return None
 
     def has(self, place: Cursor | None) -> bool:  # noqa: ARG002 - it is in the log
+        """No."""
+        return False
+
+    def lacks(self, subscriber: Subscriber) -> bool:  # noqa: ARG002 - it has
+        """No."""
+        return False
+
+    async def settle(self, subscriber: Subscriber) -> None:
+        """At once."""
+
+    def is_part(self, service: str) -> bool:  # noqa: ARG002 - it has all
         """No."""
         return False
 

@@ -27,6 +27,9 @@ LINGER_S = 1.0
 COMMANDS = 50
 """Commands that are obeyed between two passes: who is served must not wait for all who come at once."""
 
+LOST = "lost at the service's origin: older than what it keeps, or its stream was made anew"
+"""Why a subscriber of another broker's service is told of a gap."""
+
 _log = structlog.get_logger("tidegate.delivery")
 
 
@@ -196,5 +199,6 @@ def gap(batch: Batch) -> Notice:
         {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
         for each in batch.gaps
     ]
-    resumed = ahead(batch.start, {each.partition: each.resumed_at for each in batch.gaps})
-    return Notice("gap", resumed.text, {"reason": "older than what the stream keeps", "missed": missed})
+    here = {each.partition: each.resumed_at for each in batch.gaps if not each.at_origin}
+    reason = "older than what the stream keeps" if here else LOST
+    return Notice("gap", ahead(batch.start, here).text, {"reason": reason, "missed": missed})

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delivery.batch import ahead
 from tidegate.delivery.hub import Start
 from tidegate.delivery.latest import Entry, Piece
 from tidegate.delivery.past import Past
-from tidegate.delivery.subscriber import Subscriber
+from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.worker import LOST
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
 from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
@@ -18,11 +20,18 @@ from tidegate.filters import Filter
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.policy import Policies
 from tidegate.logs import Cursor, EventLog
+from tidegate.logs.segments import now_micros
 from tidegate.registry import Link, RegisteredSubscription, Registry
 from tidegate.services import Service
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+
+JOIN_S = 1.0
+"""How long somebody who begins now waits to hear from where on a mirror has what they want."""
+UNKNOWN = "it was away for so long that nobody knows what it missed"
+"""Why one who comes back to another broker's service is told of a gap."""
 
 
 def caller_of_link(link: Link) -> Caller:
@@ -106,22 +115,52 @@ class Linked:
 
     # What is not here ------------------------------------------------------------------------
 
-    async def prepare(self, service: str) -> None:
-        """Make a mirror, if it is one that is asked for."""
-        if "@" in service:
-            await self.federation.prepare(service)
+    async def place(self, service: str, start: Start, filter_: Filter | None) -> Cursor | None:
+        """The place of a start in another broker's history, where its mirror alone would not do.
 
-    def place(self, service: str, start: Start) -> Cursor | None:
-        """The place of a start in another broker's history; a mirror alone would not do."""
-        if "@" not in service or start.cursor is not None:
+        Who begins now begins in the mirror, if that has what they want from now on: else what is put out until it
+        has is history, too.
+        """
+        if "@" not in service:
+            return None
+        await self.federation.prepare(service)
+        if start.cursor is not None:
             return None
         if start.since_micros is not None:
             return at_moment(start.since_micros)
-        return BEGINNING if start.beginning else None
+        if start.beginning:
+            return BEGINNING
+        moment = at_moment(now_micros())
+        return None if await self.federation.joins(service, filter_, JOIN_S) else moment
+
+    def now(self, subscriber: Subscriber) -> Cursor | None:
+        """This moment, where a mirror has not all that is wanted from now on."""
+        is_ours = subscriber.service not in self.remotes
+        if is_ours or self.federation.joint(subscriber.service, subscriber.filter) is not None:
+            return None
+        return at_moment(now_micros())
 
     def has(self, place: Cursor | None) -> bool:
         """Whether a place is one in another broker's history."""
         return is_past(place)
+
+    def lacks(self, subscriber: Subscriber) -> bool:
+        """Whether a mirror has not all that is wanted from a place on: it is history, or was not asked for then."""
+        place = subscriber.place
+        if place is None or subscriber.service not in self.remotes:
+            return is_past(place)
+        joint = self.federation.joint(subscriber.service, subscriber.filter)
+        is_elsewhere = joint is not None and joint.here.generation != place.generation  # the mirror was made anew
+        return is_past(place) or joint is None or not (is_elsewhere or joint.is_before(place))
+
+    async def settle(self, subscriber: Subscriber) -> None:
+        """Return when a mirror has what is wanted from now on, or that takes too long."""
+        if subscriber.service in self.remotes:
+            await self.federation.joins(subscriber.service, subscriber.filter, JOIN_S)
+
+    def is_part(self, service: str) -> bool:
+        """A mirror has what was asked for."""
+        return "@" in service
 
     def open(self, subscriber: Subscriber) -> Past:
         """What a subscriber is given of it."""
@@ -149,6 +188,14 @@ class _Past:
         if page is None:
             # What it wants is asked for first: so nothing is between the history and what comes.
             federation.hold(self._subscriber, service, filter_)
+            if not await federation.joins(service, filter_, JOIN_S):
+                raise FederationError(f"it is not known yet from where on there is a mirror of {service!r}")
+            if not is_past(self._place):
+                found = await self._behind()
+                if found is not None:
+                    return found
+                if self.joint is not None:
+                    return None
             self._mirror = await federation.mirror_end(service)
         try:
             page = await federation.past(service, filter_, self._place, None if page is None else page.until)
@@ -156,13 +203,36 @@ class _Past:
             raise FederationError(str(problem)) from problem
         self._page = page
         places = behind(page, len(page.records))
-        return Piece(service, [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)])
+        entries = [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)]
+        return Piece(service, entries, _missed(page) if page.lost else None)
+
+    async def _behind(self) -> Piece | None:
+        """Find the place in history of one in the mirror, which has not all behind it; a piece: what is told of it."""
+        if self.joint is not None:
+            return None
+        service, place = self._subscriber.service, self._place
+        known = self._federation.joint(service, self._subscriber.filter)
+        found = await self._federation.at_origin(service, place)
+        if found is not None:
+            self._place = found
+            return None
+        self.joint = place if known is None else ahead(place, known.here.offsets)
+        return Piece(service, [], Notice("gap", place.text, {"reason": UNKNOWN}))
 
     def gave(self, count: int) -> Cursor:
         """So many were given: the place behind them."""
-        assert self._page is not None
+        if self._page is None:
+            return self._place
         if count == len(self._page.records):
             self._place = self._page.end
         elif count:
             self._place = behind(self._page, count)[-1]
         return self._place
+
+
+def _missed(page: Page) -> Notice:
+    missed = [
+        {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
+        for each in page.lost
+    ]
+    return Notice("gap", page.start.text, {"reason": LOST, "missed": missed})

@@ -347,7 +347,7 @@ class Session:
         before = parameters.conflated(every_s, message.key, schema)
         if message.latest:
             parameters.need_attribute("latest", message.latest, schema)
-        place = None if start.is_now else await self._hub.begin(message.service, start)
+        place = None if start.is_now else await self._hub.begin(message.service, start, filter_)
         self._view.meter.take("subscriptions", self._view.caller)
         made = SocketSubscriber(message.id, message.service, filter_, before(self._sink), encoding, place)
         made.begins_now = start.is_now

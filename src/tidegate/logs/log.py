@@ -30,6 +30,8 @@ class Gap:
     partition: str
     missed_from: int
     resumed_at: int
+    at_origin: bool = False
+    """Whether that was at another broker: then these are its offsets, not this log's."""
 
 
 @dataclass(frozen=True, slots=True)

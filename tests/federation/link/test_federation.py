@@ -15,13 +15,27 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from tests.registry import stores
 from tidegate.errors import LogError
-from tidegate.federation.link import SUBPROTOCOL, Federation, LinkClosed, LinkSettings, Supply, offered
+from tidegate.federation.link import (
+    SUBPROTOCOL,
+    Federation,
+    LinkClosed,
+    LinkSettings,
+    Supply,
+    history,
+    offered,
+    proof,
+    wire,
+)
+from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
-from tidegate.logs import SegmentLog
+from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
+from tidegate.logs.lost import told
+from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.model import Schema
-from tidegate.registry import Link, SqliteRegistry
+from tidegate.registry import Link, Registry, SqliteRegistry, open_registry
 from tidegate.services import Service
 
 SECRET = "a secret that both ends of a link know"
@@ -34,10 +48,20 @@ HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 1.0, "first_s": 0.01, "mos
 class Side:
     """A broker with one service, or none, that everybody may see."""
 
-    def __init__(self, folder: Path, name: str, *, has_service: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        has_service: bool = False,
+        registry: Registry | None = None,
+        log: EventLog | None = None,
+        **settings: Any,
+    ) -> None:
         self.name, self._has_service = name, has_service
-        self.registry = SqliteRegistry(folder / name / "registry.sqlite")
-        self.log = SegmentLog(folder / name / "log")
+        self.registry = registry or SqliteRegistry(folder / name / "registry.sqlite")
+        size = 1_000 if has_service else SEGMENT_BYTES
+        self.log = log or SegmentLog(folder / name / "log", segment_bytes=size)
         if has_service:
             self.log.create("numbers")
         self._settings = LinkSettings(name, **{**HASTE, **settings})
@@ -67,7 +91,11 @@ class Side:
             read = self.log.read(service, self.log.begin(service), 100_000)
         except LogError:
             return []
-        return [orjson.loads(record)["n"] for record in read.records]
+        return [orjson.loads(record)["n"] for record in told(read).records]
+
+    def gaps(self, service: str) -> int:
+        """How often a reader of a mirror is told that something is missing."""
+        return len(told(self.log.read(service, self.log.begin(service), 100_000)).gaps)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Federation]:
@@ -211,6 +239,80 @@ def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_p
             assert given == 10
             gate.set()
             await until(lambda: here.mirrored("numbers@there") == list(range(1_000)), "all to arrive")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"type": "taken", "service": "x"}, None),
+        ({"type": "offers"}, "expected a message of a broker, not {'type': 'offers'}: KeyError('services')"),
+        (
+            {"type": "resume", "services": [7]},
+            "expected a message of a broker, not {'type': 'resume', 'services': [7]}",
+        ),
+        ({"type": "update", "service": "x", "add": 7}, "expected a message of a broker, not "),
+        ({"type": "moo"}, "expected a message of a broker, not {'type': 'moo'}: "),
+        ({"type": "history", "service": "x"}, None),
+    ],
+)
+def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[str, Any], problem: str | None) -> None:
+    async def run() -> str | None:
+        there = Side(tmp_path, "there", has_service=True)
+        async with there.running() as far:
+            there.registry.add_link("wolf", None, SECRET)
+            await far.look()
+            socket = await dial(f"http://127.0.0.1:{there.port}", LinkSettings("wolf"))
+            await proof.introduce(socket, "wolf", "there", SECRET)
+            wolf = far.neighbours["wolf"]
+            await until(lambda: wolf.state == "up", "the link")
+            for frame in wire.control(said):
+                await socket.send(frame)
+            if problem is not None:
+                await until(lambda: wolf.state == "down", "it to be let go of")
+            else:
+                await until(lambda: wolf.figures().heard > 0 or said["type"] == "taken", "it to be heard")
+                assert wolf.state == "up"
+            found = wolf.problem
+            await socket.close("")
+            return found
+
+    found = asyncio.run(run())
+    assert (found or "").startswith(problem or "")
+
+
+def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tmp_path: Path) -> None:
+    """Else it would look, from there on, for what was asked for when the link broke, and pass over the rest."""
+
+    async def run() -> None:
+        here = Side(tmp_path, "here", silence_s=20.0)
+        async with here.running() as near:
+            here.registry.add_link("wolf", None, SECRET)
+            await near.look()
+
+            async def come() -> tuple[Dialled, wire.Inbox]:
+                socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings("wolf"))
+                await proof.introduce(socket, "wolf", "here", SECRET)
+                return socket, wire.Inbox(socket)
+
+            async def say(socket: Dialled, message: dict[str, Any]) -> None:
+                for frame in wire.control(message):
+                    await socket.send(frame)
+
+            socket, _ = await come()
+            await say(socket, {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "wolf")]})
+            await until(lambda: "n@wolf" in near.remotes, "its service to be known")
+            near.hold("me", "n@wolf", Filter("n > 7", SCHEMA))
+            await socket.close("")
+            await until(lambda: near.neighbours["wolf"].state == "down", "the link to be down")
+            socket, inbox = await come()
+            await say(socket, {"type": "hello", "tables": {}, "paths": [["wolf"]]})
+            heard: list[str] = []
+            while "resume" not in heard:
+                heard.append((await inbox.message())["type"])
+            assert "table" in heard or "update" in heard
+            await socket.close("")
 
     asyncio.run(run())
 
@@ -363,6 +465,90 @@ def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: 
                 await life.__aexit__(None, None, None)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["expired", "made anew"])
+def test_what_is_lost_at_the_origin_is_told_at_every_broker_that_goes_on_behind_it(tmp_path: Path, how: str) -> None:
+    async def run() -> None:
+        here, middle = Side(tmp_path, "here"), Side(tmp_path, "middle")
+        there = Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running():
+            async with middle.running():
+                middle.link(there)
+                await there.federation.look()
+                await middle.federation.look()
+                await linked(here, middle)
+                here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
+                await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
+                there.append(*range(10))
+                await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+            for n in range(10, 200):
+                there.append(n)
+            if how == "expired":
+                assert there.log.expire("numbers", Retention(size_bytes=2_000))
+            else:
+                there.log.delete("numbers")
+                there.log.create("numbers")
+                there.append(*range(190, 200))
+            async with middle.running():
+                await until(lambda: 199 in here.mirrored("numbers@there"), "what is left")
+                for side in (middle, here):
+                    found = side.mirrored("numbers@there")
+                    assert found == [*range(10), *range(210 - len(found), 200)]
+                    assert len(found) < 150
+                    assert side.gaps("numbers@there") == 1
+                there.append(200)
+                await until(lambda: 200 in here.mirrored("numbers@there"), "what comes")
+                assert here.gaps("numbers@there") == 1
+                assert there.federation.neighbours["middle"].figures().gaps >= 1
+                assert here.federation.neighbours["middle"].figures().repeated == 0
+
+    asyncio.run(run())
+
+
+async def pass_on_and_begin_again(here: Side, there: Side) -> None:
+    """Events cross, the receiver begins again, what came meanwhile follows, each once; then history is asked for."""
+    async with there.running():
+        async with here.running():
+            await linked(here, there)
+            here.federation.hold("me", "numbers@there", Filter("n < 50", SCHEMA))
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            there.append(*range(10))
+            await until(lambda: here.mirrored("numbers@there") == list(range(10)), "the first events")
+        there.append(*range(10, 60))
+        async with here.running() as near:
+            await until(lambda: len(here.mirrored("numbers@there")) >= 50, "what came meanwhile")
+            assert here.mirrored("numbers@there") == list(range(50))
+            await until(lambda: near.joint("numbers@there", Filter("n < 50", SCHEMA)) is not None, "its beginning")
+            page = await near.past("numbers@there", Filter("n > 54", SCHEMA), history.BEGINNING, None)
+            assert [orjson.loads(record)["n"] for record in page.records] == list(range(55, 60))
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_links_are_kept_in_postgresql(tmp_path: Path, postgres: str) -> None:
+    registries = [open_registry(stores.new_schema(postgres)) for _ in range(2)]
+    here = Side(tmp_path, "here", registry=registries[0])
+    there = Side(tmp_path, "there", has_service=True, registry=registries[1])
+    asyncio.run(pass_on_and_begin_again(here, there))
+    for each in registries:
+        each.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.parametrize("which", ["here", "there"])
+def test_mirrors_and_services_may_be_in_kafka(tmp_path: Path, kafka: str, which: str) -> None:
+    def log(name: str) -> KafkaLog | None:
+        return KafkaLog(kafka, prefix=f"links.{which}.", check_s=0.1) if name == which else None
+
+    logs = [log("here"), log("there")]
+    here = Side(tmp_path, "here", log=logs[0], silence_s=20.0)
+    there = Side(tmp_path, "there", has_service=True, log=logs[1], silence_s=20.0)
+    asyncio.run(pass_on_and_begin_again(here, there))
+    for each in logs:
+        if each is not None:
+            each.close()
 
 
 def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None:

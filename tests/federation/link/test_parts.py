@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import FederationError
+from tidegate.errors import FederationError, LogError
 from tidegate.federation.link import history, proof, wire
+from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, SegmentLog
+from tidegate.logs import Cursor, Gap, Retention, SegmentLog
+from tidegate.logs.lost import JOINT, Lost, read_note, told
 from tidegate.model import Schema
 
 SCHEMA = Schema({"speed": "float64", "vid": "string"})
@@ -160,8 +163,8 @@ def test_a_mirror_has_each_event_once_whatever_is_sent_again(
 
 def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
     mirror = Mirror(SegmentLog(tmp_path), "gps@a")
-    assert mirror.append([record(4), record(5)], "") == (2, 0)
-    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0)
+    assert mirror.append([record(4), record(5)], "") == (2, 0, 0)
+    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0, 1)
     assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
 
 
@@ -169,10 +172,32 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     some = [record(n) for n in range(6)]
-    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4)
+    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4, 0)
     assert mirror.marks == {"gps@a/g1/p0": 40, "gps@a/g1/p1": 50}
-    assert mirror.append(some, "") == (0, 0)  # what was passed over does not come again
+    assert mirror.append(some, "") == (0, 0, 6)  # what was passed over does not come again
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
+
+
+def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path)
+    mirror = Mirror(log, "gps@a")
+    lost = Lost("gps@a/g1/p0", 10, 40)
+    assert mirror.append([record(0), lost.note(), record(4)], "", lambda _: []) == (0, 2, 0)
+    assert mirror.append([lost.note(), record(2), record(6)], "") == (1, 0, 1)
+    assert Mirror(log, "gps@a").marks == mirror.marks == {"gps@a/g1/p0": 60}
+    read = told(log.read("gps@a", log.begin("gps@a"), 10))
+    assert read.records == (record(6),)
+    assert read.gaps == (Gap("p0", 10, 40, at_origin=True),)
+    anew = Lost("gps@a/g2/p0", 0, 0).note()
+    assert mirror.append([anew, record(0, "g2"), anew], "") == (1, 0, 0)
+    assert len(told(log.read("gps@a", log.begin("gps@a"), 10)).gaps) == 2
+    log.close()
+
+
+@pytest.mark.parametrize("said", [b'{"_gap":["gps@a/g1/0",9,3]}', b'{"_gap":["gps",1,2]}', b'{"_gap":7}', b'{"_gap":'])
+def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
+    with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
+        read_note(said)
 
 
 TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bus'~"])
@@ -193,6 +218,24 @@ def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(ste
     wanted = [n for n, each in enumerate(shown) if is_blind or any(one.matches(each) for one in entries.values())]
     assert (list(sieve.wanted([orjson.dumps(each) for each in events])), sieve.is_blind) == (wanted, is_blind)
     sieve.close()
+
+
+def test_a_stranger_may_not_say_much() -> None:
+    class Stranger:
+        async def send(self, data: bytes) -> None:
+            self.heard = data
+
+        async def receive(self) -> bytes:
+            return wire.PART + b"x" * 1_000
+
+        async def close(self, reason: str) -> None:
+            raise AssertionError(reason)
+
+    async def run() -> None:
+        await proof.admit(Stranger(), "a", lambda _: None, lambda _: None)
+
+    with pytest.raises(FederationError, match="expected a message of at most 4,096 bytes over a link"):
+        asyncio.run(run())
 
 
 def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
@@ -234,6 +277,102 @@ def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
     found += log.read("gps@a", joint, 1_000).records
     assert sorted(number[each] for each in found) == list(range(before + 10))
     log.close()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("pq"), st.booleans()), max_size=30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(0, 40),
+)
+def test_a_place_in_a_mirror_is_found_at_its_origin(
+    tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[str, bool]], before: int, notes: int, seen: int
+) -> None:
+    """A mirror has some of what was put out since it began; what is behind any place in it is history from there on."""
+    log = SegmentLog(tmp_path_factory.mktemp("log"))
+    log.create("gps", ["p", "q"])
+    log.create("gps@a")
+    mirror, there = Mirror(log, "gps@a"), log.end("gps")
+    joint = None
+    for n, (partition, is_wanted) in enumerate(sent):
+        if n == min(before, len(sent) - 1):
+            joint = Joint(log.end("gps@a"), log.end("gps"))
+            there = log.end("gps")
+        if n == notes:
+            log.append("gps@a", "0", [JOINT])
+        at = log.end("gps")
+        log.append("gps", partition, [b'{"_id":"%d","speed":1.0}' % n])
+        if is_wanted:
+            (made,) = log.read("gps", at, 1).records
+            source = f"gps@a/{at.generation}/{partition}:{at.offsets[partition]}"
+            mirror.append([dressed(made, None, source, frozenset())], "")
+    if joint is None:
+        assert at_origin(log, "gps@a", None, log.end("gps@a")) is None
+        return
+    place, reached = joint.here, dict(there.offsets)
+    while seen and (read := log.read("gps@a", place, 1)).records:
+        place, seen = read.cursor, seen - 1
+        if read.records[0] != JOINT:
+            _, partition, offset = place_of(read.records[0])
+            reached[partition] = offset + 1
+    found = at_origin(log, "gps@a", joint, place)
+    assert found is not None
+    page = history.read_page(log, Supply("gps@a", "gps", SCHEMA), None, found, log.end("gps"))
+    whole = log.read("gps", log.begin("gps"), 100)
+    behind = [each for each, (p, at) in zip(whole.records, whole.places, strict=True) if at >= reached[p]]
+    assert sorted(orjson.loads(each)["_id"] for each in page.records) == sorted(
+        orjson.loads(each)["_id"] for each in behind
+    )
+    log.close()
+
+
+def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path, segment_bytes=100)
+    log.create("gps@a", ["p0", "p1"])
+    joint, mirror = Joint(log.end("gps@a"), Cursor("g1", {"p0": 0, "p1": 0})), Mirror(log, "gps@a")
+    for n in range(0, 40, 2):
+        mirror.append([record(n)], "")
+    place = log.end("gps@a")
+    assert at_origin(log, "gps@a", joint, place) == Cursor("@g1", {"p0": 381, "p1": 0}, {"p0": 380})
+    mirror.append([record(40)], "")
+    log.expire("gps@a", Retention(size_bytes=1))
+    assert at_origin(log, "gps@a", joint, place) is None
+    log.close()
+
+
+def test_joints_are_kept_from_the_first_to_the_newest() -> None:
+    joints = Joints()
+    assert joints.before(Cursor("g", {"0": 9})) is None
+    for n in range(40):
+        assert joints.add(Joint(Cursor("g", {"0": n}), Cursor("o", {"0": n * 10})))
+    assert not joints.add(Joint(Cursor("g", {"0": 39}), Cursor("o", {"0": 999})))
+    again = Joints.from_json(joints.to_json())
+    for at, found in ((0, 0), (20, 0), (30, 300), (99, 390)):
+        joint = again.before(Cursor("g", {"0": at}))
+        assert joint is not None
+        assert joint.there == Cursor("o", {"0": found})
+    assert again.before(Cursor("other", {"0": 50})) is None
+    assert again.add(Joint(Cursor("new", {"0": 1}), None))
+    assert again.before(Cursor("g", {"0": 50})) is None
+
+
+def test_a_need_begins_where_its_origin_says_or_where_one_that_covers_it_did() -> None:
+    needs = Needs(lambda *_: None, 10.0)
+    fast, faster = Filter("speed > 60", SCHEMA), Filter("speed > 80", SCHEMA)
+    needs.hold("x", "gps@a", fast)
+    assert needs.lacking("gps@a") == [fast]
+    assert needs.joint("gps@a", fast) is None
+    joint = Joint(Cursor("g", {"0": 1}), None)
+    needs.join("gps@a", [fast], joint)
+    assert (needs.lacking("gps@a"), needs.joint("gps@a", faster)) == ([], joint)
+    needs.hold("y", "gps@a", faster)
+    assert needs.lacking("gps@a") == []
+    needs.release("x")
+    needs.pass_time(0)
+    needs.pass_time(10)
+    assert (needs.joint("gps@a", fast), needs.joint("gps@a", faster)) == (None, joint)
+    assert {need.filter.text if need else None for need in needs.changed().values()} == {None, "speed > 80"}
+    assert needs.changed() == {}
 
 
 def test_what_was_needed_lingers() -> None:

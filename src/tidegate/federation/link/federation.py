@@ -19,8 +19,9 @@ from typing import Any, Protocol, TypeVar
 import orjson
 import structlog
 
-from tidegate.errors import FederationError, LinkRefused, TidegateError, did_you_mean
+from tidegate.errors import FederationError, LinkRefused, TidegateError
 from tidegate.federation.link import history, proof
+from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.dialer import dial, pauses
 from tidegate.federation.link.forwarder import Batch, Begin, Forwarder, Supply
 from tidegate.federation.link.mirror import Mirror, Progress
@@ -32,10 +33,11 @@ from tidegate.federation.link.session import Session
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.sieve import Sieve
 from tidegate.federation.link.wire import LinkClosed, Socket
-from tidegate.federation.routes import Broker, Refusal, Sent, Table
+from tidegate.federation.routes import Broker, Hello, Message, Refusal, Sent, Table, Update
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Retention
+from tidegate.logs.lost import JOINT, is_gap, read_note
 from tidegate.model import Schema
 from tidegate.registry import Kept, Link, Registry, need_broker_name
 
@@ -49,6 +51,12 @@ FAREWELL_S = 3.0
 """How long a link may take to end."""
 PATIENCE_S = 30.0
 """With a page of history."""
+MOST_PAGES = 1_000
+"""Pages of history that a neighbour may wait for."""
+STEP = 50
+"""Filters that are looked at before the loop may do something else: each takes about a tenth of a millisecond."""
+NEVER = 4_102_444_800_000_000
+"""A moment, in microseconds, that nothing is behind: 2100."""
 
 _log = structlog.get_logger("tidegate.link")
 
@@ -95,6 +103,14 @@ class Federation:
         self._lease, self._holder = f"links of {settings.broker}", f"links_{secrets.token_hex(8)}"
         self._prepared: set[str] = set()
         """Mirrors that are there."""
+        self._keeping = asyncio.Lock()
+        """One at a time writes down what has changed: else what is older might be written last."""
+        self._joints: dict[str, Joints] = {}
+        """By mirror, where its places are at its origin."""
+        self._joining: set[str] = set()
+        """Services of which the origin is being asked from where on it looks for what is needed."""
+        self._joined = asyncio.Event()
+        """Set, and another takes its place, when one has said so."""
         self._working: asyncio.Task[None] | None = None
         """Works off what changes of tables have left to do, while there is something."""
 
@@ -185,16 +201,21 @@ class Federation:
             self.broker.restore(neighbour.name, tables)
         now = self._loop.time()
         for (kind, name), document in states.items():
-            remote = self.remotes.get(name)
-            if kind == "needs" and remote is not None:
-                for said in orjson.loads(document):
-                    with suppress(TidegateError):
-                        self.needs.linger(name, _filter(said, remote.schema), now)
+            service = name.partition(" ")[0]
+            remote = self.remotes.get(service)
+            with suppress(TidegateError):  # what does not fit any more is forgotten
+                if kind == "joints":
+                    self._joints[name] = Joints.from_json(document)
+                elif kind == "need" and remote is not None:
+                    said = orjson.loads(document)
+                    joint = None if said["joint"] is None else Joint.of(said["joint"])
+                    self.needs.linger(service, _filter(said, remote.schema), now, joint)
         if neighbour.offers != before:
             await self._local.changed()
 
     def _table(self, neighbour: Neighbour, document: str) -> Table:
-        found = self._read(neighbour, orjson.loads(document))
+        said = orjson.loads(document)
+        found = _read(said, self._schema(neighbour, said["service"]))
         assert isinstance(found, Table)
         return found
 
@@ -251,7 +272,11 @@ class Federation:
         except (FederationError, TimeoutError, LinkClosed) as problem:
             await socket.close(str(problem) or "nobody said who dialled")
             return
-        await self._live(self.neighbours[name], socket, is_dialled=False)
+        neighbour = self.neighbours.get(name)
+        if neighbour is None:  # it was removed just now
+            await socket.close("the link was removed")
+            return
+        await self._live(neighbour, socket, is_dialled=False)
 
     def _secret(self, name: str) -> str | None:
         found = self.neighbours.get(name)
@@ -279,13 +304,13 @@ class Federation:
             session = neighbour.session = Session(socket, self.settings)
             neighbour.is_dialled, neighbour.state, neighbour.problem = is_dialled, "up", None
             neighbour.begins, neighbour.is_resumed, neighbour.said_offers = {}, False, None
+            neighbour.is_greeted = False
             neighbour.done.sessions += 1
             _log.info("a link is up", to=neighbour.name)
             reason = "the link broke"
             try:
                 hello = self.broker.connect(neighbour.name)
                 self._tell_offers(neighbour)
-                session.say(neighbour.resume(self._asked_of(neighbour)))
                 self._carry(hello)
                 reason = await session.run(
                     partial(self._hear, neighbour), partial(self._take, neighbour), partial(self._beat, neighbour)
@@ -358,6 +383,12 @@ class Federation:
     # What is heard ---------------------------------------------------------------------
 
     async def _hear(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
+        try:
+            await self._heed(neighbour, said)
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise FederationError(f"expected a message of a broker, not {said!r:.120}: {exc!r}") from exc
+
+    async def _heed(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
         match said["type"]:
             case "taken":
                 forwarder = neighbour.forwarders.get(str(said.get("service")))
@@ -375,33 +406,32 @@ class Federation:
                 neighbour.is_resumed = True
                 self._supply(neighbour)
             case "history":
+                if neighbour.answering >= MOST_PAGES:
+                    raise FederationError(f"expected at most {MOST_PAGES} questions at once for pages of history")
+                neighbour.answering += 1
                 self._spawn(self._answer(neighbour, said))
             case _:
-                self._routed(neighbour, said)
+                is_large = len(said.get("entries", said.get("add", ()))) > STEP
+                read = partial(_read, said, self._schema(neighbour, str(said.get("service"))))
+                self._routed(neighbour, await self._in_thread(read) if is_large else read())
 
-    def _routed(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
-        message = self._read(neighbour, said)
+    def _routed(self, neighbour: Neighbour, message: Message) -> None:
+        session = neighbour.session
         if neighbour.name not in self.broker.links:
             return
         self._carry(self.broker.receive(neighbour.name, message))
         if neighbour.name in self.broker.refused:
-            if neighbour.session is not None:
-                neighbour.session.end(str(LinkRefused(self.broker.refused[neighbour.name])))
+            if session is not None:
+                session.end(str(LinkRefused(self.broker.refused[neighbour.name])))
             return
-        service = said.get("service")
-        if service is not None:
-            neighbour.stale_routes.add(service)
-            self._settle(service)
-            self._supply(neighbour)
-
-    def _read(self, neighbour: Neighbour, said: dict[str, Any]) -> Any:
-        """A message, its filters typed as its sender sees the service; what does not fit stays untyped."""
-        try:
-            return from_json(said, partial(self._schema, neighbour))
-        except FederationError:
-            raise
-        except TidegateError:
-            return from_json(said, lambda _: None)
+        if isinstance(message, Hello) and session is not None and not neighbour.is_greeted:
+            # Behind all that it had missed of what we ask for: it goes on with just that, and passes over nothing.
+            neighbour.is_greeted = True
+            session.say(neighbour.resume(self._asked_of(neighbour)))
+        if isinstance(message, Update | Table):
+            neighbour.stale_routes.add(message.service)
+            self._settle(message.service)
+            self._supply_one(neighbour, message.service, message if isinstance(message, Update) else None)
 
     def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
         supply = self._supply_of(neighbour, service)
@@ -425,8 +455,9 @@ class Federation:
             self._carry(self.broker.reconsider(service))
 
     def _forget(self, service: str) -> None:
-        self.remotes.pop(service, None)
         self.needs.drop(service)
+        self._note_needs()
+        self.remotes.pop(service, None)
         self._carry(self.broker.reconsider(service))
 
     def _leads(self, service: str, neighbour: str) -> bool:
@@ -435,7 +466,7 @@ class Federation:
 
     def _asked_of(self, neighbour: Neighbour) -> list[str]:
         """The services that a neighbour is to go on with."""
-        return [each for each in neighbour.offers if self.broker.asked(each, neighbour.name)]
+        return [each for each in neighbour.offers if self.broker.is_asked(each, neighbour.name)]
 
     def tell_offers(self) -> None:
         """Tell neighbours what they may have of us, where that has changed, and give them just that."""
@@ -478,13 +509,77 @@ class Federation:
     def _need(self, service: str, id_: str, filter_: Filter | None) -> None:
         self._carry(self.broker.set_all(service, {id_: filter_}))
         self._settle(service)
+        if filter_ is not None and service not in self._joining and not self._is_closed:
+            self._joining.add(service)
+            self._spawn(self._join(service))
+
+    async def _join(self, service: str) -> None:
+        """Learn of the origin from where on it looks for what is needed, as long as that is not known of all of it."""
+        try:
+            while lacking := self.needs.lacking(service):
+                try:
+                    await self._join_some(service, lacking)
+                except (TidegateError, LinkClosed, TimeoutError):  # the way there is broken, or not in step yet
+                    await asyncio.sleep(self.settings.first_s)
+        finally:
+            self._joining.discard(service)
+
+    async def _join_some(self, service: str, filters: Sequence[Filter]) -> None:
+        remote = self.remotes.get(service)
+        if remote is None or not self.broker.is_in_step(service, remote.via):
+            raise LinkClosed(f"nobody who has {service!r} is in step")
+        await self.prepare(service)
+        await self._in_thread(partial(self._log.append, service, "0", [JOINT]))
+        since = await self.mirror_end(service)
+        page = await self.past(service, None, history.at_moment(NEVER), None)
+        here = await self.joined(service, since, page.until)
+        if here is None:
+            raise FederationError(f"there is no mirror of {service!r} yet")
+        joint = Joint(here, page.until)
+        joints = self._joints.setdefault(service, Joints())
+        if joints.add(joint) and remote.via in self.neighbours:
+            self.neighbours[remote.via].unsaved["joints", service] = joints.to_json()
+        for at in range(0, len(filters), STEP):
+            self.needs.join(service, filters[at : at + STEP], joint)
+            await asyncio.sleep(0)
+        await self._keep()  # before anybody is told of a place that counts on it
+        self._joined.set()
+        self._joined = asyncio.Event()
+
+    def joint(self, service: str, filter_: Filter | None) -> Joint | None:
+        """From where on a mirror has what a filter matches; None: that is not known, or there is no such service."""
+        remote = self.remotes.get(service)
+        if remote is None:
+            return None
+        return self.needs.joint(service, everything(remote.schema) if filter_ is None else filter_)
+
+    async def joins(self, service: str, filter_: Filter | None, patience_s: float) -> bool:
+        """Whether a mirror has what a filter matches from now on; where a link is up, that is asked for and awaited."""
+        remote, holder = self.remotes.get(service), object()
+        if remote is None or self.joint(service, filter_) is not None:
+            return remote is not None
+        self.hold(holder, service, filter_)
+        try:
+            async with asyncio.timeout(patience_s):
+                while self.neighbours[remote.via].session is not None and self.joint(service, filter_) is None:
+                    await self._joined.wait()
+        except (TimeoutError, KeyError):
+            pass
+        finally:
+            self.release(holder)
+        return self.joint(service, filter_) is not None
+
+    async def at_origin(self, service: str, place: Cursor) -> Cursor | None:
+        """The place in history of a place in a mirror; None: nobody can tell."""
+        joint = self._joints.get(service, Joints()).before(place)
+        return await self._in_thread(partial(at_origin, self._log, service, joint, place))
 
     def _settle(self, service: str) -> None:
         """See whether a service is still asked for."""
         remote = self.remotes.get(service)
         if remote is not None and remote.via in self.neighbours:
             via = self.neighbours[remote.via]
-            if via.name in self.broker.links and not self.broker.asked(service, via.name):
+            if via.name in self.broker.links and not self.broker.is_asked(service, via.name):
                 via.begin_anew(service)
 
     # Events ------------------------------------------------------------------------------
@@ -506,24 +601,35 @@ class Federation:
         session = neighbour.session
         if session is None or not neighbour.is_resumed or neighbour.name not in self.broker.links:
             return
-        wanted = {table.service for table in self.broker.tables(neighbour.name) if table.entries}
-        for service in neighbour.forwarders.keys() - wanted:
+        for service in {*neighbour.forwarders, *self.broker.asks(neighbour.name)}:
+            self._supply_one(neighbour, service)
+
+    def _supply_one(self, neighbour: Neighbour, service: str, step: Update | None = None) -> None:
+        """Forward what a neighbour asks for of a service; `step`: that is what it did, and this more and less."""
+        session = neighbour.session
+        if session is None or not neighbour.is_resumed:
+            return
+        if not self.broker.is_wanted(service, neighbour.name):
             neighbour.stop(service)
             neighbour.unheard.pop(service, None)
-        for service in wanted:
-            supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
+            return
+        supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
+        state = self.broker.states(neighbour.name)[service]
+        if forwarder is not None and forwarder.supply == supply:
+            if step is None or step.state != state:
+                forwarder.want(self.broker.routes(service, neighbour.name), state)
+            else:
+                forwarder.change({each.number: each.filter for each in step.add}, step.remove, state)
+            return
+        begin = neighbour.stop(service) or neighbour.begin(service)
+        if supply is not None:
+            give = partial(self._give, neighbour, session, service)
+            policy = self.broker.filtering(service, neighbour.name)
+            hand = partial(self._soon, give)
             entries = self.broker.routes(service, neighbour.name)
-            if forwarder is not None and forwarder.supply == supply:
-                forwarder.want(entries)
-                continue
-            begin = neighbour.stop(service) or neighbour.begin(service)
-            if supply is not None:
-                give = partial(self._give, neighbour, session, service)
-                policy = self.broker.filtering(service, neighbour.name)
-                hand = partial(self._soon, give)
-                neighbour.forwarders[service] = Forwarder(
-                    self._log, supply, begin, entries, hand, self.settings, policy
-                )
+            neighbour.forwarders[service] = Forwarder(
+                self._log, supply, begin, entries, state, hand, self.settings, policy
+            )
 
     def _give(self, neighbour: Neighbour, session: Session, service: str, batch: Batch) -> None:
         if neighbour.session is session:
@@ -537,16 +643,15 @@ class Federation:
                 waiting.set_result((head, records))
             return
         service, dropped = head["service"], len(records)
-        asked = self.broker.asked(service, neighbour.name) if service in neighbour.offers else {}
-        if asked:
-            wanted = self._judge(neighbour, service, asked) if head.get("coarse") else None
+        if service in neighbour.offers and self.broker.is_asked(service, neighbour.name):
+            wanted = self._judge(neighbour, service) if head.get("coarse") else None
             dropped = await self._mirror(neighbour, service, records, head["cursor"], wanted)
         neighbour.done.dropped += dropped
         if neighbour.session is not None:
             taken = {"type": "taken", "service": service, "events": len(records), "dropped": dropped}
             neighbour.session.say(taken)
 
-    def _judge(self, neighbour: Neighbour, service: str, asked: Mapping[int, Filter]) -> Judge:
+    def _judge(self, neighbour: Neighbour, service: str) -> Judge:
         """What tells which events somebody wants, here or behind another link: those that we have asked for.
 
         A subscriber's filter, also one that lingers, is among them from the moment it is needed. Who comes while
@@ -557,7 +662,12 @@ class Federation:
             if sieve is not None:
                 sieve.close()
             sieve = neighbour.sieves[service] = Sieve(schema)
-        return partial(_judged, sieve, asked)
+            neighbour.judged.pop(service, None)
+        version = self.broker.asked_version(service, neighbour.name)
+        if neighbour.judged.get(service) == version:
+            return sieve.wanted
+        neighbour.judged[service] = version
+        return partial(_judged, sieve, self.broker.asked(service, neighbour.name))
 
     async def _mirror(
         self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str, wanted: Judge | None
@@ -574,7 +684,7 @@ class Federation:
             neighbour.mirrors.pop(service, None)  # it is opened anew, from what was kept
             raise FederationError(f"can't append to {service!r}: {problem}") from problem
         neighbour.done.received += taken.added
-        neighbour.done.repeated += len(records) - taken.added - taken.dropped
+        neighbour.done.repeated += taken.repeated
         neighbour.stale_mirrors.add(service)
         if is_first:
             await self._keep()
@@ -595,13 +705,16 @@ class Federation:
         head, records = await self._ask(service, ask)
         start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
         until = None if head["until"] is None else Cursor.from_text(head["until"])
-        return history.Page(records, start, end, until, head["last"])
+        lost = [read_note(each) for each in records if is_gap(each)]
+        return history.Page([each for each in records if not is_gap(each)], start, end, until, head["last"], lost)
 
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         remote = self.remotes.get(service)
         neighbour = None if remote is None else self.neighbours.get(remote.via)
         if neighbour is None or neighbour.session is None:
             raise LinkClosed(f"the link to {'nobody' if neighbour is None else neighbour.name} is down")
+        if not self.broker.is_in_step(service, neighbour.name):
+            raise LinkClosed(f"{neighbour.name} has yet to hear what is asked of it")
         number = next(self._numbers)
         asked: asyncio.Future[tuple[dict[str, Any], list[bytes]]] = self._loop.create_future()
         neighbour.asking[number] = asked
@@ -619,26 +732,32 @@ class Federation:
 
     async def _answer(self, neighbour: Neighbour, said: Mapping[str, Any]) -> None:
         """Give a neighbour a page of history: of our own, or asked of the next one towards the origin."""
-        service = str(said["service"])
-        head: dict[str, Any] = {"service": service, "cursor": "", "history": said["id"]}
+        service = str(said.get("service"))
+        head: dict[str, Any] = {"service": service, "cursor": "", "history": said.get("id")}
         records: list[bytes] = []
         try:
             supply = self._supply_of(neighbour, service)
             if supply is None:
-                raise FederationError(f"no service {service!r}{did_you_mean(service, [])}")
+                raise FederationError(f"no service {service!r}")
+            if not self.broker.is_in_step(service, neighbour.name):
+                raise FederationError(f"{self.name} has yet to hear what {neighbour.name} asks for")
+            if "until" not in said:
+                await self._keep()  # what is asked for from there on is still so if this broker is killed
             if supply.is_own:
                 page = await self._own_page(neighbour, supply, said)
                 until = None if page.until is None else page.until.text
                 head |= {"start": page.start.text, "cursor": page.end.text, "until": until, "last": page.is_last}
-                records = list(page.records)
+                records = [*(each.note() for each in page.lost), *page.records]
             else:
                 ask = {key: value for key, value in said.items() if key not in ("type", "id")}
                 answer, records = await self._ask(service, ask)
                 head |= {key: answer[key] for key in ("start", "cursor", "until", "last")}
                 if "until" not in said:
                     await self._flushed(neighbour, service)
-        except (TidegateError, LinkClosed) as problem:
-            head["problem"], records = str(problem), []
+        except (TidegateError, LinkClosed, TimeoutError, KeyError, TypeError, AttributeError) as problem:
+            head["problem"], records = str(problem) or repr(problem), []
+        finally:
+            neighbour.answering -= 1
         if neighbour.session is not None:
             neighbour.session.give(head, records)
 
@@ -682,30 +801,41 @@ class Federation:
 
     async def _keep(self) -> None:
         """Write down what has changed, so that this broker goes on where it was."""
-        self.needs.pass_time(self._loop.time())
-        if not self._has_turn:
-            return
-        needed = self.needs.filters()
-        for neighbour in list(self.neighbours.values()):
-            states = await self._states(neighbour, needed)
-            if states:
-                await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
+        async with self._keeping:
+            self.needs.pass_time(self._loop.time())
+            if not self._has_turn:
+                return
+            self._note_needs()
+            for neighbour in list(self.neighbours.values()):
+                states = await self._states(neighbour)
+                try:
+                    if states:
+                        await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
+                except BaseException:
+                    neighbour.unsaved = {**states, **neighbour.unsaved}
+                    raise
 
-    async def _states(self, neighbour: Neighbour, needed: Mapping[str, list[Filter]]) -> dict[Kept, str | None]:
+    def _note_needs(self) -> None:
+        """See to it that what is needed is written down with the link that it is asked for over."""
+        for (service, name), need in self.needs.changed().items():
+            remote = self.remotes.get(service)
+            neighbour = None if remote is None else self.neighbours.get(remote.via)
+            if neighbour is not None:
+                joint = None if need is None or need.joint is None else need.joint.said()
+                said = None if need is None else orjson.dumps({**_said(need.filter), "joint": joint}).decode()
+                neighbour.unsaved["need", f"{service} {name}"] = said
+
+    async def _states(self, neighbour: Neighbour) -> dict[Kept, str | None]:
         states, neighbour.unsaved = dict(neighbour.unsaved), {}
         if neighbour.stale_routes and neighbour.name in self.broker.links:
             stale, neighbour.stale_routes = neighbour.stale_routes, set()
-            for table in self.broker.tables(neighbour.name):
-                if table.service in stale:
-                    states["routes", table.service] = orjson.dumps(to_json(table)).decode()
+            for service in stale:
+                table = self.broker.table(service, neighbour.name)
+                states["routes", service] = await self._in_thread(partial(_document, table))
         stale, neighbour.stale_mirrors = neighbour.stale_mirrors, set()
         for service in stale & neighbour.mirrors.keys():
             progress = await self._in_thread(neighbour.mirrors[service].progress)
             states["mirror", service] = progress.to_json()
-        for service in neighbour.offers:
-            said = orjson.dumps([_said(each) for each in needed.get(service, ())]).decode()
-            if neighbour.kept_needs.get(service, "[]") != said:
-                neighbour.kept_needs[service] = states["needs", service] = said
         return states
 
     async def _expire(self) -> None:
@@ -741,6 +871,20 @@ class Federation:
 def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:
     if not found.done():
         found.set_result(at)
+
+
+def _read(said: Mapping[str, Any], schema: Schema | None) -> Message:
+    """A message, its filters typed as its sender sees the service; what does not fit stays untyped."""
+    try:
+        return from_json(said, lambda _: schema)
+    except FederationError:
+        raise
+    except TidegateError:
+        return from_json(said, lambda _: None)
+
+
+def _document(table: Table) -> str:
+    return orjson.dumps(to_json(table)).decode()
 
 
 def _judged(sieve: Sieve, asked: Mapping[int, Filter], records: Sequence[bytes]) -> Sequence[int]:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -20,9 +20,10 @@ from tidegate.errors import CursorError, LogError
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.sieve import Sieve
-from tidegate.federation.routes import Adaptive
+from tidegate.federation.routes import Adaptive, State
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
+from tidegate.logs.lost import JOINT, Lost, is_gap, is_note
 from tidegate.model import Schema
 
 MOST = 2_000
@@ -84,6 +85,7 @@ class Forwarder:
         supply: Supply,
         begin: Begin,
         entries: Mapping[int, Filter],
+        state: State,
         hand: Callable[[Batch], None],
         settings: LinkSettings,
         policy: Adaptive | None = None,
@@ -94,8 +96,8 @@ class Forwarder:
         """
         self.supply, self._log, self._begin, self._hand, self._settings = supply, log, begin, hand, settings
         self._policy = policy
-        self.entries: Mapping[int, Filter] = {}
-        """What the loop has told it to look for."""
+        self._state: State | None = None
+        """Of what the loop has told it to look for."""
         self.forwarded = self.stopped = self.gaps = 0
         """Events that were sent; that nobody behind the link wants; stretches that had expired before."""
         self._sieve = Sieve(supply.schema, supply.hidden)
@@ -105,23 +107,33 @@ class Forwarder:
         self._position: Cursor | None = None
         self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
         self._told_at, self._told = 0.0, ""
+        self._is_anew = False
+        """Whether all that was in the stream is lost, and the neighbour has yet to be told."""
+        self._owed: set[str] = set()
+        """Partitions of which something is lost, it is not known yet up to where."""
         self.first = begin.cursor
         """Where it began; None: it has not yet."""
         self.is_known = False
         """Whether the neighbour knows that it has begun."""
         self.has_begun = False
         """Whether what comes from now on is looked at."""
-        self.want(entries)
+        self.want(entries, state)
         self._thread = threading.Thread(target=self._run, name=f"link-{supply.service}", daemon=True)
         self._thread.start()
 
     # For the event loop ------------------------------------------------------------
 
-    def want(self, entries: Mapping[int, Filter]) -> None:
-        """Look for these from the next event on."""
-        if entries != self.entries:
-            self.entries = entries
+    def want(self, entries: Mapping[int, Filter], state: State) -> None:
+        """Look for these from the next event on: a table of some state."""
+        if state != self._state:
+            self._state = state
             self._changes.put(lambda: self._sieve.want(entries))
+
+    def change(self, add: Mapping[int, Filter], remove: Sequence[int], state: State) -> None:
+        """Look for some more and some less, in one step to a state."""
+        if state != self._state:
+            self._state = state
+            self._changes.put(lambda: self._sieve.change(add, remove))
 
     def ask(self, answer: Callable[[Cursor | None], object]) -> None:
         """Say, in the forwarder's thread, how far it is when all that is there now was handed over.
@@ -158,7 +170,7 @@ class Forwarder:
             except CursorError:  # the stream was made anew
                 self.gaps += 1
                 self._begin = Begin("", self._begin.marks)
-                self._position = None
+                self._position, self._is_anew = None, True
             except LogError:  # there is no stream yet: all of it will be new
                 if self._begin.cursor is None:
                     self._begin = Begin("", self._begin.marks)
@@ -173,7 +185,8 @@ class Forwarder:
     def _step(self) -> None:
         if self._position is None:
             self._position = self._first()
-            self._give([], self._position.text)
+            self._give(self._anew(self._position) if self._is_anew else [], self._position.text)
+            self._is_anew = False
         elif self._log.wait(self.supply.stream, self._position, LOOK_S if not self._asked else 0.0):
             self._position = self._pass(self._position)
             time.sleep(PAUSE_S)
@@ -212,12 +225,10 @@ class Forwarder:
 
     def _pass(self, position: Cursor) -> Cursor:
         read = self._log.read(self.supply.stream, position, MOST)
-        self.gaps += len(read.gaps)
         self._obey()  # whoever had asked before these events were put out gets them
-        wanted, is_coarse = self._wanted(read.records)
-        chosen = self._chosen(read, wanted)
-        self.forwarded += len(chosen)
-        self.stopped += len(read.records) - len(wanted)
+        lost = self._lost(read)
+        chosen, is_coarse = self._sent(read)
+        chosen = [*lost, *chosen]
         at = 0
         while at < len(chosen):
             behind = at + self._fits(chosen[at:])
@@ -239,6 +250,46 @@ class Forwarder:
         is_coarse = policy.decide_all(len(records), len(asked), len(asked) - len(found), spent_s)
         return (range(len(records)), True) if is_coarse else (found, False)
 
+    def _sent(self, read: Read) -> tuple[list[bytes], bool]:
+        """What is sent of what was read, and whether some of it may be wanted by nobody."""
+        records: Sequence[bytes] = read.records
+        has_notes = not self.supply.is_own and any(map(is_note, records))
+        events = [n for n, each in enumerate(records) if not is_note(each)] if has_notes else range(len(records))
+        wanted, is_coarse = self._wanted([records[n] for n in events] if has_notes else records)
+        self.stopped += len(events) - len(wanted)
+        gaps = [n for n, each in enumerate(records) if is_gap(each)] if has_notes else []
+        chosen = self._chosen(read, sorted([*gaps, *(events[n] for n in wanted)]) if has_notes else wanted)
+        self.forwarded += sum(not is_gap(each) for each in chosen) if gaps else len(chosen)
+        return chosen, is_coarse
+
+    def _anew(self, begin: Cursor) -> list[bytes]:
+        """What stands for all that was in a stream that was made anew."""
+        if not self.supply.is_own:
+            self._owed.update(begin.offsets)
+            return []
+        return [Lost(self._source(begin, each), 0, at).note() for each, at in begin.offsets.items()]
+
+    def _lost(self, read: Read) -> list[bytes]:
+        """What stands for records that had expired before they were read.
+
+        Of another broker's service it is known where that was at the origin once there is a record behind it.
+        """
+        self.gaps += len(read.gaps)
+        if self.supply.is_own:
+            return [Lost(self._source(read.cursor, each), at, to).note() for each, at, to, _ in map(astuple, read.gaps)]
+        self._owed.update(each.partition for each in read.gaps)
+        found = []
+        for record, (partition, _) in zip(read.records, read.places, strict=True) if self._owed else ():
+            if partition in self._owed and record != JOINT:
+                self._owed.discard(partition)
+                source, _, offset = place_of(record)
+                if not is_gap(record):
+                    found.append(Lost(source, min(offset, self._begin.marks.get(source, -1) + 1), offset).note())
+        return found
+
+    def _source(self, cursor: Cursor, partition: str) -> str:
+        return f"{self.supply.service}/{cursor.generation}/{partition}"
+
     def _chosen(self, read: Read, wanted: Sequence[int]) -> list[bytes]:
         """Those records as they leave, without what the neighbour has already."""
         supply = self.supply
@@ -247,12 +298,12 @@ class Forwarder:
             record = read.records[n]
             if supply.is_own:
                 partition, offset = read.places[n]
-                source = f"{supply.service}/{read.cursor.generation}/{partition}"
+                source = self._source(read.cursor, partition)
                 if offset > self._begin.marks.get(source, -1):
                     found.append(dressed(record, None, f"{source}:{offset}", supply.hidden))
             else:
                 source, _, offset = place_of(record)
-                if offset > self._begin.marks.get(source, -1):
+                if offset > self._begin.marks.get(source, -2):
                     found.append(record)
         return found
 

@@ -18,8 +18,10 @@ import orjson
 from tidegate.errors import CursorError, LogError
 from tidegate.federation.link.forwarder import Supply, reaches
 from tidegate.federation.link.records import dressed, place_of
+from tidegate.federation.routes import may_match
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
+from tidegate.logs.lost import JOINT, Lost
 
 SIGN = "@"
 """What the generation of a place in history begins with: no log gives such a one."""
@@ -55,41 +57,51 @@ class Page:
     until: Cursor | None
     """Where what the mirror has begins, at the origin; None: there is no stream yet."""
     is_last: bool
+    lost: Sequence[Lost] = ()
+    """What should be before these, and is not there any more."""
 
 
-def begin(log: EventLog, stream: str, place: Cursor) -> Cursor:
-    """Where to read from in the origin's stream for a place in history; where that is nowhere, from the beginning."""
+def begin(log: EventLog, stream: str, place: Cursor) -> tuple[Cursor, bool]:
+    """Where to read from in the origin's stream for a place in history, and whether it is there.
+
+    It is not where the stream was made anew: then from the beginning.
+    """
     if place.generation == SIGN:
         moment = place.offsets.get(SIGN)
-        return log.begin(stream) if moment is None else log.since(stream, moment)
+        return (log.begin(stream) if moment is None else log.since(stream, moment)), True
     marks = {partition: mark for partition, mark in place.marks.items() if isinstance(mark, int)}
     found = Cursor(place.generation.removeprefix(SIGN), {**place.offsets, **marks})
     try:
         log.read(stream, found, 1)
     except CursorError:
-        return log.begin(stream)
-    return found
+        return log.begin(stream), False
+    return found, True
 
 
 def read_page(log: EventLog, supply: Supply, wanted: Filter | None, place: Cursor, until: Cursor | None) -> Page:
     """Read a page at the origin, from a place on, as a neighbour sees it."""
     if until is None:
         return Page([], place, place, None, is_last=True)
-    at = begin(log, supply.stream, place)
+    at, is_there = begin(log, supply.stream, place)
     generation = SIGN + at.generation
     seen = place.offsets if place.generation == generation else {}
     read = log.read(supply.stream, at, MOST)
+    source = f"{supply.service}/{at.generation}"
+    lost = [Lost(f"{source}/{each.partition}", each.missed_from, each.resumed_at) for each in read.gaps]
+    if not is_there:
+        lost = [Lost(f"{source}/{partition}", 0, offset) for partition, offset in at.offsets.items()]
+    if until.generation != at.generation:  # it was made anew just now: what the mirror has begins with that
+        return Page([], place, place, until, is_last=True, lost=lost)
     records = []
     for record, (partition, offset) in zip(read.records, read.places, strict=True):
         if seen.get(partition, 0) <= offset < until.offsets.get(partition, 0):
             event = orjson.loads(record)
             shown = {name: value for name, value in event.items() if name not in supply.hidden}
-            if wanted is None or wanted.matches(shown):
-                source = f"{supply.service}/{at.generation}/{partition}:{offset}"
-                records.append(dressed(record, event, source, supply.hidden))
+            if wanted is None or may_match(wanted, shown):
+                records.append(dressed(record, event, f"{source}/{partition}:{offset}", supply.hidden))
     start = place if place.generation == generation else Cursor(generation, at.offsets)
     is_last = not read.records or reaches(read.cursor, until)
-    return Page(records, start, Cursor(generation, read.cursor.offsets), until, is_last)
+    return Page(records, start, Cursor(generation, read.cursor.offsets), until, is_last, lost)
 
 
 def behind(page: Page, records: int) -> list[Cursor]:
@@ -113,9 +125,11 @@ def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | N
         beyond: set[str] = set()
         while (read := log.read(mirror, at, MOST)).records:
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
-                if partition not in beyond:
+                if partition not in beyond and record != JOINT:
                     offsets[partition] = offset
-                    if place_of(record)[2] >= until.offsets.get(partition, 0):
+                    source, part, at_origin = place_of(record)
+                    is_anew = source.split("/")[1] != until.generation
+                    if is_anew or at_origin >= until.offsets.get(part, 0):
                         beyond.add(partition)
             at = read.cursor
             offsets.update((each, to) for each, to in at.offsets.items() if each not in beyond)

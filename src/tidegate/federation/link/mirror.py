@@ -12,6 +12,7 @@ import orjson
 from tidegate.errors import LogError
 from tidegate.federation.link.records import place_of
 from tidegate.logs import Cursor, EventLog
+from tidegate.logs.lost import JOINT, is_gap
 
 MOST = 2_000
 """Records that are read at once when a mirror is opened."""
@@ -40,11 +41,13 @@ class Progress:
 
 
 class Taken(NamedTuple):
-    """What became of records that came: those that are neither were here already."""
+    """What became of the events that came."""
 
     added: int
     dropped: int
     """Nobody wants them."""
+    repeated: int
+    """They were here."""
 
 
 class Mirror:
@@ -65,7 +68,8 @@ class Mirror:
             at = Cursor.from_text(here) if here is not None else self._log.begin(self.name)
             while (read := self._log.read(self.name, at, MOST)).records:
                 for record in read.records:
-                    self._is_new(record)
+                    if record != JOINT:
+                        self._is_new(record)
                 at = read.cursor
             self._partitions.update(self._log.partitions(self.name))
         except LogError:  # there is none yet, or it was made anew
@@ -95,21 +99,23 @@ class Mirror:
         Where the log refuses, a part may have been added: the mirror is to be opened anew, and sees which.
         """
         by_partition: dict[str, list[bytes]] = {}
-        dropped = 0
+        added = dropped = repeated = 0
         some = range(len(records)) if wanted is None else frozenset(wanted(records))
         with self._lock:
             for n, record in enumerate(records):
+                is_event = not is_gap(record)
                 if (partition := self._is_new(record)) is None:
-                    continue
-                if n in some:
+                    repeated += is_event
+                elif n in some or not is_event:
                     by_partition.setdefault(partition, []).append(record)
+                    added += is_event
                 else:
                     dropped += 1
             for partition, new in by_partition.items():
                 self._need(partition)
                 self._log.append(self.name, partition, new)
             self.there = there
-        return Taken(sum(map(len, by_partition.values())), dropped)
+        return Taken(added, dropped, repeated)
 
     def _need(self, partition: str) -> None:
         if partition not in self._partitions:
@@ -119,7 +125,7 @@ class Mirror:
     def _is_new(self, record: bytes) -> str | None:
         """The partition of a record that is beyond what is here of its source; None: it is here."""
         source, partition, offset = place_of(record)
-        if offset <= self._marks.get(source, -1):
+        if offset <= self._marks.get(source, -2):  # before all that is there lies what stands for what was lost
             return None
         if source not in self._marks:  # another generation of the origin's stream takes the place of the one before
             self._marks = {each: at for each, at in self._marks.items() if each.rpartition("/")[2] != partition}

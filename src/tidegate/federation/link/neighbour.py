@@ -53,18 +53,22 @@ class Neighbour:
     begins: dict[str, Begin] = field(default_factory=dict)
     """Where its mirrors of our services go on, as it has said since the link came up."""
     is_resumed: bool = False
+    is_greeted: bool = False
+    """Whether it has said, since the link came up, what it has of what we ask for, and heard the rest."""
     unheard: dict[str, Begin] = field(default_factory=dict)
     """Where services began of which it has not heard that they did, before the link broke."""
     forwarders: dict[str, Forwarder] = field(default_factory=dict)
     mirrors: dict[str, Mirror] = field(default_factory=dict)
     sieves: dict[str, Sieve] = field(default_factory=dict)
     """By service, what we have asked it for, once something has come that may be wanted by nobody."""
+    judged: dict[str, int] = field(default_factory=dict)
+    """The version of what we have asked for that each of these has."""
     kept: dict[str, Progress] = field(default_factory=dict)
     """How far mirrors have come that are not open."""
     asking: dict[int, asyncio.Future[tuple[dict[str, Any], list[bytes]]]] = field(default_factory=dict)
     """Pages of history that it was asked for."""
-    kept_needs: dict[str, str] = field(default_factory=dict)
-    """What was last written down of what is needed of it, by service."""
+    answering: int = 0
+    """Pages of history that it waits for."""
     unsaved: dict[Kept, str | None] = field(default_factory=dict)
     stale_routes: set[str] = field(default_factory=set)
     """Services of which what it asks for has changed since that was written down."""

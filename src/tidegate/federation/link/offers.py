@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from tidegate.errors import FederationError, TidegateError
@@ -74,6 +75,7 @@ def read_offer(said: Mapping[str, Any], via: str) -> Remote:
         raise FederationError(f"expected a service of {via!r}, not {said!r:.120}: {exc}") from exc
 
 
+@lru_cache(maxsize=256)
 def everything(schema: Schema) -> Filter:
     """A filter that every event matches, and that covers every other."""
     name = '"' + schema.root.fields[0].name.replace('"', '""') + '"'

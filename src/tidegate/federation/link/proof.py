@@ -23,12 +23,14 @@ from tidegate.errors import FederationError
 from tidegate.federation.link.wire import SUBPROTOCOL, Inbox, Socket, control
 
 _NONCE_BYTES = 24
+_MOST_BYTES = 4096
+"""Of what somebody may say whom nobody knows yet."""
 _STRANGER = "this broker has no link to {name!r}, or the secret is another"
 
 
 async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> None:
     """Prove who we are to the broker that we dialled, and see that it is who we meant."""
-    inbox, mine = Inbox(socket), secrets.token_urlsafe(_NONCE_BYTES)
+    inbox, mine = Inbox(socket, _MOST_BYTES), secrets.token_urlsafe(_NONCE_BYTES)
     await _send(socket, {"type": "open", "broker": me, "to": neighbour, "nonce": mine})
     theirs = str(_need(await inbox.message(), "challenge", neighbour).get("nonce"))
     await _send(socket, {"type": "proof", "proof": _proof(secret, "dials", me, neighbour, mine, theirs)})
@@ -44,7 +46,7 @@ async def admit(
 
     `may_enter` raises where a link must not be, though its secret is right.
     """
-    inbox = Inbox(socket)
+    inbox = Inbox(socket, _MOST_BYTES)
     try:
         said = _need(await inbox.message(), "open", "whoever dialled")
         name, to, theirs = (str(said.get(key)) for key in ("broker", "to", "nonce"))

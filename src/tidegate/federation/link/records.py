@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from tidegate.errors import FederationError
+from tidegate.logs.lost import is_gap, read_note
 from tidegate.logs.marks import source_of
 
 _FRONT = re.compile(rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?=[,}])')
@@ -57,7 +58,13 @@ def dressed(record: bytes, event: Mapping[str, Any] | None, source: str, hidden:
 
 
 def place_of(record: bytes) -> tuple[str, str, int]:
-    """Where a mirror's record is at its origin: the source, its partition, and the offset."""
+    """Where a mirror's record is at its origin: the source, its partition, and the offset.
+
+    What stands for lost records is where the last of them was.
+    """
+    if is_gap(record):
+        lost = read_note(record)
+        return lost.source, lost.partition, lost.resumed_at - 1
     found = source_of(record)
     if found is None or not isinstance(found[1], int) or found[0].count("/") != 2:
         raise FederationError(f"expected a record with its place at its origin, not {record[:80]!r}")

@@ -24,6 +24,9 @@ from tidegate.federation.link.wire import (
 FAREWELL_S = 1.0
 """How long the last words may take."""
 
+MOST_WAITING = 20_000
+"""Messages that have yet to be sent."""
+
 Hear = Callable[[dict[str, Any]], Awaitable[None]]
 Take = Callable[[dict[str, Any], list[bytes]], Awaitable[None]]
 
@@ -34,7 +37,7 @@ class Session:
     def __init__(self, socket: Socket, settings: LinkSettings) -> None:
         self._socket, self._settings = socket, settings
         self._outbox: asyncio.Queue[list[bytes]] = asyncio.Queue()
-        """Bounded by what is put in: events wait to be taken, and all else is small."""
+        """Events wait to be taken, and all else is small; who reads nothing of it for long is given up."""
         self._closing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.said = self.heard = 0
         """Control messages."""
@@ -42,11 +45,17 @@ class Session:
     def say(self, message: Mapping[str, Any]) -> None:
         """Send a message, some time soon."""
         self.said += message["type"] != "taken"
-        self._outbox.put_nowait(control(message))
+        self._put(control(message))
 
     def give(self, head: Mapping[str, Any], records: Sequence[bytes]) -> None:
         """Send events, some time soon."""
-        self._outbox.put_nowait(events(head, records))
+        self._put(events(head, records))
+
+    def _put(self, frames: list[bytes]) -> None:
+        if self._outbox.qsize() < MOST_WAITING:
+            self._outbox.put_nowait(frames)
+        else:
+            self.end(f"{MOST_WAITING:,} messages wait, and the other end reads none")
 
     def end(self, reason: str) -> None:
         """Close, when what was said before is sent."""

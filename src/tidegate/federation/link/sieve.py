@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import orjson
 
@@ -24,7 +24,7 @@ class Sieve:
     def __init__(self, schema: Schema, hidden: frozenset[str] = frozenset()) -> None:
         """`hidden` is taken off before the filters are asked: they can't tell of it."""
         self.schema, self._hidden = schema, hidden
-        self._entries: Mapping[int, Filter] = {}
+        self._entries: dict[int, Filter] = {}
         self._matcher = Matcher(schema)
         self._blind: set[int] = set()
         """Entries that can't be evaluated here: while there are any, everything is wanted."""
@@ -36,14 +36,21 @@ class Sieve:
 
     def want(self, entries: Mapping[int, Filter]) -> None:
         """Look for these: what is new is put before what is gone is dropped."""
-        before, self._entries = self._entries, entries
-        for number, each in entries.items():
-            if before.get(number) is not each:
-                self._put(number, each)
-        for number in before.keys() - entries.keys():
+        self.change(
+            {number: each for number, each in entries.items() if self._entries.get(number) is not each},
+            self._entries.keys() - entries.keys(),
+        )
+
+    def change(self, add: Mapping[int, Filter], remove: Collection[int]) -> None:
+        """Look for some more and some less."""
+        for number, each in add.items():
+            self._put(number, each)
+        for number in remove:
             self._blind.discard(number)
             if str(number) in self._matcher:
                 self._matcher.remove(str(number))
+            self._entries.pop(number, None)
+        self._entries.update(add)
 
     def _put(self, number: int, filter_: Filter) -> None:
         try:

@@ -67,8 +67,9 @@ def events(head: Mapping[str, Any], records: Sequence[bytes]) -> list[bytes]:
 class Inbox:
     """Puts messages together out of frames."""
 
-    def __init__(self, socket: Socket) -> None:
-        self._socket = socket
+    def __init__(self, socket: Socket, most_bytes: int = MOST_BYTES) -> None:
+        """`most_bytes` is what one message may have, in all its parts."""
+        self._socket, self._most_bytes = socket, most_bytes
 
     async def next(self) -> tuple[bytes, bytes]:
         """The next message: its letter and what it says."""
@@ -78,8 +79,8 @@ class Inbox:
             frame = await self._socket.receive()
             parts.append(frame[1:])
             size += len(frame)
-            if size > MOST_BYTES:
-                raise FederationError(f"expected a message of at most {MOST_BYTES:,} bytes over a link")
+            if size > self._most_bytes:
+                raise FederationError(f"expected a message of at most {self._most_bytes:,} bytes over a link")
             if frame[:1] != PART:
                 return frame[:1], b"".join(parts)
 

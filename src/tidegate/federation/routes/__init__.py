@@ -5,7 +5,7 @@ socket, starts no thread and reads no clock: whoever carries the messages decide
 """
 
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, Figures
-from tidegate.federation.routes.broker import Broker, Sent
+from tidegate.federation.routes.broker import Broker, Sent, may_match
 from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 
@@ -24,4 +24,5 @@ __all__ = [
     "State",
     "Table",
     "Update",
+    "may_match",
 ]

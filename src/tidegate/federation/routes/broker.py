@@ -175,10 +175,12 @@ class Broker:
 
     def tables(self, neighbour: str) -> list[Table]:
         """All that a neighbour has asked us for."""
-        return [
-            Table(service, incoming.state, tuple(incoming.entries.values()))
-            for service, incoming in self._link(neighbour).incoming.items()
-        ]
+        return [self.table(service, neighbour) for service in self._link(neighbour).incoming]
+
+    def table(self, service: str, neighbour: str) -> Table:
+        """What a neighbour has asked us for of a service."""
+        incoming = self._link(neighbour).incoming.get(service, Incoming())
+        return Table(service, incoming.state, tuple(incoming.entries.values()))
 
     def reaches(self, neighbour: str) -> tuple[Path, ...]:
         """Whom we reach over a link, by which way."""
@@ -389,6 +391,32 @@ class Broker:
         """What we have asked a neighbour for, or will when its link is up."""
         outgoing = self._link(neighbour).outgoing.get(service)
         return {} if outgoing is None else {number: each.filter for number, each in outgoing.entries.items()}
+
+    def is_asked(self, service: str, neighbour: str) -> bool:
+        """Whether we have asked a neighbour for anything of a service."""
+        outgoing = self._link(neighbour).outgoing.get(service)
+        return outgoing is not None and bool(outgoing.entries)
+
+    def asked_version(self, service: str, neighbour: str) -> int:
+        """Of what we have asked a neighbour for: another where that is another."""
+        return self._link(neighbour).outgoing[service].state.version
+
+    def is_wanted(self, service: str, neighbour: str) -> bool:
+        """Whether a neighbour has asked us for anything of a service."""
+        link = self._links.get(neighbour)
+        return link is not None and service in link.incoming and bool(link.incoming[service].entries)
+
+    def asks(self, neighbour: str) -> list[str]:
+        """The services that a neighbour has asked us for anything of."""
+        return [service for service, each in self._link(neighbour).incoming.items() if each.entries]
+
+    def is_in_step(self, service: str, neighbour: str) -> bool:
+        """Whether, since a link came up, its other end knows all that we ask for, and nothing of its own is missing."""
+        link = self._links.get(neighbour)
+        if link is None or not link.is_open:
+            return False
+        incoming = link.incoming.get(service)
+        return incoming is None or not incoming.is_asking
 
     def local(self, service: str) -> dict[str, Filter]:
         """Our own subscriptions."""

@@ -64,7 +64,7 @@ def router(gateway: Gateway) -> APIRouter:
             parameters.need_attribute("latest", latest, schema)
         start = parameters.start(behind or cursor, None if behind else begin, latest)
         now = is_stream and start.is_now
-        position = None if now else await gateway.hub.begin(name, start)
+        position = None if now else await gateway.hub.begin(name, start, wanted)
 
         def make(sink: Sink) -> Subscriber:
             made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)

@@ -111,7 +111,7 @@ def router(gateway: Gateway) -> APIRouter:
             await durable.check(name, start.cursor)
         await need_owner(record)
         await need_receiver(record, said)
-        position = await gateway.hub.begin(name, start)
+        position = await gateway.hub.begin(name, start, compiled(record, schema, meaning))
         cursor = None if position is None else position.text
         found = await durable.change(lambda registry: registry.subscribe(record, cursor))
         return answer(found, 201, show_secret=True)
