@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,36 @@ def test_the_overview_counts_what_is_read_and_by_whom(world: World, http: httpx.
     assert (gps["inputs"], gps["subscribers"], gps["delivered"]) == (["gps_taxi"], {"sse": 1}, {"sse": 3})
     assert (gps["behind"], gps["lag"], gps["durable"]) == (0, 0, {"count": 0, "lag": 0})
     assert list(gps["dispatch"].values()) == sorted(gps["dispatch"].values()), "cumulative"
+
+
+def test_it_is_counted_once_a_second_however_many_ask(world: World, http: httpx.Client) -> None:
+    first = http.get("/v1/overview").json()
+    again = [http.get("/v1/overview").json()["at"] for _ in range(5)]
+    moments = [first["at"], *again]
+    assert len(set(moments)) < len(moments), "all of them asked within a moment"
+    until(lambda: http.get("/v1/overview").json()["at"] > moments[-1], "it to be counted again")
+
+
+def test_whoever_waits_for_a_page_is_counted_as_that(world: World, http: httpx.Client) -> None:
+    def polled() -> bool:
+        gps = next(each for each in http.get("/v1/overview").json()["services"] if each["name"] == "gps")
+        return bool(gps["subscribers"] == {"poll": 1})
+
+    with world.client() as other, ThreadPoolExecutor(1) as thread:
+        waits = thread.submit(other.get, "/v1/services/gps/events", params={"wait": "20s"})
+        until(polled, "somebody who waits")
+        world.append(1)
+        assert len(waits.result().json()["events"]) == 1
+
+
+def test_what_is_promised_and_measured_of_one_service(tmp_path: Path) -> None:
+    text = PUBLIC.replace("access: public", "qos: {latency_p99: 50ms, availability: 0.9}")
+    with World(tmp_path, text).running() as world, world.client() as http:
+        until(lambda: http.get("/v1/services/gps/status").json()["quality"] != {}, "it to be taken in")
+        quality = http.get("/v1/services/gps/status").json()["quality"]
+    assert list(quality) == ["latency", "availability", "rate", "freshness", "completeness"]
+    assert quality["latency"] == {"promised": 0.05, "measured": None, "verdict": "unmeasured"}
+    assert quality["rate"] == {"promised": None, "measured": None, "verdict": None}
 
 
 def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: httpx.Client) -> None:

@@ -46,7 +46,7 @@ class Metrics:
         self.attempts: dict[tuple[str, str], Tally] = {}
         """Messages to webhooks, by service and what became of them."""
         self.subscriptions: dict[str, Tally] = {}
-        """Events that went out from here to durable subscriptions, by SSE, in pages and to webhooks."""
+        """Events that went out from here to durable subscriptions, by every way."""
         self._dispatch = Histogram(
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
@@ -77,7 +77,11 @@ class Metrics:
         whole = self.deliveries.setdefault((service, way), Tally())
         if subscription is None:
             return whole
-        return Tally(whole, self.subscriptions.setdefault(subscription, Tally()))
+        return Tally(whole, self.of_subscription(subscription))
+
+    def of_subscription(self, subscription: str) -> Tally:
+        """Where events of one durable subscription are counted."""
+        return self.subscriptions.setdefault(subscription, Tally())
 
     def forget(self, subscription: str) -> None:
         """Let go of what was counted of a durable subscription that is no more."""

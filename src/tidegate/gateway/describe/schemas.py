@@ -391,7 +391,25 @@ SCHEMAS: dict[str, Schema] = {
         closed=True,
         description="A link to the broker of a name. Without a URL it dials us; without a secret one is made.",
     ),
-    "ServiceStatus": record({"name": TEXT, "state": TEXT, "lost": FLAG, "subscribers": ANY_OBJECT}),
+    "ServiceStatus": record(
+        {
+            "name": TEXT,
+            "state": TEXT,
+            "lost": FLAG,
+            "subscribers": ANY_OBJECT,
+            "quality": {
+                "type": "object",
+                "additionalProperties": record(
+                    {
+                        "promised": or_null(_NUMBER),
+                        "measured": or_null(_NUMBER),
+                        "verdict": or_null({"enum": ["kept", "broken", "unmeasured"]}),
+                    }
+                ),
+                "description": "By metric; null: nothing is promised, or measured.",
+            },
+        }
+    ),
     "Receipt": _RECEIPT,
     "Event": {**ANY_OBJECT, "description": "The attributes of an event; with an `_id` it is taken once."},
     "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),

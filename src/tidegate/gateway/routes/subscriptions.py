@@ -127,7 +127,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def all_of_them(
         request: Request,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
-    ) -> dict[str, Any]:
+    ) -> Response:
         await durable.measure(LAG_FRESH_S)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions())
@@ -136,7 +136,8 @@ def router(gateway: Gateway) -> APIRouter:
             for each in all_.values()
             if may_see(caller, each.subscription) and gateway.policies.may_keep(caller, each.subscription.service)
         ]
-        return {"subscriptions": [doing(each) for each in reversed(shown[-most:])], "total": len(shown)}
+        said = {"subscriptions": [doing(each) for each in reversed(shown[-most:])], "total": len(shown)}
+        return Response(orjson.dumps(said), media_type=JSON)
 
     @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
     async def get(request: Request, id_: Id) -> Response:
