@@ -12,7 +12,7 @@ from tests.console.city import City
 
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 """What a reviewer can look at; git does not see it."""
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 
 
 @pytest.fixture(scope="module")

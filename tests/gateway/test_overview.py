@@ -114,6 +114,7 @@ def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: h
     assert found["total"] == 2
     by_id = {each["id"]: each for each in found["subscriptions"]}
     assert (by_id[first]["delivered"], by_id[second]["delivered"]) == (4, 0)
+    assert (by_id[first]["mine"], by_id[first]["last_error"]) == (True, None)
     assert by_id[first]["lag"] == world.log.end("gps").offsets["gps_taxi.0"]
     assert http.get("/v1/subscriptions", params={"max": 1}).json()["total"] == 2
     assert http.get(f"/v1/subscriptions/{first}/status").json() == by_id[first]
@@ -141,4 +142,6 @@ def test_subscriptions_of_others_are_not_listed(tmp_path: Path) -> None:
         assert listed(police) == ["chases", "gps"]
         assert listed(other) == []
         assert listed(provider) == ["gps"], "a provider sees those of the services that they see"
+        seen = http.get("/v1/subscriptions", headers=as_(http, provider)).json()["subscriptions"]
+        assert [each["mine"] for each in seen] == [False], "and may not change them"
         assert http.get("/v1/subscriptions").status_code == 401

@@ -189,8 +189,13 @@ _SUBSCRIPTION = record(
         "connected": WHOLE,
         "lag": or_null({**WHOLE, "description": "What it has yet to acknowledge, in the log's measure."}),
         "delivered": {**WHOLE, "description": "Events that went out from this gateway."},
+        "last_error": {
+            **or_null(record({"at": MOMENT, "detail": TEXT})),
+            "description": "Why its webhook did not take the last message; null: it did, or none was sent from here.",
+        },
+        "mine": {**FLAG, "description": "Whether whoever asks may change it."},
     },
-    optional=("connected", "lag", "delivered"),
+    optional=("connected", "lag", "delivered", "last_error", "mine"),
 )
 
 _LETTER = record({"id": WHOLE, "cursor": CURSOR, "error": TEXT, "attempts": WHOLE, "at": MOMENT, "event": ANY_OBJECT})
