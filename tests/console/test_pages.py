@@ -173,9 +173,8 @@ def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> N
     opened(page, city, "services/gps/workbench")
     see(page, "live", ".tail-box")
     session = page.context.new_cdp_session(page)
-    session.send(
-        "Performance.enable", {"timeDomain": "threadTicks"}
-    )  # the page's own work, however busy the machine is
+    # The page's own work, however busy the machine is.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def busy_s() -> float:
         found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
