@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 
 def by_permutation(more: Sequence[float], less: Sequence[float]) -> float:
@@ -26,3 +27,23 @@ def by_permutation(more: Sequence[float], less: Sequence[float]) -> float:
     # The sum of all is the same however they are dealt: the larger one mean, the smaller the other.
     means = [statistics.fmean(dealt) for dealt in combinations(runs, len(more))]
     return sum(mean >= seen - 1e-12 * abs(seen) for mean in means) / len(means)
+
+
+def by_signs(differences: Sequence[float]) -> float:
+    """How likely a mean difference of pairs as large as this one is, had each pair's sides been dealt by chance.
+
+    Exact: all signs are counted. For runs that were made in pairs, so that what
+    drifts between pairs is in both sides of each. It asks whether the first side
+    is less. Five pairs make 32 ways, so the least it can say is 0.03.
+
+    >>> by_signs([1, 2, 3])
+    0.125
+    >>> by_signs([-1, 2, -3])
+    0.75
+    """
+    if not differences:
+        raise ValueError("expected at least one pair")
+    seen = math.fsum(differences)
+    slack = 1e-12 * max(1.0, abs(seen))
+    sums = [math.fsum(signs) for signs in product(*((each, -each) for each in differences))]
+    return sum(each >= seen - slack for each in sums) / len(sums)

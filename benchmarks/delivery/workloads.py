@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
+from benchmarks.delivery.consoles import consoles
 from benchmarks.delivery.events import CONSTRAINTS, STREAM
 from benchmarks.delivery.fanout import fanout
 from benchmarks.delivery.harness import Helper, listening, sending, whole
@@ -73,6 +74,7 @@ WORKLOADS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "memory": memory,
     "websockets": websockets,
     "stopped": stopped,
+    "consoles": consoles,
     "fanout": fanout,
     "models": models,
     "most": most,

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from benchmarks import measure
-from benchmarks.delivery import appender, demands, fanout, models, sockets, stopped
+from benchmarks.delivery import appender, consoles, demands, fanout, models, sockets, stopped
 from benchmarks.delivery.events import event
 from benchmarks.delivery.harness import Serving, appending, gateway_alone, helper, listening, until
 from benchmarks.delivery.listeners import Wanted
@@ -94,6 +94,17 @@ def test_models_that_kept_up_are_compared_by_what_arrived() -> None:
     assert list(models.rows({"a": [many], "b": [other]}, plan))[-1]["met"] is False
     charts = list(models.rows({"a": [good], "b": [behind]}, plan))[-1]["charts"]
     assert {f"figure-8{letter}" for letter in "abcd"} <= charts.keys()
+
+
+def test_what_consoles_add_is_compared_pair_by_pair() -> None:
+    without = [consoles.Phase(5.0 + n, 20.0, 30.0, 0.2) for n in range(5)]
+    dear = [consoles.Phase(7.0 + n, 20.0, 30.0, 0.3) for n in range(5)]
+    rows = {row["what"].rpartition(": ")[2]: row for row in consoles.rows(without, dear, {"/v1/overview": 100}, 10.0)}
+    assert rows["p50, what five consoles add"]["runs"] == [2.0] * 5
+    assert rows["p50, chance that pairs differ so by themselves"]["met"] is False
+    assert rows["p99, chance that pairs differ so by themselves"]["met"] is True
+    assert rows["CPU of the gateway that five consoles add"]["value"] == pytest.approx(10.0)
+    assert rows["calls of five consoles"]["by_path"] == {"/v1/overview": 2.0}
 
 
 def test_what_the_one_that_stopped_got_is_compared_exactly() -> None:

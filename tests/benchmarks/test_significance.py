@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from itertools import permutations
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.significance import by_permutation
+from benchmarks.significance import by_permutation, by_signs
 
 runs = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=3)
 
@@ -33,3 +33,14 @@ def test_it_asks_for_more_not_for_other() -> None:
 def test_runs_are_needed_on_both_sides() -> None:
     with pytest.raises(ValueError, match="expected runs on both sides, not 1 and 0"):
         by_permutation([1.0], [])
+
+
+@given(st.lists(st.integers(-20, 20).map(float), min_size=1, max_size=6))
+def test_of_pairs_it_is_the_share_of_all_ways_to_change_sides(apart: list[float]) -> None:
+    dealt = [sum(signed) for signed in product(*((each, -each) for each in apart))]
+    assert by_signs(apart) == sum(each >= sum(apart) for each in dealt) / len(dealt)
+
+
+def test_pairs_are_needed() -> None:
+    with pytest.raises(ValueError, match="expected at least one pair"):
+        by_signs([])

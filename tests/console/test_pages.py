@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,7 @@ def test_from_a_wrong_filter_to_a_running_subscription(page: Any, city: City) ->
     assert page.get_by_role("button", name="Subscribe…").is_disabled()
     filter_.fill("speed > %0 AND vid != 'B3'")
     see(page, "speed > 40 AND vid <> 'B3'", ".verdict")
-    see(page, re.compile(r"\d+ of 6\d\d events"))
+    see(page, re.compile(r"\d+ of \d+ events"))
     see(page, "speed", ".spreads")
     see(page, "vid", ".spreads")
     see(page, "live", ".tail-box")
@@ -147,7 +149,7 @@ def placed(page: Any) -> dict[str, float]:
 
 def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench?filter=speed %3E 1 OR vid = 'B1'")
-    page.get_by_role("tab", name="Map").click()
+    page.get_by_role("button", name="Map").click()
     see(page, "live", ".tail-box")
     city.drive(50, speed=50.0)
     see(page, re.compile(r"of \d+ events"))
@@ -176,17 +178,21 @@ def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> Non
 def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench")
     see(page, "live", ".tail-box")
-    page.evaluate("""() => {
-        window.gaps = []; let last = performance.now();
-        const frame = (now) => { window.gaps.push(now - last); last = now; requestAnimationFrame(frame); };
-        requestAnimationFrame(frame);
-    }""")
+    session = page.context.new_cdp_session(page)
+    # The page's own work, however busy the machine is.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy_s() -> float:
+        found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+        return float(found["TaskDuration"])
+
     with city.lively(500):
-        comes(page, "window.gaps.length > 90")
         comes(page, "document.querySelectorAll('.tail tbody tr').length === 100")
-        gaps = sorted(page.evaluate("window.gaps"))
+        before, begun = busy_s(), time.monotonic()
+        comes(page, "Number(document.querySelector('.tail-box b').title.replaceAll(',', '')) > 1200")
+        share = (busy_s() - before) / (time.monotonic() - begun)
     assert page.locator(".tail tbody tr").count() == 100, "the table is bounded"
-    assert gaps[len(gaps) * 9 // 10] < 150, f"frames of {gaps[-5:]} ms"
+    assert share < 0.5, f"of its time the page works {share:.0%}"
     page.get_by_role("button", name="Pause").click()
     assert page.get_by_role("button", name="Go on").is_visible()
 
@@ -312,6 +318,38 @@ def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: P
         page.locator(".lost").wait_for(state="hidden")
 
 
+def test_a_key_that_is_revoked_ends_what_is_shown(page: Any, locked: tuple[City, dict[str, str]]) -> None:
+    city, _ = locked
+    key, secret = city.registry.create_key("for a while", "consumer")
+    page.goto(f"{city.url}/#/services/gps/workbench")
+    page.get_by_label("API key").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    see(page, "live", ".tail-box")
+    city.registry.revoke_key(key.id)
+    page.get_by_label("API key").wait_for()
+    see(page, re.compile("the key 'for a while' was revoked at"))
+    assert page.locator(".tail").count() == 0
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+HIDDEN = """(is) => {
+    Object.defineProperty(document, "hidden", { get: () => is, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_page_that_nobody_looks_at_asks_for_nothing(page: Any, city: City) -> None:
+    opened(page, city, "services/gps/workbench")
+    until(lambda: city.counts().get("gps", {}).get("live", 0) == 1, "it to listen")
+    page.evaluate(HIDDEN, True)
+    see(page, "waits until somebody looks", ".tail-box")
+    until(lambda: city.counts().get("gps", {}).get("live", 0) == 0, "it to let go")
+    with page.expect_request("**/v1/overview"):
+        page.evaluate(HIDDEN, False)
+    until(lambda: city.counts().get("gps", {}).get("live", 0) == 1, "it to listen again")
+    see(page, "live", ".tail-box")
+
+
 EVIL = "<img src=x onerror=window.owned=1><script>window.owned=1</script>"
 
 
@@ -352,6 +390,65 @@ def test_nothing_that_is_said_runs(page: Any, tmp_path: Path) -> None:
         assert page.locator("img, main script").count() == 0
 
 
+LONG = "\u202e\u05d0\u05d1 " + "x" * 10_000
+"""Written from right to left, and without an end."""
+
+
+def test_what_is_endless_or_runs_backwards_spoils_no_page(page: Any, tmp_path: Path) -> None:
+    text = "streams: {s: {schema: {vid: string}}}\nservices:\n  s1:\n    from: s\n"
+    city = City(tmp_path, f"{text}    description: '{LONG}'\n")
+    record = json.dumps({"_id": "s:0:1", "_time": "2026-01-01T00:00:00.000000Z", "vid": LONG}).encode()
+    with city.running(), city.client() as http:
+        said = {"filter": f"vid = '{LONG[:2000]}'", "description": LONG[:200]}
+        id_ = http.post("/v1/services/s1/subscriptions", json=said).raise_for_status().json()["id"]
+        city.tell("s1", "restarting", error=LONG, reason=LONG)
+        for path in ("", "services", "services/s1", "services/s1/workbench", "subscriptions", f"subscriptions/{id_}"):
+            opened(page, city, path)
+            if path.endswith("workbench"):
+                see(page, "live", ".tail-box")
+                city.log.append("s1", "gps_taxi.0", [record])
+                see(page, "…", ".tail").click()
+                see(page, "Why an event matches", ".live")
+            see(page, re.compile("s1|sub_"))
+            assert page.evaluate("document.documentElement.scrollWidth") <= 1360, f"{path} is wider than its window"
+            assert page.evaluate("document.documentElement.scrollHeight") < 4_000, f"{path} has no end"
+
+
+MANY = 60
+
+
+def test_very_many_services_can_be_looked_at(page: Any, tmp_path: Path) -> None:
+    some = "".join(f"  s{n}: {{from: {f's{n - 1}' if n % 5 else 'raw'}}}\n" for n in range(MANY))
+    city = City(tmp_path, f"streams: {{raw: {{schema: {{vid: string}}}}}}\nservices:\n{some}")
+    city.tell("s7", "restarting", error="alone")
+    with city.running():
+        opened(page, city, "")
+        comes(page, f"document.querySelectorAll('.services tbody tr').length === {MANY}")
+        assert page.locator(".graph .service").count() == 40
+        assert page.locator(".graph .service.level2 .name").text_content() == "s7"
+        page.get_by_role("button", name="Show all").click()
+        comes(page, f"document.querySelectorAll('.graph .service').length === {MANY}")
+        opened(page, city, "services")
+        page.get_by_role("searchbox", name="Find a service").fill("S4")
+        comes(page, "document.querySelectorAll('.cards > li').length === 11")
+        see(page, f"11 of {MANY}")
+
+
+def test_where_nothing_is_every_page_says_so(page: Any, tmp_path: Path) -> None:
+    with City(tmp_path, "streams: {}\nservices: {}\n").running() as city:
+        for path, text in {
+            "": "There are no services yet",
+            "services": "There are no services yet",
+            "subscriptions": "No subscriptions that you may see",
+            "discover": "Nothing fits.",
+            "quarantine": "Raw streams",
+            "services/gps": "no service 'gps'",
+            "subscriptions/sub_1": "no subscription 'sub_1'",
+        }.items():
+            opened(page, city, path)
+            see(page, re.compile(re.escape(text)))
+
+
 def test_the_policy_keeps_out_what_is_not_ours(browser: Any, city: City) -> None:
     context = browser.new_context()
     page = context.new_page()
@@ -384,33 +481,104 @@ def test_with_the_keyboard_alone(page: Any, city: City) -> None:
     assert unnamed == 0
     page.get_by_role("button", name="Light or dark").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.get_by_role("link", name="Services", exact=True).press("Enter")
+    see(page, "Services", "h1")
+    comes(page, "document.activeElement.id === 'main'")
+    opened(page, city, "services/gps/workbench")
+    city.drive(3, vid="typed")
+    see(page, "typed", ".tail")
+    row = page.locator(".tail tbody tr").first
+    row.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    see(page, "Why an event matches", ".live")
+    page.get_by_role("button", name="Map").press("Enter")
+    page.get_by_role("button", name="Circle").press("Enter")
+    page.locator("canvas").press("Enter")
+    page.get_by_role("button", name="Use in filter").press("Enter")
+    assert "INSIDE CIRCLE(" in page.get_by_label("Filter", exact=True).input_value()
 
 
 # To look at -------------------------------------------------------------------------------------
 
 PAGES = {
-    "overview": ("", "777/s|/s"),
+    "overview": ("", "sent from a test"),
     "service": ("services/gps", "handed on at once"),
     "workbench": ("services/gps/workbench?filter=speed %3E 60", r"of [\d,]+ events"),
-    "subscriptions": ("subscriptions", "Subscriptions"),
-    "discover": ("discover", "quality"),
+    "subscriptions": ("subscriptions", "to the depot"),
+    "discover": ("discover", "adds"),
     "quarantine": ("quarantine", "Raw streams"),
 }
 LOOKS = {"light": ("light", 1360), "dark": ("dark", 1360), "phone": ("light", 390)}
 
 
+@pytest.fixture(scope="module")
+def busy(city: City) -> Iterator[City]:
+    """The city at work: events come, somebody listens, a receiver fails, a service restarts."""
+    with Receiver().running() as receiver, city.client() as http, city.client() as reader, city.lively(120):
+        receiver.status = 503
+        path = "/v1/services/gps/subscriptions"
+        failing = {"deliver": {"webhook": {"url": receiver.url, "handshake": False}}, "description": "to the depot"}
+        made = [
+            http.post(path, json={"filter": "speed > %0 AND vid <> 'B3'", "params": [60], "description": "fast ones"}),
+            http.post(path, json={**failing, "filter": "speed > 90"}),
+        ]
+        city.tell("speeding", "restarting", error="the executor was lost: sent from a test")
+        with reader.stream("GET", "/v1/services/gps/events", headers={"accept": "text/event-stream"}) as stream:
+            lines = stream.iter_lines()
+            until(lambda: next(lines).startswith("data:"), "an event")
+            yield city
+        city.tell("speeding", "running", error=None)
+        for each in made:
+            http.delete(f"/v1/subscriptions/{each.json()['id']}")
+
+
+FAINT = """() => {
+    const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const lit = (c) => { const v = c / 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+    const light = ([r, g, b]) => 0.2126 * lit(r) + 0.7152 * lit(g) + 0.0722 * lit(b);
+    const behind = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+            const found = parts(getComputedStyle(at).backgroundColor);
+            if (found.length < 4 || found[3] > 0.5) return found;
+        }
+        return [255, 255, 255];
+    };
+    const faint = [];
+    for (const node of document.querySelectorAll("body *")) {
+        if (node.closest("svg, canvas, option, :disabled, .skip") || !node.checkVisibility()) continue;
+        if (![...node.childNodes].some((each) => each.nodeType === 3 && each.textContent.trim())) continue;
+        const [a, b] = [light(parts(getComputedStyle(node).color)), light(behind(node))];
+        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        const told = `${node.className || node.tagName} ${node.textContent.slice(0, 20)} ${contrast}`;
+        if (contrast < 4.5) faint.push(told);
+    }
+    return faint;
+}"""
+"""Texts with less contrast than WCAG's AA asks for."""
+
+
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_is_kept_as_a_picture_and_fits_its_window(browser: Any, city: City, look: str) -> None:
+def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser: Any, busy: City, look: str) -> None:
     scheme, width = LOOKS[look]
     SHOTS.mkdir(parents=True, exist_ok=True)
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     for name, (path, text) in PAGES.items():
-        opened(page, city, path)
+        opened(page, busy, path)
         see(page, re.compile(text))
         page.screenshot(path=SHOTS / f"{name}-{look}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than its window"
+        assert page.evaluate(FAINT) == [], f"{name} can hardly be read"
+        if name == "workbench":
+            page.get_by_role("button", name="Map").click()
+            comes(page, "document.querySelector('.tail-box b').textContent !== '0/s'")
+            page.screenshot(path=SHOTS / f"map-{look}.png", full_page=True)
+        elif name == "subscriptions":
+            page.locator("tr", has_text="to the depot").get_by_role("link").click()
+            see(page, "Last error")
+            page.screenshot(path=SHOTS / f"subscription-{look}.png", full_page=True)
     context.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,36 @@ def test_the_overview_counts_what_is_read_and_by_whom(world: World, http: httpx.
     assert list(gps["dispatch"].values()) == sorted(gps["dispatch"].values()), "cumulative"
 
 
+def test_it_is_counted_once_a_second_however_many_ask(world: World, http: httpx.Client) -> None:
+    first = http.get("/v1/overview").json()
+    again = [http.get("/v1/overview").json()["at"] for _ in range(5)]
+    moments = [first["at"], *again]
+    assert len(set(moments)) < len(moments), "all of them asked within a moment"
+    until(lambda: http.get("/v1/overview").json()["at"] > moments[-1], "it to be counted again")
+
+
+def test_whoever_waits_for_a_page_is_counted_as_that(world: World, http: httpx.Client) -> None:
+    def polled() -> bool:
+        gps = next(each for each in http.get("/v1/overview").json()["services"] if each["name"] == "gps")
+        return bool(gps["subscribers"] == {"poll": 1})
+
+    with world.client() as other, ThreadPoolExecutor(1) as thread:
+        waits = thread.submit(other.get, "/v1/services/gps/events", params={"wait": "20s"})
+        until(polled, "somebody who waits")
+        world.append(1)
+        assert len(waits.result().json()["events"]) == 1
+
+
+def test_what_is_promised_and_measured_of_one_service(tmp_path: Path) -> None:
+    text = PUBLIC.replace("access: public", "qos: {latency_p99: 50ms, availability: 0.9}")
+    with World(tmp_path, text).running() as world, world.client() as http:
+        until(lambda: http.get("/v1/services/gps/status").json()["quality"] != {}, "it to be taken in")
+        quality = http.get("/v1/services/gps/status").json()["quality"]
+    assert list(quality) == ["latency", "availability", "rate", "freshness", "completeness"]
+    assert quality["latency"] == {"promised": 0.05, "measured": None, "verdict": "unmeasured"}
+    assert quality["rate"] == {"promised": None, "measured": None, "verdict": None}
+
+
 def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: httpx.Client) -> None:
     first, second = (
         http.post(f"/v1/services/{name}/subscriptions", json={"from": "now"}).json()["id"] for name in ("gps", "fast")
@@ -83,6 +114,7 @@ def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: h
     assert found["total"] == 2
     by_id = {each["id"]: each for each in found["subscriptions"]}
     assert (by_id[first]["delivered"], by_id[second]["delivered"]) == (4, 0)
+    assert (by_id[first]["mine"], by_id[first]["last_error"]) == (True, None)
     assert by_id[first]["lag"] == world.log.end("gps").offsets["gps_taxi.0"]
     assert http.get("/v1/subscriptions", params={"max": 1}).json()["total"] == 2
     assert http.get(f"/v1/subscriptions/{first}/status").json() == by_id[first]
@@ -110,4 +142,6 @@ def test_subscriptions_of_others_are_not_listed(tmp_path: Path) -> None:
         assert listed(police) == ["chases", "gps"]
         assert listed(other) == []
         assert listed(provider) == ["gps"], "a provider sees those of the services that they see"
+        seen = http.get("/v1/subscriptions", headers=as_(http, provider)).json()["subscriptions"]
+        assert [each["mine"] for each in seen] == [False], "and may not change them"
         assert http.get("/v1/subscriptions").status_code == 401

@@ -425,9 +425,12 @@ def test_who_waits_for_a_dead_receiver_tries_the_new_one_at_once(tmp_path: Path,
         sub = made(http, receiver)
         world.append(1)
         until(lambda: shown(http, sub)["attempts"] == 1, "a failure")
+        path = f"/v1/subscriptions/{sub['id']}"
+        assert http.get(f"{path}/status").json()["last_error"]["detail"] == "answered 500: thanks"
         with Receiver().running() as other:
-            http.patch(f"/v1/subscriptions/{sub['id']}", json={"deliver": {"webhook": {"url": other.url}}})
+            http.patch(path, json={"deliver": {"webhook": {"url": other.url}}})
             until(lambda: other.taken == [0], "the event at the new address")
+            until(lambda: http.get(f"{path}/status").json()["last_error"] is None, "the failure to be forgotten")
 
 
 def test_from_pull_to_webhook_and_back(world: World, http: httpx.Client, receiver: Receiver) -> None:

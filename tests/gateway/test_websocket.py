@@ -680,6 +680,18 @@ def test_conflation_idleness_and_the_newest_of_a_durable_subscription(world: Wor
         assert client.hear()["op"] == "latest"
 
 
+def test_what_goes_out_to_a_durable_subscription_is_counted_as_its_own(world: World) -> None:
+    one, other = made(world), made(world, filter="vid = 'B1'")
+    world.append(20)
+    with opened(world) as client, world.client() as http:
+        client.ask("subscribe", id="a", subscription=one)
+        client.take(20)
+        client.ask("subscribe", id="b", subscription=other)
+        client.take(2)
+        delivered = {id_: http.get(f"/v1/subscriptions/{id_}/status").json()["delivered"] for id_ in (one, other)}
+    assert delivered == {one: 20, other: 2}
+
+
 def test_conflation_is_changed_for_whoever_is_connected(world: World) -> None:
     id_ = made(world, every="1d", key="vid")
     with opened(world) as client, world.client() as http:

@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.discovery import Answer, Directory, Observation, Offer, Request
 from tidegate.discovery.directory import ALIKE
 from tidegate.discovery.names import by_meaning
+from tidegate.discovery.quality import NAMES
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway.policy import View
 from tidegate.model import Schema, timestamps
@@ -92,6 +93,25 @@ class Finder:
         with self._lock:
             self._settle()
         return set(self._all.lost(self._clock()))
+
+    def quality(self, name: str) -> dict[str, dict[str, Any]]:
+        """Of a service, by metric: what it promises, what is measured, and whether that is kept."""
+        with self._lock:
+            self._settle()
+        if name not in self._all:  # it is so new that it was not taken in yet
+            return {}
+        now = self._clock()
+        measured = self._all.measured(name, now)
+        promises = {each.metric: each for each in self._all.certify(name, now)}
+        found: dict[str, dict[str, Any]] = {}
+        for metric in NAMES:
+            promise = promises.get(metric)
+            found[metric] = {
+                "promised": None if promise is None else promise.promised,
+                "measured": measured.get(metric),
+                "verdict": None if promise is None else promise.verdict,
+            }
+        return found
 
     def _settle(self) -> None:
         while self._stale:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
@@ -46,7 +47,9 @@ class Metrics:
         self.attempts: dict[tuple[str, str], Tally] = {}
         """Messages to webhooks, by service and what became of them."""
         self.subscriptions: dict[str, Tally] = {}
-        """Events that went out from here to durable subscriptions, by SSE, in pages and to webhooks."""
+        """Events that went out from here to durable subscriptions, by every way."""
+        self.failures: dict[str, tuple[float, str]] = {}
+        """By durable subscription: when a message to its webhook was last not taken, and why, until one is."""
         self._dispatch = Histogram(
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
@@ -77,17 +80,25 @@ class Metrics:
         whole = self.deliveries.setdefault((service, way), Tally())
         if subscription is None:
             return whole
-        return Tally(whole, self.subscriptions.setdefault(subscription, Tally()))
+        return Tally(whole, self.of_subscription(subscription))
+
+    def of_subscription(self, subscription: str) -> Tally:
+        """Where events of one durable subscription are counted."""
+        return self.subscriptions.setdefault(subscription, Tally())
 
     def forget(self, subscription: str) -> None:
         """Let go of what was counted of a durable subscription that is no more."""
         self.subscriptions.pop(subscription, None)
+        self.failures.pop(subscription, None)
 
     def sent(self, record: Subscription, outcome: Outcome, events: int) -> None:
         """Note what became of a message to a webhook."""
         self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
         if outcome.kind == "taken":
             self.delivered(record.service, "webhook", record.id).add(events)
+            self.failures.pop(record.id, None)
+        else:
+            self.failures[record.id] = (time.time(), outcome.detail)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

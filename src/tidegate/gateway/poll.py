@@ -38,6 +38,7 @@ class Page:
 class PageSink(Sink):
     """Holds what came until there is enough, or something."""
 
+    kind = "poll"
     may_conflate = False
 
     def __init__(self, most: int) -> None:

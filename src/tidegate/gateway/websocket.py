@@ -24,7 +24,7 @@ from tidegate.gateway import consuming, messages, parameters, problems
 from tidegate.gateway.clocks import Idle
 from tidegate.gateway.durable import Durable
 from tidegate.gateway.messages import Ack, Change, Credit, Message, Ping, Subscribe, Unsubscribe
-from tidegate.gateway.metrics import Tally
+from tidegate.gateway.metrics import Metrics, Tally
 from tidegate.gateway.policy import View
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import FrameSocket
@@ -60,7 +60,7 @@ def _head(size: int) -> bytes:
 class SocketSubscriber(Subscriber):
     """One of a socket's subscriptions."""
 
-    __slots__ = ("durable", "heard", "idle", "label", "name")
+    __slots__ = ("durable", "heard", "idle", "label", "name", "tally")
 
     def __init__(
         self,
@@ -80,6 +80,8 @@ class SocketSubscriber(Subscriber):
         self.idle: Idle | None = None
         self.heard = 0
         """Events that were written for it, counted where it is told of idleness."""
+        self.tally: Tally | None = None
+        """Where events of the durable subscription are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,8 @@ class SocketSink(Sink):
         """Events that may still be written; None: any number."""
         self._has_credit = asyncio.Event()
         self._has_credit.set()
-        self.tells_idle = False
-        """Whether any subscription is told when nothing comes."""
+        self.hears = False
+        """Whether any subscription is told when nothing comes, or is durable: what is written for each is counted."""
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> Rendered | Held:
         """All frames at once, as far as there is credit."""
@@ -156,7 +158,7 @@ class SocketSink(Sink):
         self.cut = rendered.cut
         self._spend(rendered.events)
         self._tally(rendered.batch.service).add(rendered.events)
-        if self.tells_idle:
+        if self.hears:
             for event, member in rendered.picks:
                 if self.cut is None or event < self.cut:
                     _hear(member)
@@ -237,7 +239,10 @@ def _event(batch: Events, event: int, labels: bytes, cursor: str, encoding: Enco
 
 
 def _hear(member: Member) -> None:
-    member.subscriber.heard += 1  # type: ignore[attr-defined]  # all of a socket's are SocketSubscribers
+    subscriber: SocketSubscriber = member.subscriber  # type: ignore[assignment]  # all of a socket's are
+    subscriber.heard += 1
+    if subscriber.tally is not None:
+        subscriber.tally.count += 1
 
 
 def _label(member: Member) -> bytes:
@@ -257,11 +262,12 @@ class Session:
     """Obeys one client."""
 
     def __init__(
-        self, hub: Hub, socket: FrameSocket, view: View, durable: Durable, find: Find, tally: Callable[[str], Tally]
+        self, hub: Hub, socket: FrameSocket, view: View, durable: Durable, find: Find, metrics: Metrics
     ) -> None:
         """`view` is what the client sees; `find` gives a durable subscription that it may consume."""
         self._hub, self._socket, self._view, self._durable, self._find = hub, socket, view, durable, find
-        self._sink = SocketSink(socket, self._forget, tally)
+        self._metrics = metrics
+        self._sink = SocketSink(socket, self._forget, partial(metrics.delivered, way="websocket"))
         self._sink.caller = view.caller
         self._subscriptions: dict[str, SocketSubscriber] = {}
         self._acks: dict[SocketSubscriber, Cursor] = {}
@@ -368,7 +374,8 @@ class Session:
         encoding = self._durable.encoding(record, self._view.caller)
         self._view.meter.take("subscriptions", self._view.caller)
         made = SocketSubscriber(message.id, record.service, filter_, before(self._sink), encoding, place)
-        made.durable = record.id
+        made.durable, made.tally = record.id, self._metrics.of_subscription(record.id)
+        self._sink.hears = True
         try:
             self._durable.connect(found, made)
         except TidegateError:  # it was changed meanwhile, to what its service can't give
@@ -382,7 +389,7 @@ class Session:
         """Confirm a subscription, but for one that begins now: the hub says where."""
         self._subscriptions[made.name] = made
         if idle_s:
-            self._sink.tells_idle = True
+            self._sink.hears = True
             made.idle = Idle(idle_s, lambda: made.heard, partial(self._tell_idle, made.name))
         if made.begins_now:
             return

@@ -152,10 +152,40 @@ export async function follow(path, query, { signal, on, state = () => {}, method
   }
 }
 
-/** Wait, or until a signal ends it. */
+/** Wait, or until a signal ends it; nothing is left behind on the signal, which may be that of a whole day. */
 export function pause(wait_ms, signal) {
   return new Promise((done) => {
-    const timer = setTimeout(done, wait_ms);
-    signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      done();
+    };
+    const timer = setTimeout(end, wait_ms);
+    signal.addEventListener("abort", end);
   });
+}
+
+/** Wait until somebody looks at the page, or a signal ends it. */
+export function seen(signal) {
+  return new Promise((done) => {
+    const end = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", end);
+      signal.removeEventListener("abort", end);
+      done();
+    };
+    document.addEventListener("visibilitychange", end);
+    signal.addEventListener("abort", end);
+    end();
+  });
+}
+
+/** Do something again and again while the page is there and somebody looks: at once when they come back to it. */
+export async function every(wait_ms, signal, work) {
+  while (!signal.aborted) {
+    await seen(signal);
+    if (signal.aborted) return;
+    await work();
+    await pause(wait_ms, signal);
+  }
 }

@@ -139,6 +139,7 @@ async function show() {
   scrollTo(0, 0);
 }
 
-addEventListener("hashchange", () => void show());
+// Whoever goes to another page by keyboard, or hears it read, goes on at its beginning.
+addEventListener("hashchange", () => show().then(() => shell?.main.focus({ preventScroll: true })));
 
 void begin();

@@ -6,13 +6,15 @@ import { t } from "./texts.js";
 
 const known = (values) => values.filter((each) => each !== null && each !== undefined && Number.isFinite(each));
 
-/** A path through the values that are known; gaps stay gaps. */
+/** A path through the values that are known; gaps stay gaps, and what is alone is a dash. */
 function path(values, x, y) {
   let [text, pen] = ["", false];
+  const is = (value) => value !== null && value !== undefined && Number.isFinite(value);
   values.forEach((value, n) => {
-    const is = value !== null && value !== undefined && Number.isFinite(value);
-    if (is) text += `${pen ? "L" : "M"}${x(n).toFixed(1)} ${y(value).toFixed(1)}`;
-    pen = is;
+    const [at, up] = is(value) ? [x(n).toFixed(1), y(value).toFixed(1)] : [];
+    if (pen && is(value)) text += `L${at} ${up}`;
+    else if (is(value)) text += is(values[n + 1]) ? `M${at} ${up}` : `M${at} ${up}h-4`;
+    pen = is(value);
   });
   return text;
 }
@@ -50,7 +52,7 @@ export function rounded(value) {
  * @param {(value: number) => string} said how a value is written
  */
 export function timeChart(title, lines, said = number) {
-  const [width, height, left, bottom] = [480, 150, 44, 18];
+  const [width, height, left, bottom] = [480, 150, 54, 18];
   const grid = s("g", { class: "grid" });
   const paths = lines.map((each) => s("path", { class: `line ${each.class}`, fill: "none" }));
   const hair = s("line", { class: "hair", y1: 6, y2: height - bottom, visibility: "hidden" });
@@ -60,7 +62,8 @@ export function timeChart(title, lines, said = number) {
   const legend = h("div", { class: "legend" }, lines.map((each, n) => h("span", {}, h("i", { class: `key ${each.class}` }), `${each.name} `, values[n])), when);
   const node = h("figure", { class: "chart" }, h("figcaption", { text: title }), svg, legend);
   let [moments, series, pointed] = [[], [], null];
-  const x = (n) => (moments.length < 2 ? width - 6 : left + (n / (moments.length - 1)) * (width - left - 6));
+  const span = () => Math.max(1, moments.at(-1) - moments[0]);
+  const x = (n) => width - 6 - ((moments.at(-1) - moments[n]) / span()) * (width - left - 6);
 
   function tell() {
     const n = pointed === null ? moments.length - 1 : Math.min(pointed, moments.length - 1);
@@ -72,8 +75,9 @@ export function timeChart(title, lines, said = number) {
 
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const at = (((event.clientX - box.left) / box.width) * width - left) / (width - left - 6);
-    pointed = Math.max(0, Math.min(moments.length - 1, Math.round(at * (moments.length - 1))));
+    const at = ((event.clientX - box.left) / box.width) * width;
+    const far = moments.map((_, n) => Math.abs(x(n) - at));
+    pointed = far.length ? far.indexOf(Math.min(...far)) : null;
     tell();
   });
   svg.addEventListener("pointerleave", () => ((pointed = null), tell()));

@@ -61,9 +61,14 @@ export function ago(text, now = Date.now()) {
   return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} d`;
 }
 
+const LONGEST = 200;
+
+/** The beginning of a text that may be long. */
+export const clipped = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
 /** A value of an event, for a cell. */
 export function value(of) {
   if (of === null || of === undefined) return "";
   if (typeof of === "number") return Number.isInteger(of) ? String(of) : String(Number(of.toPrecision(7)));
-  return typeof of === "object" ? JSON.stringify(of) : String(of);
+  return clipped(typeof of === "object" ? JSON.stringify(of) : String(of));
 }

@@ -1,20 +1,25 @@
 /** The graph of streams, services and subscribers: columns by how far each is from a raw stream, rates on the edges. */
 
 import { put, s, say } from "./dom.js";
-import { count, ms, rate } from "./format.js";
+import { clipped, count, ms, rate } from "./format.js";
 import { severity } from "./live.js";
 import { t } from "./texts.js";
 
-const [WIDE, TALL, GAP, ACROSS, MARGIN] = [168, 46, 18, 92, 10];
+const [WIDE, TALL, GAP, ACROSS, MARGIN] = [184, 46, 18, 92, 10];
 
 /** Nodes and edges of an overview: what is drawn, before anything has a place. */
 export function drawn(overview) {
   const services = new Map(overview.services.map((each) => [each.name, each]));
   const names = new Set([...services.keys(), ...overview.streams.map((each) => each.name)]);
-  const depth = (name, seen = new Set()) => {
+  const depths = new Map();
+  const depth = (name) => {
     const service = services.get(name);
-    if (!service || seen.has(name)) return 0;
-    return 1 + Math.max(0, ...service.inputs.map((each) => depth(each, new Set([...seen, name]))));
+    if (!service) return 0;
+    if (!depths.has(name)) {
+      depths.set(name, 1); // of what reads itself, while it is looked at
+      depths.set(name, 1 + Math.max(0, ...service.inputs.map(depth)));
+    }
+    return depths.get(name);
   };
   const nodes = [];
   const edges = [];
@@ -40,6 +45,16 @@ export function drawn(overview) {
   return { nodes, edges };
 }
 
+/** Of very many services those that are ill or carry most, and what they read: a graph that can be looked at. */
+export function chief(overview, most) {
+  if (overview.services.length <= most) return overview;
+  const carries = (each) => (each.status?.written_per_s ?? 0) + (each.sent_per_s ?? 0);
+  const ranked = [...overview.services].sort((a, b) => severity(b) - severity(a) || carries(b) - carries(a) || a.name.localeCompare(b.name));
+  const services = ranked.slice(0, most);
+  const read = new Set(services.flatMap((each) => each.inputs));
+  return { streams: overview.streams.filter((each) => read.has(each.name)), services };
+}
+
 /** A place for each node: columns from left to right, each sorted so that edges cross little. */
 export function placed({ nodes, edges }) {
   const columns = [];
@@ -47,16 +62,18 @@ export function placed({ nodes, edges }) {
   const places = new Map();
   const tallest = Math.max(1, ...columns.map((each) => each?.length ?? 0));
   const height = tallest * (TALL + GAP) - GAP;
+  const into = Map.groupBy(edges, (each) => each.to);
   columns.forEach((column, x) => {
     const middle = (node) => {
-      const from = edges.filter((edge) => edge.to === node.id).map((edge) => places.get(edge.from)?.y ?? 0);
+      const from = (into.get(node.id) ?? []).map((edge) => places.get(edge.from)?.y ?? 0);
       return from.length ? from.reduce((a, b) => a + b, 0) / from.length : 0;
     };
-    if (x > 0) column.sort((a, b) => middle(a) - middle(b) || a.name.localeCompare(b.name));
+    const middles = new Map(column.map((each) => [each, middle(each)]));
+    if (x > 0) column.sort((a, b) => middles.get(a) - middles.get(b) || a.name.localeCompare(b.name));
     const offset = (height - (column.length * (TALL + GAP) - GAP)) / 2;
     column.forEach((node, y) => places.set(node.id, { x: x * (WIDE + ACROSS), y: offset + y * (TALL + GAP) }));
   });
-  return { places, width: columns.length * (WIDE + ACROSS) - ACROSS + 2 * MARGIN, height: height + 2 * MARGIN };
+  return { places, width: Math.max(1, columns.length) * (WIDE + ACROSS) - ACROSS + 2 * MARGIN, height: height + 2 * MARGIN };
 }
 
 /** The graph as a node of the page that is brought up to date. */
@@ -117,12 +134,11 @@ function box(each, place, known) {
   known.set(each.id, {
     update(now) {
       put(node, "class", `node ${now.kind} level${now.level ?? 0}`);
-      say(name, clipped(now.name, 20));
-      say(note, clipped(now.note ?? "", 25));
+      say(name, clipped(now.name, 22));
+      say(note, clipped(now.note ?? "", 28));
       say(title, `${now.name} · ${now.note ?? ""}`);
     },
   });
   return node;
 }
 
-const clipped = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

@@ -1,6 +1,6 @@
 /** How everything does, asked every other second while somebody looks, and what it was like before. */
 
-import { get, pause } from "./api.js";
+import { every, get } from "./api.js";
 
 export const EVERY_MS = 2000;
 export const KEPT = 150;
@@ -56,10 +56,11 @@ class Live {
 
   async run(signal) {
     void this.remember(signal);
-    while (!signal.aborted) {
-      if (!document.hidden) await this.look(signal);
-      await pause(EVERY_MS, signal);
-    }
+    await every(EVERY_MS, signal, () => this.look(signal));
+  }
+
+  tell() {
+    for (const each of this.listeners) each(this);
   }
 
   /** Ask once, and tell. */
@@ -71,14 +72,17 @@ class Live {
       if (signal?.aborted) return;
       this.isLost = problem.status === 0 || problem.status >= 500;
     }
-    for (const each of this.listeners) each(this);
+    this.tell();
   }
 
   take(overview) {
     const before = this.overview;
     const seconds = before === null ? 0 : (Date.parse(overview.at) - Date.parse(before.at)) / 1000;
+    const known = new Map(before?.services.map((each) => [each.name, each]));
     for (const service of overview.services) {
-      const old = before?.services.find((each) => each.name === service.name);
+      const old = known.get(service.name);
+      const isDown = service.lost || service.status?.state !== "running";
+      if (service.status && isDown) Object.assign(service.status, { read_per_s: 0, written_per_s: 0 }); // what it said last is over
       const passes = Object.fromEntries(
         Object.entries(service.dispatch).map(([most, n]) => [most, n - (old?.dispatch[most] ?? 0)]),
       );
@@ -117,6 +121,7 @@ class Live {
         const thin = samples.filter((each, n) => each.at < first && n % 2 === 0);
         this.history.set(name, [...thin, ...now].slice(-KEPT));
       }
+      if (this.overview !== null) this.tell();
     } catch {
       // It is not for this caller, or nothing has run: charts begin empty.
     }
@@ -148,7 +153,7 @@ export const live = new Live();
 export function troubles(service) {
   const status = service.status;
   const found = [];
-  if (service.origin) return found; // another broker looks after it
+  if (service.origin) return service.lost ? [{ kind: "warn", what: "unreached", value: service.origin }] : found; // another broker looks after it
   if (status === null) found.push({ kind: "warn", what: "never" });
   else if (status.state !== "running") found.push({ kind: "bad", what: "state", value: status.state, more: status.error });
   else if (service.lost) found.push({ kind: "bad", what: "silent" });

@@ -107,6 +107,14 @@ export function map(where, drawn) {
     paint();
   }
 
+  /** An area of half the map's size: who has no pointer moves the map under it. */
+  function inTheMiddle() {
+    const [w, h_] = size();
+    const [across, up] = [((w / 4) * perPixel) / wide(), (h_ / 4) * perPixel];
+    if (tool === "circle") settle({ kind: "circle", at: middle, metres: up * METRES });
+    else settle({ kind: "box", corners: [[middle[0] - across, middle[1] - up], [middle[0] + across, middle[1] + up]] });
+  }
+
   canvas.addEventListener("pointerdown", (event) => {
     const place = under(event);
     if (tool === "polygon") {
@@ -125,12 +133,13 @@ export function map(where, drawn) {
     } else if (tool === "circle") settle({ kind: "circle", at: pull.from, metres: distance(pull.from, under(event)) });
     else settle({ kind: "box", corners: [pull.from, under(event)] });
   });
-  canvas.addEventListener("pointerup", () => (pull = null));
+  for (const ending of ["pointerup", "pointercancel"]) canvas.addEventListener(ending, () => (pull = null));
   canvas.addEventListener("wheel", (event) => (event.preventDefault(), zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2)), { passive: false });
   canvas.addEventListener("keydown", (event) => {
     const by = perPixel * 40;
     const moves = { ArrowLeft: [-by, 0], ArrowRight: [by, 0], ArrowUp: [0, by], ArrowDown: [0, -by] };
-    if (event.key === "+" || event.key === "=") zoom(0.8);
+    if (event.key === "Enter" && (tool === "circle" || tool === "box")) inTheMiddle();
+    else if (event.key === "+" || event.key === "=") zoom(0.8);
     else if (event.key === "-") zoom(1.25);
     else if (moves[event.key]) {
       middle = [middle[0] + moves[event.key][0] / wide(), middle[1] + moves[event.key][1]];

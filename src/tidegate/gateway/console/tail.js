@@ -12,22 +12,37 @@ import { t } from "./texts.js";
 export const ROWS = 100;
 const FRAME_MS = 100;
 const LINES = 40;
+const RATE_MS = 2000;
 
-/** A table that is drawn again in place: cells stay, their texts change. */
+/** A table that is drawn again in place: cells stay, their texts change. One row is among what Tab reaches: arrows go on. */
 function table(columns) {
-  const body = h("tbody");
+  const body = h("tbody", { on: { keydown } });
   const rows = [];
   const head = h("tr", {}, [t.tail.time, ...columns].map((text) => h("th", { scope: "col", text })));
+
+  function keydown(event) {
+    const row = event.target;
+    const to = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
+    if (to) {
+      row.tabIndex = -1;
+      to.tabIndex = 0;
+      to.focus();
+    } else if (event.key === "Enter" || event.key === " ") row.click();
+    else return;
+    event.preventDefault();
+  }
+
   return {
-    node: h("div", { class: "scroll tall", tabindex: "0", "aria-label": t.tail.table }, h("table", { class: "plain tail" }, h("thead", {}, head), body)),
+    node: h("div", { class: "scroll tall", role: "region", "aria-label": t.tail.table }, h("table", { class: "plain tail" }, h("caption", { class: "unseen", text: t.tail.pick }), h("thead", {}, head), body)),
     draw(events, picked) {
       while (rows.length < events.length) {
         const cells = [...columns, ""].map(() => h("td"));
-        const row = { node: h("tr", { on: { click: () => picked(row.event) } }, cells), cells, event: null };
+        const row = { node: h("tr", { tabindex: rows.length ? "-1" : "0", on: { click: () => picked(row.event) } }, cells), cells, event: null };
         rows.push(row);
         body.append(row.node);
       }
       while (rows.length > events.length) rows.pop().node.remove();
+      if (rows.length && !rows.some((each) => each.node.tabIndex === 0)) rows[0].node.tabIndex = 0;
       events.forEach((event, n) => {
         const row = rows[n];
         if (row.event === event) return;
@@ -56,16 +71,18 @@ export function tail({ service, signal, picked, area }) {
   const state = h("span", { class: "dim", role: "status" });
   const speed = h("b", { text: rate(0) });
   const stage = h("div", { class: "stage" });
-  const tabs = h("div", { class: "switch", role: "tablist", "aria-label": t.tail.views });
+  const tabs = h("div", { class: "switch", role: "group", "aria-label": t.tail.views });
   const hold = button(t.tail.pause, () => pauseOrGo(), { "aria-pressed": "false" });
-  let [shown, isHeld, following] = ["table", false, null];
-  let [events, arrived, total, isDirty, drawnAt] = [[], [], 0, false, 0];
+  let [shown, isHeld, following, wanted] = ["table", false, null, null];
+  let [events, total, isDirty, drawnAt] = [[], 0, false, 0];
+  let counted = [];
+  /** Of the last two seconds, at each drawing: when it was, and how many had come. */
 
-  for (const name of Object.keys(views)) tabs.append(button(t.tail[name], () => choose(name), { role: "tab", data: { view: name } }));
+  for (const name of Object.keys(views)) tabs.append(button(t.tail[name], () => choose(name), { data: { view: name } }));
 
   function choose(name) {
     shown = name;
-    for (const each of tabs.children) each.setAttribute("aria-selected", String(each.dataset.view === name));
+    for (const each of tabs.children) each.setAttribute("aria-pressed", String(each.dataset.view === name));
     stage.replaceChildren(views[name].node);
     views[name].shown?.();
     isDirty = true;
@@ -82,7 +99,6 @@ export function tail({ service, signal, picked, area }) {
     if (block.event === "gap") return say(state, t.tail.gap);
     if (block.event !== "message") return;
     total += 1;
-    arrived.push(performance.now());
     if (isHeld) return;
     events.unshift(JSON.parse(block.data));
     if (events.length > ROWS * 2) events.length = ROWS;
@@ -93,10 +109,9 @@ export function tail({ service, signal, picked, area }) {
   function frame(now) {
     if (signal.aborted) return;
     if (now - drawnAt >= FRAME_MS) {
-      const since = now - 2000;
-      const first = arrived.findIndex((each) => each >= since);
-      arrived = first < 0 ? [] : arrived.slice(first);
-      say(speed, rate(arrived.length / 2));
+      counted = [...counted.filter(([at]) => at > now - RATE_MS), [now, total]];
+      const [[since, before]] = counted;
+      say(speed, rate(now > since ? ((total - before) * 1000) / (now - since) : 0));
       speed.title = count(total);
       if (isDirty) {
         views[shown].draw(events.slice(0, ROWS), picked);
@@ -107,29 +122,42 @@ export function tail({ service, signal, picked, area }) {
     requestAnimationFrame(frame);
   }
 
+  /** Listen while somebody looks: a page behind others takes nothing from whoever else is delivered to. */
+  async function listen() {
+    following?.abort();
+    const mine = (following = new AbortController());
+    if (wanted === null) return;
+    if (document.hidden) {
+      say(state, t.tail.away);
+      return;
+    }
+    counted = [];
+    await follow(`/v1/services/${part(service.name)}/events`, { ...wanted, format: "plain" }, {
+      signal: mine.signal,
+      on: take,
+      state: (now, problem) => {
+        state.className = now === "open" ? "dim" : "bad-text";
+        say(state, now === "ended" ? problem.message : t.tail[now]);
+      },
+    });
+  }
+
   choose("table");
   requestAnimationFrame(frame);
-  signal.addEventListener("abort", () => following?.abort());
+  const turned = () => void listen();
+  document.addEventListener("visibilitychange", turned);
+  signal.addEventListener("abort", () => {
+    document.removeEventListener("visibilitychange", turned);
+    following?.abort();
+  });
   return {
     node: h("div", { class: "tail-box" }, h("div", { class: "row" }, tabs, hold, speed, state), stage),
     /** Follow another filter, from now on. */
     follow(filter, params) {
-      following?.abort();
-      following = new AbortController();
-      [events, arrived, total, isDirty] = [[], [], 0, true];
+      wanted = { filter, param: params };
+      [events, total, isDirty] = [[], 0, true];
       views.map?.clear();
-      void follow(
-        `/v1/services/${part(service.name)}/events`,
-        { filter, param: params, format: "plain" },
-        {
-          signal: following.signal,
-          on: take,
-          state: (now, problem) => {
-            state.className = now === "open" ? "dim" : "bad-text";
-            say(state, now === "ended" ? problem.message : t.tail[now]);
-          },
-        },
-      );
+      void listen();
     },
     /** Show what came before, where nothing has come yet; the newest first. */
     seed(before) {
@@ -139,6 +167,7 @@ export function tail({ service, signal, picked, area }) {
       isDirty = true;
     },
     stop() {
+      wanted = null;
       following?.abort();
       say(state, t.tail.stopped);
     },

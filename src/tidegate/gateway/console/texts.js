@@ -38,7 +38,7 @@ export const t = {
   roles: { consumer: "consumer", provider: "provider", admin: "admin" },
   states: { running: "running", starting: "starting", restarting: "restarting", stopped: "stopped", lost: "silent", never: "never ran" },
   modes: { "real-time": "real time", "micro-batch": "micro-batches" },
-  ways: { sse: "SSE", websocket: "WebSocket", webhook: "webhook", poll: "poll", link: "link" },
+  ways: { sse: "SSE", websocket: "WebSocket", webhook: "webhook", poll: "poll", other: "other" },
   spans: { "1m": "last minute", "5m": "last 5 minutes", "15m": "last 15 minutes", "1h": "last hour", beginning: "all that is kept" },
   metrics: [
     ["latency", "Latency", (seconds) => ms(seconds * 1000)],
@@ -56,12 +56,16 @@ export const t = {
     missed: (bytes) => `missed ${size(bytes)} of its inputs`,
     behind: (n) => `${plural(n, "subscriber")} behind`,
     refusing: (per_s) => `refuses ${rate(per_s)}`,
+    unreached: (broker) => `no link leads to ${broker}`,
   },
   overview: {
     attention: "What needs attention",
     well: "All services run, and nobody is behind.",
     empty: "There are no services yet: tidegate apply FILE.",
     graph: "Streams, services, subscribers",
+    some: (n, all) => `The ${count(n)} of ${count(all)} services that need attention or carry most.`,
+    every: "Show all",
+    few: "Show fewer",
     origin: (broker) => `of ${broker}`,
     streams: (n) => plural(n, "stream"),
     subscribers: (n) => plural(n, "subscriber"),
@@ -91,6 +95,11 @@ export const t = {
     missing: (n) => `${n} without`,
     others: "others",
   },
+  services: {
+    find: "Find a service",
+    some: (n, all) => `${count(n)} of ${count(all)}`,
+    none: "No service is named so.",
+  },
   service: {
     tabs: "Parts of this service",
     about: "About",
@@ -116,7 +125,6 @@ export const t = {
       ["Measured", "num"],
       ["", ""],
     ],
-    unmeasured: "Nothing is promised, and nothing measured yet.",
     schema: "Schema",
     columns: ["Attribute", "Type", "Constraint"],
     more: "More",
@@ -162,9 +170,11 @@ export const t = {
     lost: "connection lost, trying again",
     stopped: "stopped",
     gap: "some events were missed: they had expired",
+    away: "waits until somebody looks",
+    pick: "Enter explains an event, arrow keys choose one.",
   },
   map: {
-    label: "Where events happened. Arrow keys move, plus and minus zoom.",
+    label: "Where events happened. Arrow keys move, plus and minus zoom, Enter draws what is chosen in the middle.",
     tools: "Draw an area",
     move: "Move",
     circle: "Circle",
@@ -174,7 +184,7 @@ export const t = {
     farther: "Zoom out",
     fit: "Fit",
     use: "Use in filter",
-    hints: { move: "", circle: "Press in the middle and pull.", box: "Press in a corner and pull.", polygon: "Press at each corner: three or more." },
+    hints: { move: "", circle: "Press in the middle and pull, or Enter.", box: "Press in a corner and pull, or Enter.", polygon: "Press at each corner: three or more." },
   },
   explain: {
     title: "Why an event matches",
@@ -202,6 +212,7 @@ export const t = {
   subscription: {
     none: "No subscriptions that you may see. The workbench of a service makes one.",
     all: "Show those of all services",
+    others: "Somebody else's: what it asks for can't be changed by you.",
     columns: [
       ["Subscription", "", "id"],
       ["Service", "", "service"],
@@ -228,6 +239,7 @@ export const t = {
     connected: "Connected",
     attempts: "Failures",
     next: (n, at) => `${count(n)} in a row; again at ${at}`,
+    lastError: "Last error",
     cursor: "Cursor",
     copyCursor: "Copy the whole cursor",
     version: "Version",

@@ -189,8 +189,13 @@ _SUBSCRIPTION = record(
         "connected": WHOLE,
         "lag": or_null({**WHOLE, "description": "What it has yet to acknowledge, in the log's measure."}),
         "delivered": {**WHOLE, "description": "Events that went out from this gateway."},
+        "last_error": {
+            **or_null(record({"at": MOMENT, "detail": TEXT})),
+            "description": "Why its webhook did not take the last message; null: it did, or none was sent from here.",
+        },
+        "mine": {**FLAG, "description": "Whether whoever asks may change it."},
     },
-    optional=("connected", "lag", "delivered"),
+    optional=("connected", "lag", "delivered", "last_error", "mine"),
 )
 
 _LETTER = record({"id": WHOLE, "cursor": CURSOR, "error": TEXT, "attempts": WHOLE, "at": MOMENT, "event": ANY_OBJECT})
@@ -391,7 +396,25 @@ SCHEMAS: dict[str, Schema] = {
         closed=True,
         description="A link to the broker of a name. Without a URL it dials us; without a secret one is made.",
     ),
-    "ServiceStatus": record({"name": TEXT, "state": TEXT, "lost": FLAG, "subscribers": ANY_OBJECT}),
+    "ServiceStatus": record(
+        {
+            "name": TEXT,
+            "state": TEXT,
+            "lost": FLAG,
+            "subscribers": ANY_OBJECT,
+            "quality": {
+                "type": "object",
+                "additionalProperties": record(
+                    {
+                        "promised": or_null(_NUMBER),
+                        "measured": or_null(_NUMBER),
+                        "verdict": or_null({"enum": ["kept", "broken", "unmeasured"]}),
+                    }
+                ),
+                "description": "By metric; null: nothing is promised, or measured.",
+            },
+        }
+    ),
     "Receipt": _RECEIPT,
     "Event": {**ANY_OBJECT, "description": "The attributes of an event; with an `_id` it is taken once."},
     "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request
+import orjson
+from fastapi import APIRouter, Request, Response
 
 from tidegate import __version__
+from tidegate.delivery.subscriber import Subscriber
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.model import timestamps
-from tidegate.services import to_dict
+from tidegate.services import Service, Stream, to_dict
 
 FRESH_S = 2.0
 """How long what lags were measured is told again: whoever looks on asks every other second."""
 COUNTED_S = 1.0
-"""How long what was counted is: to count ten thousand subscribers takes milliseconds, whoever asks."""
+"""How long what was counted is told again, whoever asks: however many look on, it is counted once a second."""
+
+_Seen = tuple[tuple[str, ...], tuple[str, ...]]
+"""The streams and services that a caller sees."""
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["overview"])
-    counted = _Counted(gateway)
+    told = _Told(gateway)
 
     @routes.get("/me", summary="Who asks, and what they may do")
     async def me(request: Request) -> dict[str, Any]:
@@ -37,64 +45,91 @@ def router(gateway: Gateway) -> APIRouter:
         }
 
     @routes.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
-    async def overview(request: Request) -> dict[str, Any]:
+    async def overview(request: Request) -> Response:
         await gateway.durable.measure(FRESH_S)
         view, scope = gateway.view(request), caller_of(request).services
-        seen = view.services(gateway.services)
-        streams = [name for name in gateway.definitions.streams if scope is None or name in scope]
-        return {
-            "at": timestamps.to_text(time.time_ns() // 1_000),
-            "streams": [_stream(gateway, name) for name in streams],
-            "services": _services(gateway, seen, counted.newest()),
-        }
+        seen = tuple(view.services(gateway.services))
+        streams = tuple(name for name in gateway.definitions.streams if scope is None or name in scope)
+        return Response(await told.newest((streams, seen)), media_type="application/json")
 
     return routes
 
 
-def _stream(gateway: Gateway, name: str) -> dict[str, Any]:
-    said = to_dict(gateway.stream(name))
+class _Told:
+    """What is told of all services: counted, and written, once in a while for all who see the same.
+
+    In a thread: ten thousand subscribers or a thousand services are milliseconds, in which no event would go out.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway, self._at = gateway, float("-inf")
+        self._answers: dict[_Seen, bytes] = {}
+        self._turn = asyncio.Lock()
+
+    async def newest(self, seen: _Seen) -> bytes:
+        """The answer for those who see so much."""
+        async with self._turn:
+            if time.monotonic() - self._at >= COUNTED_S:
+                listening = self._gateway.hub.listening()
+                self._counted = await asyncio.to_thread(_Counted, self._gateway, listening)
+                self._at, self._answers = time.monotonic(), {}
+            if seen not in self._answers:
+                self._answers[seen] = await asyncio.to_thread(_answer, self._gateway, seen, self._counted)
+            return self._answers[seen]
+
+
+class _Counted:
+    """What is counted of all services, by service."""
+
+    def __init__(self, gateway: Gateway, listening: Sequence[Subscriber]) -> None:
+        self.at = timestamps.to_text(time.time_ns() // 1_000)
+        self.lost = gateway.finder.lost() | gateway.unreached()
+        self.dispatched = gateway.metrics.dispatch_buckets()
+        self.behind = Counter(each.service for each in listening if each.state != "live")
+        self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
+        for each in listening:
+            self.kinds[each.service][each.sink.kind] += 1
+        self.delivered: dict[str, dict[str, int]] = defaultdict(dict)
+        for (service, way), tally in list(gateway.metrics.deliveries.items()):
+            self.delivered[service][way] = tally.count
+        self.lags: dict[str, list[int]] = defaultdict(list)
+        for (service, _), lag in gateway.durable.lags.stored.items():
+            self.lags[service].append(lag)
+
+
+def _answer(gateway: Gateway, seen: _Seen, counted: _Counted) -> bytes:
+    streams, services = seen
+    raw, known = gateway.definitions.streams, gateway.services  # what is no more since the caller was seen is left out
+    return orjson.dumps(
+        {
+            "at": counted.at,
+            "streams": [_stream(name, raw[name]) for name in streams if name in raw],
+            "services": [_service(gateway, name, known[name], counted) for name in services if name in known],
+        }
+    )
+
+
+def _stream(name: str, stream: Stream) -> dict[str, Any]:
+    said = to_dict(stream)
     source = said.get("source") or "http"
     kind = source if isinstance(source, str) else next(iter(source))
     return {"name": name, "source": kind, "description": said.get("description", "")}
 
 
-class _Counted:
-    """What is counted of all services, once in a while for all who ask."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway, self._at = gateway, float("-inf")
-
-    def newest(self) -> _Counted:
-        """Count, where the last time is too long ago."""
-        now = time.monotonic()
-        if now - self._at >= COUNTED_S:
-            self._at, hub = now, self._gateway.hub
-            self.lost, self.counts, self.kinds = self._gateway.finder.lost(), hub.counts(), hub.kinds()
-            self.dispatched = self._gateway.metrics.dispatch_buckets()
-        return self
-
-
-def _services(gateway: Gateway, names: list[str], counted: _Counted) -> list[dict[str, Any]]:
-    delivered, lags = gateway.metrics.deliveries, gateway.durable.lags
-    services, remotes, found = gateway.services, gateway.remotes, []
-    for name in names:
-        service, remote = services[name], remotes.get(name)
-        stored = [lag for (of, _), lag in lags.stored.items() if of == name]
-        found.append(
-            {
-                "name": name,
-                "version": gateway.versions.get(name),
-                "description": service.description,
-                "inputs": [] if remote is not None else list(service.inputs),
-                "origin": None if remote is None else remote.origin,
-                "lost": name in counted.lost,
-                "status": gateway.status.get(name),
-                "subscribers": {kind: count for (of, kind), count in counted.kinds.items() if of == name},
-                "behind": counted.counts.get(name, {}).get("behind", 0),
-                "lag": lags.connected.get(name, 0),
-                "durable": {"count": len(stored), "lag": max(stored, default=0)},
-                "delivered": {way: tally.count for (of, way), tally in list(delivered.items()) if of == name},
-                "dispatch": counted.dispatched.get(name, {}),
-            }
-        )
-    return found
+def _service(gateway: Gateway, name: str, service: Service, counted: _Counted) -> dict[str, Any]:
+    remote, lags = gateway.remotes.get(name), counted.lags[name]
+    return {
+        "name": name,
+        "version": gateway.versions.get(name),
+        "description": service.description,
+        "inputs": [] if remote is not None else list(service.inputs),
+        "origin": None if remote is None else remote.origin,
+        "lost": name in counted.lost,
+        "status": gateway.status.get(name),
+        "subscribers": counted.kinds[name],
+        "behind": counted.behind[name],
+        "lag": gateway.durable.lags.connected.get(name, 0),
+        "durable": {"count": len(lags), "lag": max(lags, default=0)},
+        "delivered": counted.delivered[name],
+        "dispatch": counted.dispatched.get(name, {}),
+    }

@@ -74,9 +74,8 @@ def router(gateway: Gateway) -> APIRouter:
             return
         count += 1
         find = partial(found_for, gateway, websocket)
-        tally = partial(gateway.metrics.delivered, way="websocket")
         view = gateway.view(websocket)
-        session = Session(gateway.hub, frame_socket_of(websocket.scope), view, gateway.durable, find, tally)
+        session = Session(gateway.hub, frame_socket_of(websocket.scope), view, gateway.durable, find, gateway.metrics)
         open_ = Open(websocket, session)
         gateway.sweep.connections.add(open_)
         try:

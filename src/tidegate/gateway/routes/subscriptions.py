@@ -33,7 +33,7 @@ from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
 from tidegate.gateway.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
-from tidegate.model import Schema, units
+from tidegate.model import Schema, timestamps, units
 from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
@@ -64,11 +64,17 @@ def router(gateway: Gateway) -> APIRouter:
         said = describe(found, durable.cursor(found), show_secret=show_secret)
         return {**said, "connected": len(durable.connected(found.subscription.id))}
 
-    def doing(found: RegisteredSubscription) -> dict[str, Any]:
-        """A subscription, and how it does: what it has yet to acknowledge, and what went out from here."""
-        record, tally = found.subscription, gateway.metrics.subscriptions.get(found.subscription.id)
-        lag = durable.lags.stored.get((record.service, record.id))
-        return {**described(found), "lag": lag, "delivered": 0 if tally is None else tally.count}
+    def doing(found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
+        """A subscription, and how it does: what it has yet to acknowledge, what went out from here, what failed."""
+        record, metrics = found.subscription, gateway.metrics
+        tally, failure = metrics.subscriptions.get(record.id), metrics.failures.get(record.id)
+        return {
+            **described(found),
+            "lag": durable.lags.stored.get((record.service, record.id)),
+            "delivered": 0 if tally is None else tally.count,
+            "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
+            "mine": may_touch(caller, record),
+        }
 
     def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
         headers = {"etag": f'"{found.version}"'}
@@ -127,7 +133,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def all_of_them(
         request: Request,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
-    ) -> dict[str, Any]:
+    ) -> Response:
         await durable.measure(LAG_FRESH_S)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions())
@@ -136,7 +142,8 @@ def router(gateway: Gateway) -> APIRouter:
             for each in all_.values()
             if may_see(caller, each.subscription) and gateway.policies.may_keep(caller, each.subscription.service)
         ]
-        return {"subscriptions": [doing(each) for each in reversed(shown[-most:])], "total": len(shown)}
+        said = {"subscriptions": [doing(each, caller) for each in reversed(shown[-most:])], "total": len(shown)}
+        return Response(orjson.dumps(said), media_type=JSON)
 
     @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
     async def get(request: Request, id_: Id) -> Response:
@@ -146,7 +153,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def status(request: Request, id_: Id) -> dict[str, Any]:
         found = await found_for(gateway, request, id_)
         await durable.measure(LAG_FRESH_S)
-        return doing(found)
+        return doing(found, caller_of(request))
 
     @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
     async def patch(request: Request, id_: Id) -> Response:
@@ -383,6 +390,10 @@ async def document(request: Request) -> Any:
         detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)
     return await json_of(request)
+
+
+def _moment(at_s: float) -> str:
+    return timestamps.to_text(int(at_s * 1e6))
 
 
 def _address(record: Subscription) -> str | None:

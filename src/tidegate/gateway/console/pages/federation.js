@@ -1,6 +1,6 @@
 /** Links to other brokers: how each is, what is asked for over it, what it carried. */
 
-import { get, pause } from "../api.js";
+import { every, get } from "../api.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
 import { count, rate } from "../format.js";
 import { problem } from "../notices.js";
@@ -23,12 +23,7 @@ export async function show({ into, signal }) {
     }
   };
   await look();
-  void (async () => {
-    while (!signal.aborted) {
-      await pause(EVERY_MS, signal);
-      await look();
-    }
-  })();
+  void every(EVERY_MS, signal, look);
 }
 
 /** Names, each with a number. */

@@ -1,11 +1,14 @@
 /** Everything at a glance: what is wrong first, then the graph, then a row for each service. */
 
 import { sparkline } from "../charts.js";
-import { add, badge, card, h, keyed, put, say } from "../dom.js";
-import { compact, count, ms, rate, size } from "../format.js";
-import { graph } from "../graph.js";
+import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
+import { clipped, compact, count, ms, rate, size } from "../format.js";
+import { chief, graph } from "../graph.js";
 import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
+
+const GRAPHED = 40;
+/** Services in the graph, until somebody asks for all. */
 
 const to = (name) => `#/services/${encodeURIComponent(name)}`;
 
@@ -14,6 +17,10 @@ export function show({ into, me, signal }) {
   const bad = h("ul", { class: "troubles" });
   const well = h("p", { class: "well", text: t.overview.well });
   const picture = graph();
+  const [some, fewer] = [h("span", { class: "dim" }), button(t.overview.every, () => ((isWhole = !isWhole), draw(live)), { class: "quiet" })];
+  const partly = h("p", { class: "row", hidden: true }, some, fewer);
+  const drawing = card(t.overview.graph, partly, h("div", { class: "scroll" }, picture.node));
+  let isWhole = false;
   const rows = h("tbody");
   const empty = h("p", { class: "dim", text: t.overview.empty, hidden: true });
   const table = h(
@@ -27,10 +34,10 @@ export function show({ into, me, signal }) {
     h("h1", { text: t.nav.overview }),
     figures.node,
     h("section", { "aria-label": t.overview.attention, class: "attention" }, bad, well),
-    card(t.overview.graph, h("div", { class: "scroll" }, picture.node)),
+    drawing,
     card(t.nav.services, empty, h("div", { class: "scroll" }, table)),
   );
-  const stop = live.listen(({ overview }) => {
+  const draw = ({ overview }) => {
     if (overview === null) return;
     const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
     const wrong = services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })));
@@ -38,10 +45,15 @@ export function show({ into, me, signal }) {
     keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what}`, (each) => troubleRow(each, me));
     well.hidden = wrong.length > 0 || !services.length;
     empty.hidden = services.length > 0;
-    picture.update(overview);
+    table.hidden = !services.length;
+    drawing.hidden = !services.length && !overview.streams.length;
+    partly.hidden = services.length <= GRAPHED;
+    say(some, isWhole ? "" : t.overview.some(GRAPHED, services.length));
+    say(fewer, isWhole ? t.overview.few : t.overview.every);
+    picture.update(isWhole ? overview : chief(overview, GRAPHED));
     keyed(rows, services, (each) => each.name, serviceRow);
-  });
-  signal.addEventListener("abort", stop);
+  };
+  signal.addEventListener("abort", live.listen(draw));
 }
 
 function tiles() {
@@ -58,7 +70,7 @@ function tiles() {
       set("running", `${running} / ${own.length}`, t.overview.streams(streams.length));
       set("in", rate(sum((each) => (each.inputs.some((input) => raw.has(input)) ? each.status?.read_per_s : 0))));
       set("out", rate(sum((each) => each.status?.written_per_s)));
-      set("sent", rate(sum((each) => each.sent_per_s)), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
+      set("sent", rate(services.some((each) => each.sent_per_s !== null) ? sum((each) => each.sent_per_s) : null), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
       const worst = services.reduce((most, each) => ((each.status?.latency_p99_ms ?? -1) > (most?.status?.latency_p99_ms ?? -1) ? each : most), null);
       set("latency", ms(worst?.status?.latency_p99_ms), worst?.status?.latency_p99_ms != null ? worst.name : "");
       set("quarantined", compact(sum((each) => each.status?.quarantined)), "");
@@ -76,7 +88,8 @@ function troubleRow({ service }, me) {
     update({ trouble }) {
       put(mark, "class", `dot ${trouble.kind}`);
       say(what, t.troubles[trouble.what](trouble.value));
-      say(more, trouble.more);
+      say(more, clipped(trouble.more ?? ""));
+      put(more, "title", trouble.more);
       if (trouble.what === "refusing" && me.role !== "consumer" && !node.querySelector("a + span + small + a")) node.append(h("a", { href: `#/quarantine/services/${encodeURIComponent(service.name)}`, text: t.nav.quarantine }));
     },
   };

@@ -1,12 +1,14 @@
 /** All services, one of them, and its workbench. */
 
-import { get, call, part } from "../api.js";
+import { every, get, part } from "../api.js";
 import { timeChart } from "../charts.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
-import { ms, rate, size } from "../format.js";
+import { count, ms, rate, size } from "../format.js";
 import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
 import { workbench } from "../workbench.js";
+
+const QUALITY_MS = 10_000;
 
 export async function show(page) {
   if (!page.parts.length) return list(page);
@@ -34,14 +36,20 @@ export async function show(page) {
 const tabLink = (href, text, is) => h("a", { href, text, "aria-current": is ? "page" : null });
 
 function list({ into, signal }) {
-  const rows = h("ul", { class: "cards" });
-  add(into, h("h1", { text: t.nav.services }), rows);
-  const stop = live.listen(({ overview }) => {
+  const [rows, total, none] = [h("ul", { class: "cards" }), h("span", { class: "dim", role: "status" }), h("p", { class: "dim", hidden: true })];
+  const find = h("input", { type: "search", placeholder: t.services.find, "aria-label": t.services.find, on: { input: () => draw(live) } });
+  const draw = ({ overview }) => {
     if (overview === null) return;
-    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    const wanted = find.value.trim().toLowerCase();
+    const services = overview.services.filter((each) => `${each.name} ${each.description}`.toLowerCase().includes(wanted));
+    services.sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    say(total, wanted ? t.services.some(services.length, overview.services.length) : count(services.length));
+    say(none, wanted ? t.services.none : t.overview.empty);
+    none.hidden = services.length > 0;
     keyed(rows, services, (each) => each.name, listed);
-  });
-  signal.addEventListener("abort", stop);
+  };
+  add(into, h("header", { class: "head" }, h("h1", { text: t.nav.services }), total, h("span", { class: "grow" }), find), none, rows);
+  signal.addEventListener("abort", live.listen(draw));
 }
 
 function listed({ name }) {
@@ -67,8 +75,7 @@ function about({ into, service, signal, me }) {
     [timeChart(t.service.dispatch, [{ name: "p50", class: "p50" }, { name: "p99", class: "p99" }], ms), ["d50", "d99"]],
     [timeChart(t.service.lag, [{ name: t.service.lag, class: "c1" }], size), ["lag"]],
   ];
-  const [mode, why, errors] = [h("b"), h("p", { class: "dim" }), h("p", { class: "problem", hidden: true })];
-  const quality = h("div");
+  const [mode, why, errors] = [h("b"), h("p", { class: "dim bounded" }), h("p", { class: "problem", hidden: true })];
   add(
     into,
     h("div", { class: "charts" }, charts.map(([each]) => each.node)),
@@ -76,7 +83,7 @@ function about({ into, service, signal, me }) {
       "div",
       { class: "columns" },
       card(t.service.pipeline, errors, h("p", {}, mode), why, steps(definition)),
-      card(t.service.quality, quality),
+      card(t.service.quality, quality(name, signal)),
       card(t.service.schema, schema(service)),
       card(t.service.more, more(service, me)),
     ),
@@ -93,7 +100,6 @@ function about({ into, service, signal, me }) {
     errors.hidden = !status?.error;
   });
   signal.addEventListener("abort", stop);
-  void qos(quality, name, definition, signal);
 }
 
 function steps(definition) {
@@ -134,16 +140,20 @@ function more({ definition, name }, me) {
   return pairs(entries);
 }
 
-async function qos(into, name, definition, signal) {
-  const promised = Object.entries(definition.qos ?? {});
-  const answer = await call("POST", "/v1/discover", { body: { limit: 1000, explain: true, qos: { weights: Object.fromEntries(t.metrics.map(([metric]) => [metric, 1])) } }, signal }).catch(() => null);
-  const found = answer?.results.find((each) => each.name === name);
-  if (!found) return add(into, promised.length ? pairs(promised.map(([metric, value]) => [metric, String(value)])) : h("p", { class: "dim", text: t.service.unmeasured }));
-  const rows = t.metrics.map(([metric, title, said]) => {
-    const promise = found.promises.find((each) => each.metric === metric);
-    const figure = found.figures[metric];
-    const verdict = promise ? badge(t.verdicts[promise.verdict], { kept: "good", broken: "bad" }[promise.verdict] ?? "") : null;
-    return h("tr", {}, h("th", { scope: "row", text: title }), h("td", { class: "num", text: promise ? said(promise.promised) : "–" }), h("td", { class: "num", text: figure?.measured ? said(figure.value) : "–" }), h("td", {}, verdict));
-  });
-  add(into, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map(([text, kind]) => h("th", { scope: "col", class: kind, text })))), h("tbody", {}, rows)));
+/** What is promised, and what is measured: asked again while somebody looks. */
+function quality(name, signal) {
+  const rows = t.metrics.map(([metric, title, said]) => ({ metric, said, promised: h("td", { class: "num", text: "–" }), measured: h("td", { class: "num", text: "–" }), verdict: h("td"), title }));
+  const look = async () => {
+    const found = await get(`/v1/services/${part(name)}/status`, {}, signal).catch(() => null);
+    for (const each of rows) {
+      const { promised, measured, verdict } = found?.quality[each.metric] ?? {};
+      if (promised === undefined) continue;
+      say(each.promised, promised === null ? "–" : each.said(promised));
+      say(each.measured, measured === null ? "–" : each.said(measured));
+      each.verdict.replaceChildren(verdict === null ? "" : badge(t.verdicts[verdict], { kept: "good", broken: "bad" }[verdict] ?? ""));
+    }
+  };
+  void every(QUALITY_MS, signal, look);
+  const body = h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row", text: each.title }), each.promised, each.measured, each.verdict)));
+  return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.promises.map(([text, kind]) => h("th", { scope: "col", class: kind, text })))), body);
 }

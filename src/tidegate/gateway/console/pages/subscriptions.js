@@ -1,14 +1,16 @@
 /** Durable subscriptions: how each does, what it asks for, changed while it runs; why an event matches. */
 
-import { call, get, part, pause, secrets } from "../api.js";
+import { call, every, get, part, secrets } from "../api.js";
 import { sparkline } from "../charts.js";
-import { add, badge, button, card, field, h, keyed, pairs, say, settled } from "../dom.js";
+import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
 import { ago, count, moment, rate, size } from "../format.js";
 import { attempt, copy, problem } from "../notices.js";
 import { t } from "../texts.js";
 import { verdicts } from "../workbench.js";
 
 const EVERY_MS = 2000;
+const SURE_MS = 5000;
+const LETTERS_MS = 10_000;
 
 export async function show(page) {
   return page.parts.length ? one(page) : list(page);
@@ -39,23 +41,16 @@ function state(each) {
   return each.attempts ? badge(t.subscription.failing(each.attempts), "warn") : badge(t.subscription.active, "good");
 }
 
-/** Ask again and again while the page is shown. */
-async function every(signal, look) {
-  while (!signal.aborted) {
-    await look();
-    await pause(EVERY_MS, signal);
-  }
-}
-
 async function list({ into, query, signal }) {
   const [rows, empty, total] = [h("tbody"), h("p", { class: "dim", text: t.subscription.none, hidden: true }), h("span", { class: "dim" })];
   const rates = new Rates();
   const service = query.get("service");
+  const table = h("table", { class: "wide" });
   const head = h("tr", {}, t.subscription.columns.map(([text, kind]) => h("th", { scope: "col", class: kind, text })));
   add(
     into,
     h("header", { class: "head" }, h("h1", { text: t.nav.subscriptions }), total, service ? h("a", { class: "chip", href: "#/subscriptions", text: `${service} ×`, "aria-label": t.subscription.all }) : null),
-    card("", empty, h("div", { class: "scroll" }, h("table", { class: "wide" }, h("thead", {}, head), rows))),
+    card("", empty, h("div", { class: "scroll" }, add(table, h("thead", {}, head), rows))),
   );
   const look = async () => {
     const found = await get("/v1/subscriptions", { max: 1000 }, signal).catch(() => null);
@@ -63,23 +58,25 @@ async function list({ into, query, signal }) {
     const shown = found.subscriptions.filter((each) => !service || each.service === service).sort((a, b) => Number(isWell(a)) - Number(isWell(b)));
     say(total, count(found.total));
     empty.hidden = shown.length > 0;
+    table.hidden = !shown.length;
     keyed(rows, shown.map((each) => ({ ...each, rate: rates.of(each) })), (each) => each.id, row);
   };
   await look();
-  void every(signal, look);
+  void every(EVERY_MS, signal, look);
 }
 
-function row({ id }) {
+function row({ id, mine }) {
   const cells = Object.fromEntries(["service", "filter", "state", "mode", "lag", "rate", "connected"].map((each) => [each, h("span")]));
   const spark = sparkline(["c2"], t.subscription.rateOf(id), 64, 20);
   const label = Object.fromEntries(t.subscription.columns.map(([text, , name]) => [name, text]));
   const cell = (name, kind, ...before) => h("td", { class: kind, data: { label: label[name] } }, before, cells[name]);
   return {
-    node: h("tr", {}, h("th", { scope: "row" }, h("a", { href: `#/subscriptions/${part(id)}`, text: id })), cell("service", ""), cell("filter", "filter-cell"), cell("state", ""), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
+    node: h("tr", {}, h("th", { scope: "row" }, mine ? h("a", { href: `#/subscriptions/${part(id)}`, text: id }) : h("span", { class: "dim", text: id, title: t.subscription.others })), cell("service", ""), cell("filter", "filter-cell"), cell("state", ""), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
     update(each) {
       say(cells.service, each.service);
       cells.filter.replaceChildren(h("code", { text: told(each) }), each.description ? h("small", { class: "dim", text: each.description }) : "");
       cells.state.replaceChildren(state(each));
+      put(cells.state, "title", each.reason ?? each.last_error?.detail);
       say(cells.mode, mode(each));
       say(cells.lag, each.lag === null ? "–" : size(each.lag));
       say(cells.rate, rate(each.rate.now));
@@ -113,6 +110,7 @@ async function one({ into, parts, signal }) {
     if (!isSure) {
       isSure = true;
       say(remove, t.subscription.sure);
+      setTimeout(() => ((isSure = false), say(remove, t.subscription.remove)), SURE_MS);
       return;
     }
     void attempt(() => call("DELETE", path), t.subscription.removed).then(() => (location.hash = "#/subscriptions"));
@@ -134,6 +132,7 @@ async function one({ into, parts, signal }) {
         [t.subscription.rate, h("span", { class: "row" }, h("b", { text: rate(flow.now) }), t.subscription.delivered(count(record.delivered)))],
         [t.subscription.connected, count(record.connected)],
         record.attempts ? [t.subscription.attempts, t.subscription.next(record.attempts, record.retry_at ? moment(record.retry_at) : "–")] : null,
+        record.last_error ? [t.subscription.lastError, h("span", { class: "bad-text", text: `${record.last_error.detail} (${t.ago(ago(record.last_error.at))})` })] : null,
         [t.subscription.cursor, record.cursor ? button(`${record.cursor.slice(0, 18)}…`, () => copy(record.cursor, t.workbench.copied), { class: "chip", title: t.subscription.copyCursor }) : "–"],
         [t.subscription.version, String(record.version)],
         [t.subscription.changed, t.ago(ago(record.changed_at))],
@@ -166,7 +165,7 @@ async function one({ into, parts, signal }) {
     h("div", { class: "columns" }, card(t.subscription.how, spark.node, facts), card(t.subscription.asks, asks(() => record, schema, change)), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
   );
   tell();
-  void every(signal, look);
+  void every(EVERY_MS, signal, look);
 }
 
 /** The filter and its parameters, changed while it runs. */
@@ -240,9 +239,9 @@ function letters(path, signal) {
   };
   const all = button(t.letters.all, () => send("all"), { disabled: true });
   const letter = (each) => ({
-    node: h("li", {}, h("div", { class: "row" }, h("b", { text: `#${each.id}` }), h("span", { class: "bad-text", text: each.error }), h("span", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) }), button(t.letters.again, () => send([each.id]))), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: JSON.stringify(each.event, null, 1) }))),
+    node: h("li", {}, h("div", { class: "row" }, h("b", { text: `#${each.id}` }), h("span", { class: "bad-text", text: each.error }), h("span", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) }), h("span", { class: "grow" }), button(t.letters.again, () => send([each.id]), { class: "quiet" })), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: JSON.stringify(each.event, null, 1) }))),
     update: () => {},
   });
-  void look();
+  void every(LETTERS_MS, signal, look);
   return card(t.letters.title, h("div", { class: "row" }, all, said), none, rows);
 }
