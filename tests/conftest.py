@@ -20,7 +20,7 @@ TEXTS = {"quick": 400, "full": 10_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 SPARK_SEEDS = {"quick": 1, "full": 3, "soak": 40}[LENGTH]
 """Random sets of filters that Spark evaluates."""
-KILLS = {"quick": 1, "full": 2, "soak": 20}[LENGTH]
+KILLS = {"quick": 1, "full": 3, "soak": 20}[LENGTH]
 """How often a running Tidegate is killed."""
 
 if LENGTH != "soak":  # short lives: compiling well would cost each of the many JVMs more than all else that it does
