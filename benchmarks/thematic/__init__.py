@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
 from benchmarks import reporting, thematic_speed
 from benchmarks.reporting import Row, Setting, Workload, measured
@@ -141,15 +143,14 @@ def themes(
     sizes = tuple(range(1, 31)) if full else SIZES[::2] if setting.quick else SIZES
     samples = 2 if setting.quick and not full else SAMPLES
     interned = Interned(make(words, QUICK_EVENTS if setting.quick else EVENTS))
+    shown = Console(stderr=True)
     for mode, make_semantics in MODES.items():
         baseline = score(interned, make_semantics(space))
-        cells = {
-            (many, few): [
-                score(interned, make_semantics(space), *tags_of(words, many, few, sample)) for sample in range(samples)
-            ]
-            for many in sizes
-            for few in sizes
-        }
+        cells: dict[Cell, list[Score]] = {(many, few): [] for many in sizes for few in sizes}
+        runs = [(*cell, sample) for cell in cells for sample in range(samples)]
+        for many, few, sample in track(runs, f"themes, {mode}", console=shown, disable=not shown.is_terminal):
+            tags = tags_of(words, many, few, sample)
+            cells[many, few].append(score(interned, make_semantics(space), *tags))
         yield from _grid_rows(mode, baseline, cells, given)
         drawn |= _figures(mode, sizes, baseline, cells)
 
