@@ -54,23 +54,31 @@ class Phase:
 
 
 def consoles(setting: Setting) -> Iterator[Row]:
-    """Phases in turn without and with five consoles, in pairs whose order changes."""
+    """Phases in turn without and with five consoles, in pairs whose order changes.
+
+    Without, they are open on another gateway that does the same: a browser takes more of two cores than
+    anything it asks for, and is as busy in both.
+    """
     pairs, settle_s, window_s = (5, 3.0, 8.0) if setting.quick else (8, 5.0, 20.0)
     without: list[Phase] = []
     with_: list[Phase] = []
     calls: Counter[str] = Counter()
     with (
         gateway_alone(SERVICES) as up,
+        gateway_alone(SERVICES) as other,
         telling(up.log),
+        telling(other.log),
         listening(up.port, [Wanted("gps", f"cell = {n}") for n in range(LISTENERS)]) as all_,
-        looking(up.port, PATHS) as browser,
+        looking(PATHS) as browser,
         appending(up.log, ["gps"], EVENTS, ENDLESS_S, LISTENERS),
+        appending(other.log, ["gps"], EVENTS, ENDLESS_S, LISTENERS),
     ):
-        keep(up, DURABLE)
-        browser.ask("look")  # a browser, and a gateway, that have just begun are slow
+        for each in (up, other):
+            keep(each, DURABLE)
+            browser.ask(f"look {each.port}")  # a browser, and a gateway, that have just begun are slow
         for n in range(2 * pairs):
             is_open = n % 4 in (1, 2)  # without, with, with, without: what drifts meanwhile is in both
-            browser.ask("look" if is_open else "away")
+            browser.ask(f"look {(up if is_open else other).port}")
             time.sleep(settle_s)
             browser.ask()
             (with_ if is_open else without).append(phase(up, all_, window_s))
@@ -116,10 +124,10 @@ def rows(without: Sequence[Phase], with_: Sequence[Phase], calls: Mapping[str, i
 
 
 @contextmanager
-def looking(port: int, paths: Sequence[str]) -> Iterator[Helper]:
+def looking(paths: Sequence[str]) -> Iterator[Helper]:
     """A browser with a page for each path, which it does not show yet."""
     with helper("benchmarks.delivery.lookers") as found:
-        found.tell(json.dumps({"port": port, "paths": paths}))
+        found.tell(json.dumps({"paths": paths}))
         heard = found.hear()
         assert heard == "ready", heard
         yield found

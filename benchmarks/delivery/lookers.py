@@ -1,8 +1,8 @@
 """Consoles in a real browser, in a process of its own: `python -m benchmarks.delivery.lookers`.
 
-The first line on standard input says which pages of which gateway, as JSON; it prints `ready` when there is a browser.
-Then it answers each line: `look` opens all pages, `away` leaves them, an empty one does neither; each answer says
-how many calls they have made since the last.
+The first line on standard input says which pages, as JSON; it prints `ready` when there is a browser.
+Then it answers each line: `look 8080` opens all pages on the gateway at a port, an empty one does nothing; each
+answer says how many calls they have made since the last.
 """
 
 from __future__ import annotations
@@ -50,13 +50,11 @@ async def look(said: dict[str, Any]) -> None:
             pages.append(page)
         print("ready", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            if line == "look\n":
+            if line.startswith("look "):
+                port = int(line.split()[1])
                 for page, path in zip(pages, said["paths"], strict=True):
-                    await page.goto(f"http://127.0.0.1:{said['port']}/#/{path}")
+                    await page.goto(f"http://127.0.0.1:{port}/#/{path}")
                     await page.locator(".page").wait_for()
-            elif line == "away\n":
-                for page in pages:
-                    await page.goto("about:blank")
             made = {path: count for path, count in calls.most_common() if path.startswith("/v1")}
             calls.clear()
             print(json.dumps({"calls": made}), flush=True)
