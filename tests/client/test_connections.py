@@ -13,7 +13,7 @@ import pytest
 from tidegate.client import AsyncClient, Client, Notice, Reconnect, Refused
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-SOON = Reconnect(most_s=0.001, silence_s=0.1)
+SOON = Reconnect(most_s=0.001, silence_s=2.0)
 
 
 def event(n: int) -> bytes:

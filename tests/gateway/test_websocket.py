@@ -553,11 +553,22 @@ def test_what_is_conflated_waits_for_credit_and_grows_no_older(world: World) -> 
 def test_told_when_nothing_comes_for_one_of_several(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="quiet", service="gps", idle="300ms", filter="speed > 1000")
-        client.ask("subscribe", id="all", service="gps")
+        idle, idles = {"op": "idle", "id": "quiet", "seconds": 0.3}, 0
+
+        def hear() -> Any:  # on a slow machine it is idle sooner than all else is done
+            nonlocal idles
+            while (said := client.hear()) == idle:
+                idles += 1
+            return said["op"]
+
+        client.say("subscribe", id="all", service="gps")
+        assert hear() == "subscribed"
         world.append(1)
-        assert client.hear()["op"] == "event"
-        assert client.hear() == {"op": "idle", "id": "quiet", "seconds": 0.3}
-        client.ask("unsubscribe", id="quiet")
+        assert hear() == "event"
+        if not idles:
+            assert client.hear() == idle
+        client.say("unsubscribe", id="quiet")
+        assert hear() == "unsubscribed"
         client.ask("subscribe", id="busy", service="gps", idle=3600)
         world.append(1)
         assert sorted(client.hear()["subscriptions"]) == ["all", "busy"]
@@ -671,8 +682,11 @@ def test_conflation_idleness_and_the_newest_of_a_durable_subscription(world: Wor
     world.append(50)
     with opened(world) as client:
         client.ask("subscribe", id="a", subscription=id_)
-        assert numbers(client.take(10)) == list(range(40, 50))
-        assert client.hear() == {"op": "idle", "id": "a", "seconds": 0.1}
+        events: list[dict[str, Any]] = []
+        while (said := client.hear())["op"] == "event" or len(events) < 10:  # on a slow machine it is idle before, too
+            events += [said] if said["op"] == "event" else []
+        assert numbers(events) == list(range(40, 50))
+        assert said == {"op": "idle", "id": "a", "seconds": 0.1}
     id_ = made(world)
     with opened(world, f"/v1/subscriptions/{id_}/events?latest=vid") as client:
         client.hear()

@@ -42,7 +42,7 @@ SECRET = "a secret that both ends of a link know"
 SCHEMA = Schema({"n": "int64"})
 FICKLE = AdaptiveSettings(crossing_s=0.0, window=20, sample=4)
 """Asking never pays: a link is coarse as soon as it may be, until the other side says that it drops much."""
-HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 1.0, "first_s": 0.01, "most_s": 0.05, "keep_s": 0.01}
+HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 20.0, "first_s": 0.01, "most_s": 0.05, "keep_s": 0.01}
 
 
 class Side:
