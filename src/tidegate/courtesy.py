@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 def stand_back() -> None:
     """Let this thread, and what it starts from now on, interrupt nobody; where that can't be asked for, nothing is."""
     if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with suppress(OSError):  # some sandboxes refuse it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 @contextmanager
@@ -29,4 +30,5 @@ def standing_back() -> Iterator[None]:
     try:
         yield
     finally:
-        os.sched_setscheduler(0, *before)
+        with suppress(OSError):
+            os.sched_setscheduler(0, *before)

@@ -399,3 +399,36 @@ def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink
                 assert found[0] >= 500
 
     run(work())
+
+
+def test_who_leaves_while_its_filter_changes_is_gone(log: SegmentLog) -> None:
+    async def work() -> None:
+        heard: list[bool] = []
+        hub = Hub(log, heed=lambda _, is_here: heard.append(is_here))
+        hub.serve({"gps": SCHEMA})
+        each = subscriber("a", "speed > 60", Recording(), log.end("gps"))
+        hub.subscribe(each)
+        await until(lambda: each.state == "live", "it to be live")
+        changing = asyncio.create_task(hub.change(each, Filter("speed > 10", SCHEMA)))
+        await asyncio.sleep(0)  # it asks the thread, and waits
+        hub.unsubscribe(each)
+        await changing
+        assert (each.state, each.member, heard) == ("gone", None, [True, False])
+        await hub.close()
+
+    run(work())
+
+
+def test_what_nobody_serves_is_written_otherwise_and_served_no_more_than_before(log: SegmentLog) -> None:
+    async def work() -> None:
+        Truth(log).append("a.0", 5)
+        async with hub_on(log) as hub:
+            before, after = Recording(), Recording()
+            page = subscriber("a", "", before, log.begin("gps"))
+            hub.rewrite(page, Encoding("plain"), after)
+            assert (before.subscribers, after.subscribers, hub.listening()) == (set(), {page}, [])
+            while await hub.give(page) == "more":
+                pass
+            assert after.ids("a") == [f"a.0:{n}" for n in range(5)]
+
+    run(work())

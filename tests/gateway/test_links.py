@@ -20,6 +20,7 @@ from websockets.typing import Subprotocol
 
 from tests.gateway.receiver import Receiver
 from tests.gateway.running import CITY, World
+from tests.gateway.test_websocket import opened
 from tests.pipelines.running import until
 from tidegate.federation.link import SUBPROTOCOL, LinkSettings
 from tidegate.federation.routes import AdaptiveSettings
@@ -449,6 +450,27 @@ def test_who_changes_its_filter_gets_all_that_the_new_one_matches_from_then_on(t
             here.call("PATCH", f"/v1/subscriptions/{id_}", json={"filter": "speed > 90"})
             there.append(100)
             assert [next(found) for _ in range(9)] == ids(*range(191, 200))
+
+
+def test_so_does_who_began_now_beside_another(tmp_path: Path) -> None:
+    """Also while the link is down: who is live has a place, though it began with none."""
+    here, there = Broker(tmp_path, "province"), city(tmp_path)
+    with running(here), ExitStack() as up:
+        up.enter_context(running(there))
+        here.link(there)
+        until(lambda: here.knows("gps@city"), "the service to be known")
+        here.subscribe("gps@city", "speed > 97")
+        until(lambda: there.entries(here, "gps@city") == 1, "it to be asked for")
+        with opened(here) as client:
+            assert client.ask("subscribe", id="a", service="gps@city", filter="speed > 97")["op"] == "subscribed"
+            there.append(100)
+            assert [each["event"]["id"] for each in client.take(2)] == ids(98, 99)
+            up.close()
+            until(lambda: here.state(there) != "up", "the link to be down")
+            assert client.ask("change", id="a", filter="speed > 90")["op"] == "changed"
+            there.append(100)
+            up.enter_context(running(there))
+            assert [each["event"]["id"] for each in client.take(9)] == ids(*range(191, 200))
 
 
 def test_the_newest_of_each_key_of_another_broker_is_never_said_to_be_all(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def test_all_comes_in_order_whoever_reads_late(seed: int, count: int) -> None:
                 write()
             if chance.random() < 0.3:
                 n = chance.randrange(count)
-                reading.setdefault(n, asyncio.create_task(_read(made[n][1])))
+                if n not in reading:
+                    reading[n] = asyncio.create_task(_read(made[n][1]))
             await asyncio.sleep(0)
         with box:
             write()

@@ -175,10 +175,6 @@ class Hub:
         self._subscribers.add(subscriber)
         subscriber.begins_now = now
         self._heed(subscriber, True)
-        place = self._pasts.now(subscriber) if now else None
-        if place is not None:
-            subscriber.place, subscriber.begins_now = place, False
-            subscriber.sink.tell(subscriber, Notice("began", place.text))
         self._follow([subscriber])
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
@@ -195,10 +191,15 @@ class Hub:
         """Let a subscriber's events be written otherwise from its place on: what is on its way is read again."""
         if subscriber.encoding == encoding and subscriber.sink is sink:
             return
-        self.unsubscribe(subscriber)
+        self.schema(subscriber.service)  # before anything is changed
+        is_served = subscriber in self._subscribers  # a page is not: whoever makes it reads on by itself
+        if is_served:
+            self.unsubscribe(subscriber)
+        subscriber.sink.subscribers.discard(subscriber)
         subscriber.encoding, subscriber.sink = encoding, sink
         sink.subscribers.add(subscriber)
-        self.subscribe(subscriber)
+        if is_served:
+            self.subscribe(subscriber)
 
     def _stop(self, subscribers: Sequence[Subscriber]) -> None:
         """Take subscribers out of whatever lane they are in, or are on their way to; each knows its place."""
@@ -217,11 +218,12 @@ class Hub:
         """Give a subscriber another filter, between two events; its sink is told from where."""
         place = None
         live = self._live.get(subscriber.service)
-        if subscriber.state == "live" and live is not None:
+        # Of what is here in part it may want what is not: it goes on as one who comes at its place would.
+        if subscriber.state == "live" and live is not None and not self._pasts.is_part(subscriber.service):
             place = await live.change(subscriber, filter_)
+            if subscriber not in self._subscribers:  # it has left meanwhile
+                return place
             self._heed(subscriber, True)
-            if place is not None and self._pasts.lacks(subscriber):
-                self._sent_back(subscriber)
         if place is None:
             subscriber.filter = filter_
             self._heed(subscriber, True)
@@ -326,6 +328,10 @@ class Hub:
         """Serve subscribers of one sink from their places on, those at one place together."""
         places: dict[tuple[str, int], list[Member]] = {}
         for each in subscribers:
+            moment = self._pasts.now(each) if each.begins_now else None
+            if moment is not None:
+                each.place, each.begins_now = moment, False
+                each.sink.tell(each, Notice("began", moment.text))
             if each.begins_now:
                 self._come_live([each], None)
             elif each.latest is None and self._pasts.lacks(each):
@@ -514,8 +520,9 @@ class Hub:
         self._follow(served)
 
     def _sent_back(self, subscriber: Subscriber) -> None:
-        self._stop([subscriber])
-        self._follow([subscriber])
+        if subscriber in self._subscribers:
+            self._stop([subscriber])
+            self._follow([subscriber])
 
     def _failed(self, subscriber: Subscriber, problem: Exception) -> None:
         """A lane could not go on: its place is nowhere, or its stream is."""

@@ -16,6 +16,9 @@ from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema
 
+FEW_ENCODINGS = 64
+"""Beyond twice the members: more are those of members who have left."""
+
 Output = tuple[Sink, int, Any]
 """Where to, in which epoch of it, and what was rendered."""
 
@@ -67,6 +70,8 @@ class Lane:
             self._matcher_of(subscriber.filter).add(subscriber.id, subscriber.filter)
         self.members[subscriber.id] = member
         # What was encoded is found by it for every event: much sooner where equal ones are the same.
+        if len(self._encodings) > 2 * len(self.members) + FEW_ENCODINGS:
+            self._encodings.clear()
         member.encoding = self._encodings.setdefault(member.encoding, member.encoding)
         beyond = {p: at for p, at in position.offsets.items() if at > self.position.offsets.get(p, -1)}
         if beyond:

@@ -193,7 +193,11 @@ class Durable:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
         sees_other = subscriber.encoding.hidden != encoding.hidden
-        self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
+        try:
+            self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
+        except TidegateError as problem:  # its service is no more
+            self._dismiss(subscriber, str(problem))
+            return
         old = subscriber.filter
         is_other = (record.filter.strip(), record.params) != (
             ("", ()) if old is None else (old.text.strip(), old.params)
@@ -206,12 +210,12 @@ class Durable:
 
     async def _let_go(self, id_: str) -> None:
         self._known.pop(id_, None)
-        self.heed(id_, None)
         self.acks.forget(id_)
         for each in self.connected(id_):
             self._dismiss(each, "the subscription was removed")
         self._connected.pop(id_, None)
         await self._couriers.drop(id_)
+        self.heed(id_, None)
 
     async def hold(self, obstacle: Callable[[Subscription], str | None]) -> None:
         """Disable webhooks that are sent from here and may be no more; others go on as their makers now see them."""

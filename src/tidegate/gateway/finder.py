@@ -98,11 +98,11 @@ class Finder:
         """Of a service, by metric: what it promises, what is measured, and whether that is kept."""
         with self._lock:
             self._settle()
-        if name not in self._all:  # it is so new that it was not taken in yet
-            return {}
-        now = self._clock()
-        measured = self._all.measured(name, now)
-        promises = {each.metric: each for each in self._all.certify(name, now)}
+            if name not in self._all:  # it is so new that it was not taken in yet
+                return {}
+            now = self._clock()
+            measured = self._all.measured(name, now)
+            promises = {each.metric: each for each in self._all.certify(name, now)}
         found: dict[str, dict[str, Any]] = {}
         for metric in NAMES:
             promise = promises.get(metric)

@@ -36,6 +36,7 @@ from tidegate.model import Schema
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
+from tidegate.subscriptions import Webhook
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -114,6 +115,8 @@ class Gateway:
     def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
         if found is None:
             self.metrics.forget(id_)
+        elif not isinstance(found.subscription.deliver, Webhook):
+            self.metrics.failures.pop(id_, None)
         if self.linked is not None:
             self.linked.heed_durable(id_, found)
 

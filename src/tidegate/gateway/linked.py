@@ -146,7 +146,7 @@ class Linked:
 
     def lacks(self, subscriber: Subscriber) -> bool:
         """Whether a mirror has not all that is wanted from a place on: it is history, or was not asked for then."""
-        place = subscriber.place
+        place = subscriber.position
         if place is None or subscriber.service not in self.remotes:
             return is_past(place)
         joint = self.federation.joint(subscriber.service, subscriber.filter)

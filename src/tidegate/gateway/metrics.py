@@ -49,7 +49,7 @@ class Metrics:
         self.subscriptions: dict[str, Tally] = {}
         """Events that went out from here to durable subscriptions, by every way."""
         self.failures: dict[str, tuple[float, str]] = {}
-        """By durable subscription: when a message to its webhook was last not taken, and why, until one is."""
+        """By durable subscription: when a message from here to its webhook was not taken, and why, until one is."""
         self._dispatch = Histogram(
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",

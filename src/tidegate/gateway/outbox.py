@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+MOST_BYTES = 64 * 1024
+"""For one socket: more is written to it at once, so that it is known whether it has room."""
 FEW = 3
 """So many sockets are written to one by one: to prepare the call would take longer."""
 
@@ -70,13 +72,13 @@ class Outbox:
         """Hold what is for a wire; false: it is to be written now."""
         if self._held is None:
             return False
-        before = self._held.get(wire)
-        if before is not None:
-            self._held[wire] = before + data
-        elif wire.transport.get_write_buffer_size():  # it must not overtake what waits there
+        before = self._held.get(wire, b"")
+        if len(before) + len(data) > MOST_BYTES:
+            wire.transport.write(self.take(wire))
             return False
-        else:
-            self._held[wire] = data
+        if not before and wire.transport.get_write_buffer_size():  # it must not overtake what waits there
+            return False
+        self._held[wire] = before + data
         return True
 
     def take(self, wire: Wire) -> bytes:

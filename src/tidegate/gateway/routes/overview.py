@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber
+from tidegate.federation.link import Remote
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.model import timestamps
@@ -70,20 +72,22 @@ class _Told:
         """The answer for those who see so much."""
         async with self._turn:
             if time.monotonic() - self._at >= COUNTED_S:
-                listening = self._gateway.hub.listening()
-                self._counted = await asyncio.to_thread(_Counted, self._gateway, listening)
+                listening, unreached = self._gateway.hub.listening(), self._gateway.unreached()
+                self._counted = await asyncio.to_thread(_Counted, self._gateway, listening, unreached)
                 self._at, self._answers = time.monotonic(), {}
             if seen not in self._answers:
-                self._answers[seen] = await asyncio.to_thread(_answer, self._gateway, seen, self._counted)
+                known, remotes = self._gateway.services, dict(self._gateway.remotes)
+                answer = partial(_answer, self._gateway, seen, self._counted, known, remotes)
+                self._answers[seen] = await asyncio.to_thread(answer)
             return self._answers[seen]
 
 
 class _Counted:
     """What is counted of all services, by service."""
 
-    def __init__(self, gateway: Gateway, listening: Sequence[Subscriber]) -> None:
+    def __init__(self, gateway: Gateway, listening: Sequence[Subscriber], unreached: set[str]) -> None:
         self.at = timestamps.to_text(time.time_ns() // 1_000)
-        self.lost = gateway.finder.lost() | gateway.unreached()
+        self.lost = gateway.finder.lost() | unreached
         self.dispatched = gateway.metrics.dispatch_buckets()
         self.behind = Counter(each.service for each in listening if each.state != "live")
         self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
@@ -97,14 +101,22 @@ class _Counted:
             self.lags[service].append(lag)
 
 
-def _answer(gateway: Gateway, seen: _Seen, counted: _Counted) -> bytes:
+def _answer(
+    gateway: Gateway,
+    seen: _Seen,
+    counted: _Counted,
+    known: Mapping[str, Service],
+    remotes: Mapping[str, Remote],
+) -> bytes:
     streams, services = seen
-    raw, known = gateway.definitions.streams, gateway.services  # what is no more since the caller was seen is left out
+    raw = gateway.definitions.streams  # what is no more since the caller was seen is left out
     return orjson.dumps(
         {
             "at": counted.at,
             "streams": [_stream(name, raw[name]) for name in streams if name in raw],
-            "services": [_service(gateway, name, known[name], counted) for name in services if name in known],
+            "services": [
+                _service(gateway, name, known[name], counted, remotes.get(name)) for name in services if name in known
+            ],
         }
     )
 
@@ -116,8 +128,8 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
     return {"name": name, "source": kind, "description": said.get("description", "")}
 
 
-def _service(gateway: Gateway, name: str, service: Service, counted: _Counted) -> dict[str, Any]:
-    remote, lags = gateway.remotes.get(name), counted.lags[name]
+def _service(gateway: Gateway, name: str, service: Service, counted: _Counted, remote: Remote | None) -> dict[str, Any]:
+    lags = counted.lags[name]
     return {
         "name": name,
         "version": gateway.versions.get(name),

@@ -24,8 +24,9 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["services"])
 
-    def lost() -> set[str]:
-        return gateway.finder.lost() | gateway.unreached()
+    async def lost() -> set[str]:
+        # In a thread: whoever looks for services holds the directory meanwhile.
+        return await asyncio.to_thread(gateway.finder.lost) | gateway.unreached()
 
     def described(request: Request, name: str, service: Service, lost: set[str]) -> dict[str, Any]:
         view, remote = gateway.view(request), gateway.remotes.get(name)
@@ -46,7 +47,8 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/services", summary="All services")
     async def services(request: Request) -> Response:
-        known, gone = gateway.services, lost()
+        gone = await lost()
+        known = gateway.services
         seen = gateway.view(request).services(known)
         # By orjson: FastAPI takes tens of milliseconds to write hundreds of services, in which no event would go out.
         said = orjson.dumps({"services": [described(request, name, known[name], gone) for name in seen]})
@@ -54,15 +56,15 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/services/{name}", summary="One service")
     async def service(request: Request, name: str) -> dict[str, Any]:
-        return described(request, name, gateway.service(name), lost())
+        return described(request, name, gateway.service(name), await lost())
 
     @routes.get("/services/{name}/status", summary="How a service does")
     async def status(name: str) -> dict[str, Any]:
         gateway.service(name)
         counts = gateway.hub.counts().get(name, {})
         said = gateway.status.get(name) or {"state": "never ran"}
-        quality = gateway.finder.quality(name)
-        return {"name": name, **said, "lost": name in lost(), "subscribers": counts, "quality": quality}
+        quality = await asyncio.to_thread(gateway.finder.quality, name)
+        return {"name": name, **said, "lost": name in await lost(), "subscribers": counts, "quality": quality}
 
     @routes.put("/services/{name}", summary="Add or change a service; the body is its definition, JSON or YAML")
     async def put(
@@ -76,7 +78,7 @@ def router(gateway: Gateway) -> APIRouter:
         apply = partial(gateway.registry.apply, definitions, force=force, backfill=backfill)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
-        return described(request, name, gateway.service(name), lost())
+        return described(request, name, gateway.service(name), await lost())
 
     @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
     async def delete(

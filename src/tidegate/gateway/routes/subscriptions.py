@@ -67,13 +67,14 @@ def router(gateway: Gateway) -> APIRouter:
     def doing(found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
         """A subscription, and how it does: what it has yet to acknowledge, what went out from here, what failed."""
         record, metrics = found.subscription, gateway.metrics
-        tally, failure = metrics.subscriptions.get(record.id), metrics.failures.get(record.id)
+        tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
+        failure = metrics.failures.get(record.id) if is_mine else None  # it may show what a receiver has answered
         return {
             **described(found),
             "lag": durable.lags.stored.get((record.service, record.id)),
             "delivered": 0 if tally is None else tally.count,
             "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
-            "mine": may_touch(caller, record),
+            "mine": is_mine,
         }
 
     def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
