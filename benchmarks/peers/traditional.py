@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import uvicorn
 import uvloop
 
 from benchmarks.peers.listening import Saying
@@ -25,7 +24,8 @@ from tidegate.delivery.live import MOST, PAUSE_S
 from tidegate.delivery.subscriber import Member, Subscriber
 from tidegate.filters import Filter
 from tidegate.gateway.metrics import Tally
-from tidegate.gateway.protocol import SocketProtocol, socket_of
+from tidegate.gateway.outbox import Outbox
+from tidegate.gateway.protocol import Config, socket_of
 from tidegate.gateway.server import SWITCH_S
 from tidegate.gateway.sse import SseSink
 from tidegate.logs import SegmentLog
@@ -77,10 +77,10 @@ async def serve(folder: Path, services: str) -> None:
     """Listen until a signal says to stop."""
     sys.setswitchinterval(SWITCH_S)
     app = Server(SegmentLog(folder), services)
-    config = uvicorn.Config(
+    config = Config(
         app,
+        Outbox(),
         port=0,
-        http=SocketProtocol,
         lifespan="off",
         log_level="warning",
         timeout_graceful_shutdown=1,

@@ -202,6 +202,7 @@ def test_without_javac_a_log_in_kafka_is_refused(tmp_path: Path, no_javac: dict[
     file.write_text(FIRST)
     profile.write_text("log: {kafka: 'localhost:1'}\n")
     command = [sys.executable, "-m", "tidegate", "up", str(file), "--profile", str(profile), "--data", str(tmp_path)]
+    command += ["--port", "0"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=no_javac)
     assert told.returncode != 0
     assert "there is no javac to do it: install a JDK 17 or newer" in told.stderr

@@ -30,9 +30,11 @@ FAREWELL_S = 1.0
 
 
 class Config(uvicorn.Config):
-    """What uvicorn's protocols are made with, and the outbox of all sockets."""
+    """What uvicorn's protocols are made with, ours for HTTP among them, and the outbox of all sockets."""
 
-    outbox: Outbox
+    def __init__(self, app: Any, outbox: Outbox, **settings: Any) -> None:
+        super().__init__(app, http=SocketProtocol, **settings)
+        self.outbox = outbox
 
 
 class Socket:

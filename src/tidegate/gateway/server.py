@@ -12,7 +12,7 @@ import uvloop
 
 from tidegate.gateway.app import make_app
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.protocol import Config, SocketProtocol, WebSocketProtocol
+from tidegate.gateway.protocol import Config, WebSocketProtocol
 
 SWITCH_S = 0.0005
 """How long a thread may keep others from running: matching must not hold up the sockets."""
@@ -31,9 +31,9 @@ class Server(uvicorn.Server):
         """`port` 0 is any that is free; `ready` is called with the one it is, when requests are taken."""
         config = Config(
             make_app(gateway),
+            gateway.outbox,
             host=host,
             port=port,
-            http=SocketProtocol,
             ws=WebSocketProtocol,
             ws_max_size=LARGEST_MESSAGE_BYTES,
             ws_ping_interval=PING_S,
@@ -44,7 +44,6 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=DRAIN_S,
             backlog=4096,
         )
-        config.outbox = gateway.outbox
         super().__init__(config)
         self._gateway, self._ready = gateway, ready
 
