@@ -511,8 +511,9 @@ async def pass_on_and_begin_again(here: Side, there: Side) -> None:
     async with there.running():
         async with here.running():
             await linked(here, there)
-            here.federation.hold("me", "numbers@there", Filter("n < 50", SCHEMA))
-            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            wanted = Filter("n < 50", SCHEMA)
+            here.federation.hold("me", "numbers@there", wanted)
+            await until(lambda: here.federation.joint("numbers@there", wanted) is not None, "where it begins")
             there.append(*range(10))
             await until(lambda: here.mirrored("numbers@there") == list(range(10)), "the first events")
         there.append(*range(10, 60))
