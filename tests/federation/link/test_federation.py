@@ -67,6 +67,8 @@ class Side:
         self._settings = LinkSettings(name, **{**HASTE, **settings})
         self.port = 0
         self.sockets: set[ServerConnection] = set()
+        self.is_hidden = False
+        """Whether its service is, for a moment, seen by nobody."""
 
     def offers(self, link: Link) -> list[dict[str, Any]]:
         del link
@@ -74,7 +76,8 @@ class Side:
 
     def supply(self, link: Link, service: str) -> Supply | None:
         del link
-        return Supply(f"{service}@{self.name}", service, SCHEMA) if self._has_service else None
+        is_seen = self._has_service and not self.is_hidden
+        return Supply(f"{service}@{self.name}", service, SCHEMA) if is_seen else None
 
     def passes_on(self, link: Link, name: str) -> bool:
         return bool(link and name)
@@ -208,6 +211,36 @@ def test_what_nobody_asks_for_does_not_cross_and_who_asks_again_begins_anew(tmp_
             there.append(4)
             await until(lambda: len(here.mirrored("numbers@there")) == 2, "another event")
             assert here.mirrored("numbers@there") == [2, 4]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_who_does_not_see_a_service_for_a_moment_goes_on_where_it_was(tmp_path: Path, is_cut: bool) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running() as far, here.running():
+            await linked(here, there)
+            here.federation.hold("me", "numbers@there", None)
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            there.append(*range(10))
+            await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+            there.is_hidden = True
+            far.tell_offers()
+            assert not has_begun(there, "here")
+            if is_cut:
+                sessions = far.neighbours["here"].figures().sessions
+                for each in list(there.sockets):
+                    each.transport.abort()
+                await until(lambda: far.neighbours["here"].figures().sessions > sessions, "another session")
+                await until(lambda: far.neighbours["here"].is_resumed, "it to say where to go on")
+            there.append(*range(10, 20))
+            there.is_hidden = False
+            far.tell_offers()
+            await until(lambda: has_begun(there, "here"), "it to go on")
+            there.append(20)
+            await until(lambda: 20 in here.mirrored("numbers@there"), "the last event")
+            assert here.mirrored("numbers@there") == list(range(21))
 
     asyncio.run(run())
 

@@ -612,6 +612,7 @@ class Federation:
         if not self.broker.is_wanted(service, neighbour.name):
             neighbour.stop(service)
             neighbour.unheard.pop(service, None)
+            neighbour.begins.pop(service, None)
             return
         supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
         state = self.broker.states(neighbour.name)[service]
@@ -621,15 +622,16 @@ class Federation:
             else:
                 forwarder.change({each.number: each.filter for each in step.add}, step.remove, state)
             return
-        begin = neighbour.stop(service) or neighbour.begin(service)
-        if supply is not None:
-            give = partial(self._give, neighbour, session, service)
-            policy = self.broker.filtering(service, neighbour.name)
-            hand = partial(self._soon, give)
-            entries = self.broker.routes(service, neighbour.name)
-            neighbour.forwarders[service] = Forwarder(
-                self._log, supply, begin, entries, state, hand, self.settings, policy
-            )
+        rest = neighbour.stop(service)
+        if supply is None:  # it may see it again: then it goes on where it was
+            if rest is not None and service not in neighbour.unheard:
+                neighbour.begins[service] = rest
+            return
+        give = partial(self._give, neighbour, session, service)
+        policy = self.broker.filtering(service, neighbour.name)
+        hand = partial(self._soon, give)
+        entries, begin = self.broker.routes(service, neighbour.name), rest or neighbour.begin(service)
+        neighbour.forwarders[service] = Forwarder(self._log, supply, begin, entries, state, hand, self.settings, policy)
 
     def _give(self, neighbour: Neighbour, session: Session, service: str, batch: Batch) -> None:
         if neighbour.session is session:
@@ -779,7 +781,10 @@ class Federation:
         found: asyncio.Future[Cursor | None] = self._loop.create_future()
         forwarder.ask(partial(self._soon, partial(_settled, found)))
         async with asyncio.timeout(PATIENCE_S):
-            return await found
+            at = await found
+        if neighbour.forwarders.get(service) is not forwarder:
+            raise FederationError(f"what {neighbour.name} gets of {service!r} has changed just now")
+        return at
 
     async def prepare(self, service: str) -> None:
         """Make the mirror of a service, so that there are places in it; nothing where it is there."""

@@ -110,12 +110,14 @@ class Neighbour:
         if forwarder is None:
             return None
         forwarder.close()
-        if not forwarder.is_known and forwarder.first is not None:
-            self.unheard[service] = Begin(forwarder.first)
+        if forwarder.is_known:
+            self.unheard.pop(service, None)
+        elif forwarder.first is not None:
+            self.unheard.setdefault(service, Begin(forwarder.first))
         self.done.forwarded += forwarder.forwarded
         self.done.stopped += forwarder.stopped
         self.done.gaps += forwarder.gaps
-        return Begin(forwarder.told or None)
+        return forwarder.rest
 
     def figures(self) -> Figures:
         """All that has gone over it."""
