@@ -333,6 +333,15 @@ def test_how_like_reads_a_field_survives_json() -> None:
         ({"type": "gossip"}, "type 'gossip'; expected hello, update, table, reach or refusal"),
         ({"type": "reach"}, "paths"),
         ({"type": "table", "service": "gps", "version": 1, "digest": "x", "entries": []}, "invalid literal"),
+        (
+            {"type": "table", "service": "gps", "version": 2**70, "digest": "0", "entries": []},
+            "expected a number from 0 to 9223372036854775807, not 1180591620717411303424",
+        ),
+        (
+            {"type": "table", "service": "g", "version": 1, "digest": "0", "entries": [{"number": -1, "filter": "a"}]},
+            "expected a number from 0 to 9223372036854775807, not -1",
+        ),
+        ({"type": "update", "service": "g", "version": 1, "digest": "0", "add": [], "remove": ["7"]}, "not '7'"),
     ],
 )
 def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> None:

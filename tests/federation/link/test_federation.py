@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from tests.registry import stores
-from tidegate.errors import LogError
+from tidegate.errors import LogError, RegistryError
 from tidegate.federation.link import (
     SUBPROTOCOL,
     Federation,
@@ -313,6 +313,49 @@ def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[s
 
     found = asyncio.run(run())
     assert (found or "").startswith(problem or "")
+
+
+def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) -> None:
+    """Whether the registry refuses it, or whoever waited for it is gone; and of one link whatever of others is."""
+
+    async def run() -> None:
+        here, there = Side(tmp_path, "here", keep_s=60.0), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running() as near:
+            here.registry.add_link("aside", None, SECRET)
+            await near.look()
+            await linked(here, there)
+            near.hold("me", "numbers@there", None)
+            await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
+            neighbour, keep = near.neighbours["there"], here.registry.keep_link_states
+            refused: list[str] = []
+
+            def refuse(name: str, states: Any) -> None:
+                refused.append(name)
+                raise RegistryError("the disk is full")
+
+            here.registry.keep_link_states = refuse  # type: ignore[method-assign]
+            near.neighbours["aside"].unsaved["offers", ""] = "[]"
+            there.append(7)
+            await until(lambda: "numbers@there" in neighbour.stale_mirrors, "an event")
+            neighbour.stale_routes.add("numbers@here")
+            unsaved = dict(neighbour.unsaved)
+            with pytest.raises(RegistryError, match="the disk is full"):
+                await near._keep()
+            assert set(refused) == {"aside", "there"}
+            assert neighbour.stale_mirrors == {"numbers@there"}
+            assert neighbour.stale_routes == {"numbers@here"}
+            assert neighbour.unsaved == unsaved
+            here.registry.keep_link_states = keep  # type: ignore[method-assign]
+            waits = asyncio.create_task(near._keep())
+            await asyncio.sleep(0)
+            waits.cancel()
+            await asyncio.gather(waits, return_exceptions=True)
+            await near._keep()
+            states = here.registry.link_states("there")
+            assert ("routes", "numbers@here") in states
+            assert orjson.loads(states["mirror", "numbers@there"])["there"] == neighbour.mirrors["numbers@there"].there
+
+    asyncio.run(run())
 
 
 def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ class Watched(SegmentLog):
         return super().read(stream, cursor, limit)
 
     def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
-        return super().wait(stream, cursor, timeout_s) or self.is_busy
+        """A log elsewhere needs time to say that there is something."""
+        return timeout_s > 0 and (super().wait(stream, cursor, timeout_s) or self.is_busy)
 
 
 class Hands:

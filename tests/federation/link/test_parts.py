@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import orjson
@@ -178,6 +181,31 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
 
 
+def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it_says_how_far_it_is(
+    tmp_path: Path,
+) -> None:
+    log = SegmentLog(tmp_path)
+    mirror = Mirror(log, "gps@a")
+    are_judged, may_go_on = Event(), Event()
+
+    def judge(records: Sequence[bytes]) -> range:
+        are_judged.set()
+        may_go_on.wait(20)
+        return range(len(records))
+
+    with ThreadPoolExecutor(2) as threads:
+        added = threads.submit(mirror.append, [record(0)], "there", judge)
+        are_judged.wait(20)
+        closed = threads.submit(mirror.close)
+        may_go_on.set()
+        assert added.result() == (1, 0, 0)
+        assert closed.result().marks == {"gps@a/g1/p0": 0}
+    with pytest.raises(LogError, match="the mirror 'gps@a' is closed"):
+        mirror.append([record(2)], "there", lambda _: pytest.fail("it was judged"))
+    assert log.read("gps@a", log.begin("gps@a"), 10).records == (record(0),)
+    log.close()
+
+
 def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
@@ -194,7 +222,18 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
     log.close()
 
 
-@pytest.mark.parametrize("said", [b'{"_gap":["gps@a/g1/0",9,3]}', b'{"_gap":["gps",1,2]}', b'{"_gap":7}', b'{"_gap":'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"_gap":["gps@a/g1/0",9,3]}',
+        b'{"_gap":["gps@a/g1/0",0,1e30]}',
+        b'{"_gap":["gps@a/g1/0",0,9223372036854775808]}',
+        b'{"_gap":["gps@a/g1/0",true,3]}',
+        b'{"_gap":["gps",1,2]}',
+        b'{"_gap":7}',
+        b'{"_gap":',
+    ],
+)
 def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
     with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
         read_note(said)

@@ -105,6 +105,8 @@ class Federation:
         """Mirrors that are there."""
         self._keeping = asyncio.Lock()
         """One at a time writes down what has changed: else what is older might be written last."""
+        self._keeps: set[asyncio.Task[None]] = set()
+        """Those who do, or wait to."""
         self._joints: dict[str, Joints] = {}
         """By mirror, where its places are at its origin."""
         self._joining: set[str] = set()
@@ -347,7 +349,7 @@ class Federation:
 
     async def _shut(self, neighbour: Neighbour, service: str) -> None:
         mirror = neighbour.mirrors.pop(service)
-        neighbour.kept[service] = progress = await self._in_thread(mirror.progress)
+        neighbour.kept[service] = progress = await self._in_thread(mirror.close)
         neighbour.stale_mirrors.discard(service)
         neighbour.unsaved["mirror", service] = progress.to_json()
         sieve = neighbour.sieves.pop(service, None)
@@ -805,20 +807,44 @@ class Federation:
     # Keeping -----------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Write down what has changed, so that this broker goes on where it was."""
+        """Write down what has changed, so that this broker goes on where it was.
+
+        Whoever waits for it may be gone before it is done: what is half written would be overtaken by what is next.
+        """
+        keeps = self._loop.create_task(self._keep_all())
+        self._keeps.add(keeps)
+        keeps.add_done_callback(self._keeps.discard)
+        await asyncio.shield(keeps)
+
+    async def _keep_all(self) -> None:
         async with self._keeping:
             self.needs.pass_time(self._loop.time())
             if not self._has_turn:
                 return
             self._note_needs()
+            problems = []
             for neighbour in list(self.neighbours.values()):
-                states = await self._states(neighbour)
                 try:
-                    if states:
-                        await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
-                except BaseException:
-                    neighbour.unsaved = {**states, **neighbour.unsaved}
-                    raise
+                    await self._keep_one(neighbour)
+                except Exception as problem:  # what is known of others is kept all the same
+                    problems.append(problem)
+            for problem in problems:
+                raise problem
+
+    async def _keep_one(self, neighbour: Neighbour) -> None:
+        """Write down what has changed of a link; what could not be is tried again with what changes next."""
+        unsaved, neighbour.unsaved = neighbour.unsaved, {}
+        routes, neighbour.stale_routes = neighbour.stale_routes, set()
+        mirrors, neighbour.stale_mirrors = neighbour.stale_mirrors, set()
+        try:
+            states = {**unsaved, **await self._states(neighbour, routes, mirrors)}
+            if states:
+                await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
+        except BaseException:
+            neighbour.unsaved = {**unsaved, **neighbour.unsaved}
+            neighbour.stale_routes |= routes
+            neighbour.stale_mirrors |= mirrors
+            raise
 
     def _note_needs(self) -> None:
         """See to it that what is needed is written down with the link that it is asked for over."""
@@ -830,17 +856,16 @@ class Federation:
                 said = None if need is None else orjson.dumps({**_said(need.filter), "joint": joint}).decode()
                 neighbour.unsaved["need", f"{service} {name}"] = said
 
-    async def _states(self, neighbour: Neighbour) -> dict[Kept, str | None]:
-        states, neighbour.unsaved = dict(neighbour.unsaved), {}
-        if neighbour.stale_routes and neighbour.name in self.broker.links:
-            stale, neighbour.stale_routes = neighbour.stale_routes, set()
-            for service in stale:
-                table = self.broker.table(service, neighbour.name)
-                states["routes", service] = await self._in_thread(partial(_document, table))
-        stale, neighbour.stale_mirrors = neighbour.stale_mirrors, set()
-        for service in stale & neighbour.mirrors.keys():
-            progress = await self._in_thread(neighbour.mirrors[service].progress)
-            states["mirror", service] = progress.to_json()
+    async def _states(self, neighbour: Neighbour, routes: set[str], mirrors: set[str]) -> dict[Kept, str | None]:
+        """What a neighbour asks for of some services, and how far some mirrors have come."""
+        states: dict[Kept, str | None] = {}
+        if neighbour.name in self.broker.links:
+            for table in [self.broker.table(service, neighbour.name) for service in routes]:
+                states["routes", table.service] = await self._in_thread(partial(_document, table))
+        else:
+            neighbour.stale_routes |= routes
+        for mirror in [neighbour.mirrors[service] for service in mirrors & neighbour.mirrors.keys()]:
+            states["mirror", mirror.name] = (await self._in_thread(mirror.progress)).to_json()
         return states
 
     async def _expire(self) -> None:

@@ -192,10 +192,10 @@ class Forwarder:
             self._position = self._first()
             self._give(self._anew(self._position) if self._is_anew else [], self._position.text)
             self._is_anew = False
-        elif self._log.wait(self.supply.stream, self._position, LOOK_S if not self._asked else 0.0):
+        elif not self._reached(self._position) and self._log.wait(self.supply.stream, self._position, LOOK_S):
             self._position = self._pass(self._position)
             time.sleep(PAUSE_S)
-        reached = [each for each in self._asked if reaches(self._position, each[0])]
+        reached = self._reached(self._position)
         if reached or time.monotonic() - self._told_at > TELL_S:
             # Who is told where something begins goes on there after a break: not before, where that would come twice.
             self._told_at = time.monotonic()
@@ -204,6 +204,10 @@ class Forwarder:
         for each in reached if not self._is_closed else ():
             self._asked.remove(each)
             each[1](self._position)
+
+    def _reached(self, position: Cursor) -> list[tuple[Cursor, Callable[[Cursor | None], object]]]:
+        """Who can be told how far it is."""
+        return [each for each in self._asked if reaches(position, each[0])]
 
     def _obey(self) -> None:
         with suppress(Empty):
