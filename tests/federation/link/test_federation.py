@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from tests.registry import stores
-from tidegate.errors import LogError, RegistryError
+from tidegate.errors import LogError, RegistryError, TidegateError
 from tidegate.federation.link import (
     SUBPROTOCOL,
     Federation,
@@ -32,7 +33,7 @@ from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
 from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
-from tidegate.logs.lost import told
+from tidegate.logs.lost import JOINT, told
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.model import Schema
 from tidegate.registry import Link, Registry, SqliteRegistry, open_registry
@@ -315,6 +316,114 @@ def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[s
     assert (found or "").startswith(problem or "")
 
 
+def test_events_that_make_no_sense_end_the_session(tmp_path: Path) -> None:
+    async def run() -> str | None:
+        there = Side(tmp_path, "there", has_service=True)
+        async with there.running() as far:
+            there.registry.add_link("wolf", None, SECRET)
+            await far.look()
+            socket = await dial(f"http://127.0.0.1:{there.port}", LinkSettings("wolf"))
+            await proof.introduce(socket, "wolf", "there", SECRET)
+            await until(lambda: far.neighbours["wolf"].state == "up", "the link")
+            far.neighbours["wolf"].asking[7] = asyncio.get_running_loop().create_future()
+            far.neighbours["wolf"].asking[7].add_done_callback(asyncio.Future.exception)
+            for frame in wire.events({"service": "x", "cursor": "", "history": [1]}, []):
+                await socket.send(frame)
+            await until(lambda: far.neighbours["wolf"].problem is not None, "it to be let go of")
+            await socket.close("")
+            return far.neighbours["wolf"].problem
+
+    found = asyncio.run(run())
+    assert found == (
+        "expected events of 'x', not {'service': 'x', 'cursor': '', 'history': [1]}: "
+        """TypeError("unhashable type: 'list'")"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ({"cursor": ""}, "expected a page of history of 'numbers@there', not {'cursor': ''}: KeyError('start')"),
+        ({"start": 7, "cursor": ""}, "expected a page of history of 'numbers@there', not {'start': 7, 'cursor': ''}: "),
+        ({"start": "", "cursor": "", "until": 7, "last": True}, ""),
+    ],
+)
+def test_a_page_of_history_that_makes_no_sense_is_refused(tmp_path: Path, head: dict[str, Any], problem: str) -> None:
+    async def run() -> str:
+        here = Side(tmp_path, "here")
+        async with here.running() as near:
+
+            async def nonsense(*_: Any) -> Any:
+                return head, []
+
+            near._ask = nonsense  # type: ignore[method-assign, assignment]
+            with pytest.raises(TidegateError) as caught:
+                await near.past("numbers@there", None, history.BEGINNING, None)
+            return str(caught.value)
+
+    assert asyncio.run(run()).startswith(problem)
+
+
+def test_an_answer_goes_to_the_session_in_which_it_was_asked_for(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running() as far, here.running():
+            await linked(here, there)
+            neighbour = far.neighbours["here"]
+            before = neighbour.session
+            for each in list(there.sockets):
+                each.transport.abort()
+            await until(lambda: neighbour.session not in (None, before), "another session")
+            given: list[Any] = []
+            neighbour.session.give = lambda *said: given.append(said)  # type: ignore[method-assign, union-attr]
+            said = {"type": "history", "id": 7, "service": "numbers@nowhere"}
+            for session in (before, neighbour.session):
+                neighbour.answering += 1
+                await far._answer(neighbour, session, said)
+            assert [head["problem"] for head, _ in given] == ["no service 'numbers@nowhere'"]
+
+    asyncio.run(run())
+
+
+def test_who_asks_in_vain_where_a_mirror_begins_leaves_no_note_each_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running() as near:
+            await linked(here, there)
+            past, tries = near.past, 0
+
+            async def in_vain(*_: Any) -> Any:
+                nonlocal tries
+                tries += 1
+                raise LinkClosed("the link behind that is down")
+
+            near.past = in_vain  # type: ignore[method-assign, assignment]
+            near.hold("me", "numbers@there", None)
+            await until(lambda: tries > 5, "some tries")
+            near.past = past  # type: ignore[method-assign]
+            await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
+            notes = here.log.read("numbers@there", here.log.begin("numbers@there"), 100).records
+            assert notes in ((JOINT,), (JOINT, JOINT))
+
+    asyncio.run(run())
+
+
+def test_a_lease_waits_for_no_events(tmp_path: Path) -> None:
+    async def run() -> None:
+        here = Side(tmp_path, "here")
+        async with here.running() as near:
+            may_go_on = Event()
+            busy = [near._threads.submit(may_go_on.wait, 20) for _ in range(4)]
+            try:
+                async with asyncio.timeout(10):
+                    assert await near._take_turn()
+                assert not any(each.done() for each in busy)
+            finally:
+                may_go_on.set()
+
+    asyncio.run(run())
+
+
 def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) -> None:
     """Whether the registry refuses it, or whoever waited for it is gone; and of one link whatever of others is."""
 
@@ -333,7 +442,7 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
                 refused.append(name)
                 raise RegistryError("the disk is full")
 
-            here.registry.keep_link_states = refuse  # type: ignore[method-assign]
+            here.registry.keep_link_states = refuse  # type: ignore[method-assign, assignment]
             near.neighbours["aside"].unsaved["offers", ""] = "[]"
             there.append(7)
             await until(lambda: "numbers@there" in neighbour.stale_mirrors, "an event")

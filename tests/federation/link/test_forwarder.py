@@ -42,9 +42,9 @@ class Watched(SegmentLog):
     def put(self, numbers: int) -> None:
         self.append("numbers", "0", [b'{"_id":"%d","n":%d}' % (n, n) for n in range(numbers)])
 
-    def read(self, stream: str, cursor: Cursor, limit: int) -> Read:
+    def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
         self.before_read()
-        return super().read(stream, cursor, limit)
+        return super().read(stream, cursor, most)
 
     def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
         """A log elsewhere needs time to say that there is something."""
@@ -126,7 +126,7 @@ def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) ->
         forwarder.taken(0, 0)
     log.put(20)
     hands.next(), hands.next()
-    assert forwarder._room._value == 0  # type: ignore[attr-defined]
+    assert forwarder._room._value == 0
     assert ended(forwarder)
     assert hands.batches.empty()
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import FederationError, LogError
-from tidegate.federation.link import history, proof, wire
+from tidegate.federation.link import LinkSettings, history, proof, session, wire
 from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
@@ -257,6 +257,31 @@ def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(ste
     wanted = [n for n, each in enumerate(shown) if is_blind or any(one.matches(each) for one in entries.values())]
     assert (list(sieve.wanted([orjson.dumps(each) for each in events])), sieve.is_blind) == (wanted, is_blind)
     sieve.close()
+
+
+def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are not counted: they wait to be taken."""
+    monkeypatch.setattr(session, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(session, "FAREWELL_S", 0.0)
+
+    class Deaf(Pipe):
+        async def send(self, data: bytes) -> None:
+            del data
+            await asyncio.Event().wait()
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    async def run() -> str:
+        link = session.Session(Deaf(), LinkSettings("a"))
+        for _ in range(10):
+            link.give({"service": "x", "cursor": ""}, [b"x" * 500])
+        for n in range(3):
+            assert not link._closing.done(), n
+            link.give({"service": "x", "cursor": "", "history": n}, [b"x" * 500])
+        return await link.run(nothing, nothing, lambda: None)
+
+    assert asyncio.run(run()) == "1,000 bytes wait, and the other end reads none"
 
 
 def test_a_stranger_may_not_say_much() -> None:

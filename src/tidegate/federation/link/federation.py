@@ -1,6 +1,6 @@
 """A broker among others: its links, the routes over them, and the mirrors of what comes.
 
-One event loop owns it. Files and the registry are asked in a thread of its own, so that no
+One event loop owns it. Files and the registry are asked in threads of their own, so that no
 disk holds up the sockets; forwarders have a thread each.
 """
 
@@ -97,6 +97,8 @@ class Federation:
         self._rng = random.Random(seed)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, "links")
+        self._keepers = ThreadPoolExecutor(2, "links-registry")
+        """For what may not wait behind events and history: the lease, and what is written down."""
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = self._is_closed = self._has_turn = False
@@ -152,6 +154,7 @@ class Federation:
             if self._has_turn:
                 await self._in_thread(partial(self._registry.release, self._lease, self._holder))
         self._threads.shutdown(wait=True)
+        self._keepers.shutdown(wait=True)
 
     async def _end(self, neighbour: Neighbour, reason: str) -> None:
         """End a link's session, if it has one, and dial no more."""
@@ -222,7 +225,8 @@ class Federation:
         return found
 
     async def _take_turn(self) -> bool:
-        return await self._in_thread(partial(self._registry.lease, self._lease, self._holder, LEASE_S))
+        lease = partial(self._registry.lease, self._lease, self._holder, LEASE_S)
+        return await self._in_thread(lease, self._keepers)
 
     async def _let_go(self, neighbour: Neighbour) -> None:
         """A link was removed."""
@@ -411,7 +415,7 @@ class Federation:
                 if neighbour.answering >= MOST_PAGES:
                     raise FederationError(f"expected at most {MOST_PAGES} questions at once for pages of history")
                 neighbour.answering += 1
-                self._spawn(self._answer(neighbour, said))
+                self._spawn(self._answer(neighbour, neighbour.session, said))
             case _:
                 is_large = len(said.get("entries", said.get("add", ()))) > STEP
                 read = partial(_read, said, self._schema(neighbour, str(said.get("service"))))
@@ -517,11 +521,16 @@ class Federation:
 
     async def _join(self, service: str) -> None:
         """Learn of the origin from where on it looks for what is needed, as long as that is not known of all of it."""
+        has_failed = False
         try:
             while lacking := self.needs.lacking(service):
                 try:
+                    if has_failed:  # else each try would leave a note in the mirror
+                        await self.past(service, None, history.at_moment(NEVER), None)
                     await self._join_some(service, lacking)
+                    has_failed = False
                 except (TidegateError, LinkClosed, TimeoutError):  # the way there is broken, or not in step yet
+                    has_failed = True
                     await asyncio.sleep(self.settings.first_s)
         finally:
             self._joining.discard(service)
@@ -641,6 +650,12 @@ class Federation:
             session.give({**head, "coarse": True} if batch.is_coarse else head, batch.records)
 
     async def _take(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
+        try:
+            await self._take_in(neighbour, head, records)
+        except (TypeError, ValueError) as exc:
+            raise FederationError(f"expected events of {head['service']!r:.80}, not {head!r:.120}: {exc!r}") from exc
+
+    async def _take_in(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
         if "history" in head:
             waiting = neighbour.asking.pop(head["history"], None)
             if waiting is not None and not waiting.done():
@@ -707,10 +722,14 @@ class Federation:
         if until is not None:
             ask["until"] = until.text
         head, records = await self._ask(service, ask)
-        start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
-        until = None if head["until"] is None else Cursor.from_text(head["until"])
+        try:
+            start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
+            until = None if head["until"] is None else Cursor.from_text(head["until"])
+            is_last = bool(head["last"])
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
         lost = [read_note(each) for each in records if is_gap(each)]
-        return history.Page([each for each in records if not is_gap(each)], start, end, until, head["last"], lost)
+        return history.Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
 
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         remote = self.remotes.get(service)
@@ -731,11 +750,14 @@ class Federation:
         finally:
             neighbour.asking.pop(number, None)
         if "problem" in head:
-            raise FederationError(head["problem"])
+            raise FederationError(str(head["problem"]))
         return head, [each for each in records if each]
 
-    async def _answer(self, neighbour: Neighbour, said: Mapping[str, Any]) -> None:
-        """Give a neighbour a page of history: of our own, or asked of the next one towards the origin."""
+    async def _answer(self, neighbour: Neighbour, session: Session | None, said: Mapping[str, Any]) -> None:
+        """Give a neighbour a page of history: of our own, or asked of the next one towards the origin.
+
+        Only in the session in which it has asked: what it says of where events go on is so there.
+        """
         service = str(said.get("service"))
         head: dict[str, Any] = {"service": service, "cursor": "", "history": said.get("id")}
         records: list[bytes] = []
@@ -762,8 +784,8 @@ class Federation:
             head["problem"], records = str(problem) or repr(problem), []
         finally:
             neighbour.answering -= 1
-        if neighbour.session is not None:
-            neighbour.session.give(head, records)
+        if session is not None and neighbour.session is session:
+            session.give(head, records)
 
     async def _own_page(self, neighbour: Neighbour, supply: Supply, said: Mapping[str, Any]) -> history.Page:
         asked = said.get("filter")
@@ -822,14 +844,14 @@ class Federation:
             if not self._has_turn:
                 return
             self._note_needs()
-            problems = []
+            problems: list[Exception] = []
             for neighbour in list(self.neighbours.values()):
                 try:
                     await self._keep_one(neighbour)
                 except Exception as problem:  # what is known of others is kept all the same
                     problems.append(problem)
-            for problem in problems:
-                raise problem
+            if problems:
+                raise problems[0]
 
     async def _keep_one(self, neighbour: Neighbour) -> None:
         """Write down what has changed of a link; what could not be is tried again with what changes next."""
@@ -839,7 +861,8 @@ class Federation:
         try:
             states = {**unsaved, **await self._states(neighbour, routes, mirrors)}
             if states:
-                await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
+                keep = partial(self._registry.keep_link_states, neighbour.name, states)
+                await self._in_thread(keep, self._keepers)
         except BaseException:
             neighbour.unsaved = {**unsaved, **neighbour.unsaved}
             neighbour.stale_routes |= routes
@@ -894,8 +917,8 @@ class Federation:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(call, value)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._threads, call)
+    async def _in_thread(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        return await self._loop.run_in_executor(threads or self._threads, call)
 
 
 def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:

@@ -235,8 +235,6 @@ class Forwarder:
         return cursor
 
     def _pass(self, position: Cursor) -> Cursor:
-        if self._is_closed:
-            return position
         read = self._log.read(self.supply.stream, position, MOST)
         if self._is_closed:  # another may have taken its place, and the policy
             return position
