@@ -345,7 +345,6 @@ def test_events_that_make_no_sense_end_the_session(tmp_path: Path) -> None:
     [
         ({"cursor": ""}, "expected a page of history of 'numbers@there', not {'cursor': ''}: KeyError('start')"),
         ({"start": 7, "cursor": ""}, "expected a page of history of 'numbers@there', not {'start': 7, 'cursor': ''}: "),
-        ({"start": "", "cursor": "", "until": 7, "last": True}, ""),
     ],
 )
 def test_a_page_of_history_that_makes_no_sense_is_refused(tmp_path: Path, head: dict[str, Any], problem: str) -> None:
@@ -463,6 +462,40 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
             states = here.registry.link_states("there")
             assert ("routes", "numbers@here") in states
             assert orjson.loads(states["mirror", "numbers@there"])["there"] == neighbour.mirrors["numbers@there"].there
+
+    asyncio.run(run())
+
+
+def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path) -> None:
+    async def run() -> None:
+        here = Side(tmp_path, "here")
+        said = {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "far")]}
+        async with here.running() as near:
+            sockets = []
+            for name in ("fox", "wolf"):
+                here.registry.add_link(name, None, SECRET)
+                await near.look()
+                socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings(name))
+                await proof.introduce(socket, name, "here", SECRET)
+                for message in ({"type": "hello", "tables": {}, "paths": [[name]]}, said):
+                    for frame in wire.control(message):
+                        await socket.send(frame)
+                sockets.append(socket)
+                await until(lambda: "n@far" in near.remotes, "its service to be known")
+            fox, wolf = near.neighbours["fox"], near.neighbours["wolf"]
+            await until(lambda: "n@far" in fox.offers and "n@far" in wolf.claims, "their service to be known")
+            assert near.remotes["n@far"].via == "fox"
+            here.registry.remove_link("fox")
+            await near.look()
+            assert near.remotes["n@far"].via == "wolf"
+            near.hold("me", "n@far", Filter("n > 7", SCHEMA))
+            inbox = wire.Inbox(sockets[1])
+            async with asyncio.timeout(20):
+                while (message := await inbox.message())["type"] != "update":
+                    pass
+            assert [each["filter"] for each in message["add"]] == ["n > 7"]
+            for socket in sockets:
+                await socket.close("")
 
     asyncio.run(run())
 

@@ -22,12 +22,14 @@ from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
+from tidegate.federation.link.offers import offered, read_offer
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, Retention, SegmentLog
 from tidegate.logs.lost import JOINT, Lost, read_note, told
 from tidegate.model import Schema
+from tidegate.services import Service
 
 SCHEMA = Schema({"speed": "float64", "vid": "string"})
 SECRET = "a secret that both ends of a link know"
@@ -237,6 +239,23 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
 def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
     with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
         read_note(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a b@c", "expected a name of letters, digits, _ . and -, at most 64, the first a letter or digit, not 'a b'"),
+        ("@c", "expected a name of letters, digits, _ . and -, at most 64, the first a letter or digit, not ''"),
+        ("x@y@z", "expected a broker's name of letters, digits, _ and -, at most 40, not 'y@z'"),
+        ("x", "expected a broker's name of letters, digits, _ and -, at most 40, not ''"),
+    ],
+)
+def test_a_service_that_nobody_could_have_is_not_taken_up(name: str, problem: str) -> None:
+    said = offered(Service("gps", ("raw",)), SCHEMA, "city")
+    assert read_offer(said, "city").service.name == "gps@city"
+    with pytest.raises(FederationError, match="expected a service of 'wolf', not ") as caught:
+        read_offer({**said, "name": name}, "wolf")
+    assert problem in str(caught.value)
 
 
 TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bus'~"])

@@ -216,7 +216,7 @@ class Federation:
                     joint = None if said["joint"] is None else Joint.of(said["joint"])
                     self.needs.linger(service, _filter(said, remote.schema), now, joint)
         if neighbour.offers != before:
-            await self._local.changed()
+            await self._changed()
 
     def _table(self, neighbour: Neighbour, document: str) -> Table:
         said = orjson.loads(document)
@@ -236,8 +236,7 @@ class Federation:
             self._forget(service)
         if neighbour.name in self.broker.links:
             self._carry(self.broker.forget(neighbour.name))
-        await self._local.changed()
-        self.tell_offers()
+        await self._changed()
 
     # Sessions ------------------------------------------------------------------------
 
@@ -403,8 +402,7 @@ class Federation:
             case "offers":
                 self._offered(neighbour, said["services"])
                 neighbour.unsaved["offers", ""] = orjson.dumps(said["services"]).decode()
-                await self._local.changed()
-                self.tell_offers()
+                await self._changed()
             case "resume":
                 neighbour.begins = {
                     service: Begin(each["cursor"], each["marks"]) for service, each in said["services"].items()
@@ -447,18 +445,34 @@ class Federation:
 
     def _offered(self, neighbour: Neighbour, said: Iterable[Mapping[str, Any]]) -> None:
         """Take in all that a neighbour offers, in place of what it did."""
-        offers = {}
+        offers: dict[str, Remote] = {}
+        claims: dict[str, Remote] = {}
         for each in said:
             found = read_offer(each, neighbour.name)
             other = self.remotes.get(found.service.name)
-            if found.origin != self.name and (other is None or other.via == neighbour.name):
-                offers[found.service.name] = found
+            if found.origin != self.name:
+                is_free = other is None or other.via == neighbour.name
+                (offers if is_free else claims)[found.service.name] = found
         for service in neighbour.offers.keys() - offers.keys():
             self._forget(service)
-        neighbour.offers = offers
+        neighbour.offers, neighbour.claims = offers, claims
         self.remotes.update(offers)
         for service in offers:
             self._carry(self.broker.reconsider(service))
+
+    async def _changed(self) -> None:
+        """Let all know that others' services have changed, then have of one neighbour what another has no more."""
+        await self._local.changed()
+        is_more = False
+        for neighbour in list(self.neighbours.values()):
+            for service in neighbour.claims.keys() - self.remotes.keys():
+                self.remotes[service] = found = neighbour.claims.pop(service)
+                neighbour.offers = {**neighbour.offers, service: found}
+                self._carry(self.broker.reconsider(service))
+                is_more = True
+        if is_more:
+            await self._local.changed()
+        self.tell_offers()
 
     def _forget(self, service: str) -> None:
         self.needs.drop(service)

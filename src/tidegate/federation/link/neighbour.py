@@ -49,6 +49,8 @@ class Neighbour:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the session that lives."""
     offers: dict[str, Remote] = field(default_factory=dict)
+    claims: dict[str, Remote] = field(default_factory=dict)
+    """What it offers, too, but another has offered before: it is had of that one while it is there."""
     said_offers: list[dict[str, Any]] | None = None
     begins: dict[str, Begin] = field(default_factory=dict)
     """Where its mirrors of our services go on, as it has said since the link came up."""
