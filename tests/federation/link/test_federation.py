@@ -491,9 +491,9 @@ def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path)
             near.hold("me", "n@far", Filter("n > 7", SCHEMA))
             inbox = wire.Inbox(sockets[1])
             async with asyncio.timeout(20):
-                while (message := await inbox.message())["type"] != "update":
+                while (heard := await inbox.message())["type"] != "update":
                     pass
-            assert [each["filter"] for each in message["add"]] == ["n > 7"]
+            assert [each["filter"] for each in heard["add"]] == ["n > 7"]
             for socket in sockets:
                 await socket.close("")
 
