@@ -147,6 +147,17 @@ def test_who_hears_how_far_it_is_was_told_that_cursor(tmp_path: Path) -> None:
     assert ended(forwarder)
 
 
+def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_look(tmp_path: Path) -> None:
+    log, hands, may_read = Watched(tmp_path, 5), Hands(), threading.Event()
+    answers: SimpleQueue[Cursor | None] = SimpleQueue()
+    log.before_read = lambda: may_read.wait(PATIENCE_S)
+    forwarder = hands.forward(log, Begin(log.begin("numbers").text))
+    forwarder.ask(answers.put)
+    may_read.set()
+    assert answers.get(timeout=PATIENCE_S) == log.end("numbers")
+    assert ended(forwarder)
+
+
 def test_a_neighbour_for_whom_nothing_comes_is_told_so_while_others_get_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
