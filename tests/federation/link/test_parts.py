@@ -27,6 +27,7 @@ from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, Retention, SegmentLog
+from tidegate.logs.kafka import generation_of
 from tidegate.logs.lost import JOINT, Lost, read_note, told
 from tidegate.model import Schema
 from tidegate.services import Service
@@ -326,6 +327,11 @@ def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
     made = dressed(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
     assert made == b'{"_id":"1","_src":"gps@a/g/0:7","speed":1.5}'
     assert place_of(made) == ("gps@a/g/0", "0", 7)
+
+
+def test_a_record_of_any_topic_tells_its_place() -> None:
+    source = f"gps@a/{generation_of('vlxYj7T0RT2v+DjBI/f7aw')}/0"
+    assert place_of(dressed(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
 
 
 @given(st.integers(0, 40), st.integers(0, 10), st.lists(st.integers(1, 9), min_size=1, max_size=5))
