@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from random import Random
 from typing import Any
@@ -333,6 +334,15 @@ def test_how_like_reads_a_field_survives_json() -> None:
         ({"type": "gossip"}, "type 'gossip'; expected hello, update, table, reach or refusal"),
         ({"type": "reach"}, "paths"),
         ({"type": "table", "service": "gps", "version": 1, "digest": "x", "entries": []}, "invalid literal"),
+        (
+            {"type": "table", "service": "gps", "version": 2**70, "digest": "0", "entries": []},
+            "expected a number from 0 to 9223372036854775807, not 1180591620717411303424",
+        ),
+        (
+            {"type": "table", "service": "g", "version": 1, "digest": "0", "entries": [{"number": -1, "filter": "a"}]},
+            "expected a number from 0 to 9223372036854775807, not -1",
+        ),
+        ({"type": "update", "service": "g", "version": 1, "digest": "0", "add": [], "remove": ["7"]}, "not '7'"),
     ],
 )
 def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> None:
@@ -443,6 +453,36 @@ def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
     assert broker.refused == {"z": loop}
     assert broker.receive("z", Hello()) == []
     assert broker.links == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "problem"),
+    [
+        ((("city",),), "expected ways from 'wolf' to others, each once, not ['city']"),
+        (((),), "expected ways from 'wolf' to others, each once, not []"),
+        ((("wolf", "a", "wolf"),), "expected ways from 'wolf' to others, each once, not ['wolf', 'a', 'wolf']"),
+        (tuple(("wolf", str(n)) for n in range(1_001)), "expected at most 1,000 brokers behind 'wolf', not 1,001"),
+    ],
+)
+def test_ways_that_can_not_be_are_refused(paths: tuple[tuple[str, ...], ...], problem: str) -> None:
+    network = Network([("here", "city"), ("here", "wolf")], "covering")
+    network.settle(Random(0))
+    for message in (Hello({}, paths), Reach(paths)):
+        with pytest.raises(FederationError, match=re.escape(problem)):
+            network.brokers["here"].receive("wolf", message)
+    assert network.brokers["here"].links == ["city", "wolf"]
+
+
+def test_who_tells_of_a_loop_that_is_not_there_takes_no_other_link_down() -> None:
+    network = Network([("x", "yonder"), ("wolf", "x")], "covering")
+    network.settle(Random(0))
+    x, yonder = network.brokers["x"], network.brokers["yonder"]
+    sent = x.receive("wolf", Reach((("wolf",), ("wolf", "yonder"))))
+    assert x.links == ["yonder", "wolf"]
+    assert [to for to, _ in sent] == ["yonder"]
+    for _, message in sent:
+        yonder.receive("x", message)
+    assert (yonder.links, yonder.refused) == (["x"], {})
 
 
 @given(seed=st.integers(0, 2**32))

@@ -18,7 +18,7 @@ import httpx
 from tests.conftest import KILLS
 from tests.gateway.running import CITY, World
 from tests.gateway.test_gateway_kill import answers
-from tests.pipelines.running import until
+from tests.pipelines.running import PATIENCE_S, until
 from tests.ports import free_port
 
 SECRET = "a secret that both ends of a link know"
@@ -53,7 +53,7 @@ class Process:
             process.wait()
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
-        return httpx.request(method, f"{self.url}/v1/{path}", timeout=20, **more).raise_for_status().json()
+        return httpx.request(method, f"{self.url}/v1/{path}", timeout=PATIENCE_S, **more).raise_for_status().json()
 
     def knows(self, service: str) -> bool:
         return any(each["name"] == service for each in self.ask("GET", "services")["services"])

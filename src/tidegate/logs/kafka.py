@@ -440,7 +440,7 @@ class KafkaLog:
                 self._forget(stream)
                 return None
             raise self._problem(exc.args[0]) from exc
-        found = _Topic(topic, str(said.topic_id), len(said.partitions), time.monotonic())
+        found = _Topic(topic, generation_of(str(said.topic_id)), len(said.partitions), time.monotonic())
         before = self._topics.get(stream)
         if before is not None and before.generation != found.generation:
             self._forget(stream)
@@ -549,3 +549,12 @@ def _number(partition: str) -> int | None:
 
 def _cursor(topic: _Topic, offsets: Mapping[int, int]) -> Cursor:
     return Cursor(topic.generation, {str(number): offset for number, offset in sorted(offsets.items())})
+
+
+def generation_of(topic_id: str) -> str:
+    """The generation of a topic with an id: the same without `/` and `+`, as places at an origin are told apart by `/`.
+
+    >>> generation_of("vlxYj7T0RT2vWDjBI/f7aw")
+    'vlxYj7T0RT2vWDjBI_f7aw'
+    """
+    return topic_id.replace("/", "_").replace("+", "-")

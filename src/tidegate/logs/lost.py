@@ -18,6 +18,8 @@ from tidegate.logs.log import Gap, Read
 
 JOINT = b'{"_joint":1}'
 """A record that stands for nothing: places before it are told from those behind it, where nothing else lies between."""
+MOST_OFFSET = 1 << 63
+"""No log has as many records: whatever keeps an offset has room for it."""
 _FRONT = b'{"_gap":'
 
 
@@ -57,8 +59,9 @@ def read_note(record: bytes) -> Lost:
     """What a note says."""
     try:
         source, missed_from, resumed_at = orjson.loads(record)["_gap"]
-        if isinstance(source, str) and source.count("/") == 2 and 0 <= missed_from <= resumed_at:
-            return Lost(source, int(missed_from), int(resumed_at))
+        is_said = isinstance(source, str) and source.count("/") == 2
+        if is_said and type(missed_from) is type(resumed_at) is int and 0 <= missed_from <= resumed_at < MOST_OFFSET:
+            return Lost(source, missed_from, resumed_at)
     except (ValueError, TypeError, KeyError) as exc:
         raise LogError(f"expected a note of what was lost, not {bytes(record[:80])!r}") from exc
     raise LogError(f"expected a note of what was lost, not {bytes(record[:80])!r}")

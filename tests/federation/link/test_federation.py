@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from tests.registry import stores
-from tidegate.errors import LogError
+from tidegate.errors import LogError, RegistryError, TidegateError
 from tidegate.federation.link import (
     SUBPROTOCOL,
     Federation,
@@ -32,7 +33,7 @@ from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.filters import Filter
 from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
-from tidegate.logs.lost import told
+from tidegate.logs.lost import JOINT, told
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.model import Schema
 from tidegate.registry import Link, Registry, SqliteRegistry, open_registry
@@ -67,6 +68,8 @@ class Side:
         self._settings = LinkSettings(name, **{**HASTE, **settings})
         self.port = 0
         self.sockets: set[ServerConnection] = set()
+        self.is_hidden = False
+        """Whether its service is, for a moment, seen by nobody."""
 
     def offers(self, link: Link) -> list[dict[str, Any]]:
         del link
@@ -74,7 +77,8 @@ class Side:
 
     def supply(self, link: Link, service: str) -> Supply | None:
         del link
-        return Supply(f"{service}@{self.name}", service, SCHEMA) if self._has_service else None
+        is_seen = self._has_service and not self.is_hidden
+        return Supply(f"{service}@{self.name}", service, SCHEMA) if is_seen else None
 
     def passes_on(self, link: Link, name: str) -> bool:
         return bool(link and name)
@@ -212,6 +216,36 @@ def test_what_nobody_asks_for_does_not_cross_and_who_asks_again_begins_anew(tmp_
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_who_does_not_see_a_service_for_a_moment_goes_on_where_it_was(tmp_path: Path, is_cut: bool) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running() as far, here.running():
+            await linked(here, there)
+            here.federation.hold("me", "numbers@there", None)
+            await until(lambda: has_begun(there, "here"), "it to be asked for")
+            there.append(*range(10))
+            await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+            there.is_hidden = True
+            far.tell_offers()
+            assert not has_begun(there, "here")
+            if is_cut:
+                sessions = far.neighbours["here"].figures().sessions
+                for each in list(there.sockets):
+                    each.transport.abort()
+                await until(lambda: far.neighbours["here"].figures().sessions > sessions, "another session")
+                await until(lambda: far.neighbours["here"].is_resumed, "it to say where to go on")
+            there.append(*range(10, 20))
+            there.is_hidden = False
+            far.tell_offers()
+            await until(lambda: has_begun(there, "here"), "it to go on")
+            there.append(20)
+            await until(lambda: 20 in here.mirrored("numbers@there"), "the last event")
+            assert here.mirrored("numbers@there") == list(range(21))
+
+    asyncio.run(run())
+
+
 def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_path: Path) -> None:
     async def run() -> None:
         here = Side(tmp_path, "here")
@@ -280,6 +314,190 @@ def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[s
 
     found = asyncio.run(run())
     assert (found or "").startswith(problem or "")
+
+
+def test_events_that_make_no_sense_end_the_session(tmp_path: Path) -> None:
+    async def run() -> str | None:
+        there = Side(tmp_path, "there", has_service=True)
+        async with there.running() as far:
+            there.registry.add_link("wolf", None, SECRET)
+            await far.look()
+            socket = await dial(f"http://127.0.0.1:{there.port}", LinkSettings("wolf"))
+            await proof.introduce(socket, "wolf", "there", SECRET)
+            await until(lambda: far.neighbours["wolf"].state == "up", "the link")
+            far.neighbours["wolf"].asking[7] = asyncio.get_running_loop().create_future()
+            far.neighbours["wolf"].asking[7].add_done_callback(asyncio.Future.exception)
+            for frame in wire.events({"service": "x", "cursor": "", "history": [1]}, []):
+                await socket.send(frame)
+            await until(lambda: far.neighbours["wolf"].problem is not None, "it to be let go of")
+            await socket.close("")
+            return far.neighbours["wolf"].problem
+
+    found = asyncio.run(run())
+    assert found == (
+        "expected events of 'x', not {'service': 'x', 'cursor': '', 'history': [1]}: "
+        """TypeError("unhashable type: 'list'")"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ({"cursor": ""}, "expected a page of history of 'numbers@there', not {'cursor': ''}: KeyError('start')"),
+        ({"start": 7, "cursor": ""}, "expected a page of history of 'numbers@there', not {'start': 7, 'cursor': ''}: "),
+    ],
+)
+def test_a_page_of_history_that_makes_no_sense_is_refused(tmp_path: Path, head: dict[str, Any], problem: str) -> None:
+    async def run() -> str:
+        here = Side(tmp_path, "here")
+        async with here.running() as near:
+
+            async def nonsense(*_: Any) -> Any:
+                return head, []
+
+            near._ask = nonsense  # type: ignore[method-assign, assignment]
+            with pytest.raises(TidegateError) as caught:
+                await near.past("numbers@there", None, history.BEGINNING, None)
+            return str(caught.value)
+
+    assert asyncio.run(run()).startswith(problem)
+
+
+def test_an_answer_goes_to_the_session_in_which_it_was_asked_for(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running() as far, here.running():
+            await linked(here, there)
+            neighbour = far.neighbours["here"]
+            before = neighbour.session
+            for each in list(there.sockets):
+                each.transport.abort()
+            await until(lambda: neighbour.session not in (None, before), "another session")
+            given: list[Any] = []
+            neighbour.session.give = lambda *said: given.append(said)  # type: ignore[method-assign, union-attr]
+            said = {"type": "history", "id": 7, "service": "numbers@nowhere"}
+            for session in (before, neighbour.session):
+                neighbour.answering += 1
+                await far._answer(neighbour, session, said)
+            assert [head["problem"] for head, _ in given] == ["no service 'numbers@nowhere'"]
+
+    asyncio.run(run())
+
+
+def test_who_asks_in_vain_where_a_mirror_begins_leaves_no_note_each_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running() as near:
+            await linked(here, there)
+            past, tries = near.past, 0
+
+            async def in_vain(*_: Any) -> Any:
+                nonlocal tries
+                tries += 1
+                raise LinkClosed("the link behind that is down")
+
+            near.past = in_vain  # type: ignore[method-assign, assignment]
+            near.hold("me", "numbers@there", None)
+            await until(lambda: tries > 5, "some tries")
+            near.past = past  # type: ignore[method-assign]
+            await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
+            notes = here.log.read("numbers@there", here.log.begin("numbers@there"), 100).records
+            assert notes in ((JOINT,), (JOINT, JOINT))
+
+    asyncio.run(run())
+
+
+def test_a_lease_waits_for_no_events(tmp_path: Path) -> None:
+    async def run() -> None:
+        here = Side(tmp_path, "here")
+        async with here.running() as near:
+            may_go_on = Event()
+            busy = [near._threads.submit(may_go_on.wait, 20) for _ in range(4)]
+            try:
+                async with asyncio.timeout(10):
+                    assert await near._take_turn()
+                assert not any(each.done() for each in busy)
+            finally:
+                may_go_on.set()
+
+    asyncio.run(run())
+
+
+def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) -> None:
+    """Whether the registry refuses it, or whoever waited for it is gone; and of one link whatever of others is."""
+
+    async def run() -> None:
+        here, there = Side(tmp_path, "here", keep_s=60.0), Side(tmp_path, "there", has_service=True)
+        async with there.running(), here.running() as near:
+            here.registry.add_link("aside", None, SECRET)
+            await near.look()
+            await linked(here, there)
+            near.hold("me", "numbers@there", None)
+            await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
+            neighbour, keep = near.neighbours["there"], here.registry.keep_link_states
+            refused: list[str] = []
+
+            def refuse(name: str, states: Any) -> None:
+                refused.append(name)
+                raise RegistryError("the disk is full")
+
+            here.registry.keep_link_states = refuse  # type: ignore[method-assign, assignment]
+            near.neighbours["aside"].unsaved["offers", ""] = "[]"
+            there.append(7)
+            await until(lambda: "numbers@there" in neighbour.stale_mirrors, "an event")
+            neighbour.stale_routes.add("numbers@here")
+            unsaved = dict(neighbour.unsaved)
+            with pytest.raises(RegistryError, match="the disk is full"):
+                await near._keep()
+            assert set(refused) == {"aside", "there"}
+            assert neighbour.stale_mirrors == {"numbers@there"}
+            assert neighbour.stale_routes == {"numbers@here"}
+            assert neighbour.unsaved == unsaved
+            here.registry.keep_link_states = keep  # type: ignore[method-assign]
+            waits = asyncio.create_task(near._keep())
+            await asyncio.sleep(0)
+            waits.cancel()
+            await asyncio.gather(waits, return_exceptions=True)
+            await near._keep()
+            states = here.registry.link_states("there")
+            assert ("routes", "numbers@here") in states
+            assert orjson.loads(states["mirror", "numbers@there"])["there"] == neighbour.mirrors["numbers@there"].there
+
+    asyncio.run(run())
+
+
+def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path) -> None:
+    async def run() -> None:
+        here = Side(tmp_path, "here")
+        said = {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "far")]}
+        async with here.running() as near:
+            sockets = []
+            for name in ("fox", "wolf"):
+                here.registry.add_link(name, None, SECRET)
+                await near.look()
+                socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings(name))
+                await proof.introduce(socket, name, "here", SECRET)
+                for message in ({"type": "hello", "tables": {}, "paths": [[name]]}, said):
+                    for frame in wire.control(message):
+                        await socket.send(frame)
+                sockets.append(socket)
+                await until(lambda: "n@far" in near.remotes, "its service to be known")
+            fox, wolf = near.neighbours["fox"], near.neighbours["wolf"]
+            await until(lambda: "n@far" in fox.offers and "n@far" in wolf.claims, "their service to be known")
+            assert near.remotes["n@far"].via == "fox"
+            here.registry.remove_link("fox")
+            await near.look()
+            assert near.remotes["n@far"].via == "wolf"
+            near.hold("me", "n@far", Filter("n > 7", SCHEMA))
+            inbox = wire.Inbox(sockets[1])
+            async with asyncio.timeout(20):
+                while (heard := await inbox.message())["type"] != "update":
+                    pass
+            assert [each["filter"] for each in heard["add"]] == ["n > 7"]
+            for socket in sockets:
+                await socket.close("")
+
+    asyncio.run(run())
 
 
 def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import orjson
@@ -14,17 +17,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import FederationError, LogError
-from tidegate.federation.link import history, proof, wire
+from tidegate.federation.link import LinkSettings, history, proof, session, wire
 from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
+from tidegate.federation.link.offers import offered, read_offer
 from tidegate.federation.link.records import dressed, place_of
 from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, Retention, SegmentLog
+from tidegate.logs.kafka import generation_of
 from tidegate.logs.lost import JOINT, Lost, read_note, told
 from tidegate.model import Schema
+from tidegate.services import Service
 
 SCHEMA = Schema({"speed": "float64", "vid": "string"})
 SECRET = "a secret that both ends of a link know"
@@ -178,6 +184,31 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
 
 
+def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it_says_how_far_it_is(
+    tmp_path: Path,
+) -> None:
+    log = SegmentLog(tmp_path)
+    mirror = Mirror(log, "gps@a")
+    are_judged, may_go_on = Event(), Event()
+
+    def judge(records: Sequence[bytes]) -> range:
+        are_judged.set()
+        may_go_on.wait(20)
+        return range(len(records))
+
+    with ThreadPoolExecutor(2) as threads:
+        added = threads.submit(mirror.append, [record(0)], "there", judge)
+        are_judged.wait(20)
+        closed = threads.submit(mirror.close)
+        may_go_on.set()
+        assert added.result() == (1, 0, 0)
+        assert closed.result().marks == {"gps@a/g1/p0": 0}
+    with pytest.raises(LogError, match="the mirror 'gps@a' is closed"):
+        mirror.append([record(2)], "there", lambda _: pytest.fail("it was judged"))
+    assert log.read("gps@a", log.begin("gps@a"), 10).records == (record(0),)
+    log.close()
+
+
 def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
@@ -194,10 +225,38 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
     log.close()
 
 
-@pytest.mark.parametrize("said", [b'{"_gap":["gps@a/g1/0",9,3]}', b'{"_gap":["gps",1,2]}', b'{"_gap":7}', b'{"_gap":'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"_gap":["gps@a/g1/0",9,3]}',
+        b'{"_gap":["gps@a/g1/0",0,1e30]}',
+        b'{"_gap":["gps@a/g1/0",0,9223372036854775808]}',
+        b'{"_gap":["gps@a/g1/0",true,3]}',
+        b'{"_gap":["gps",1,2]}',
+        b'{"_gap":7}',
+        b'{"_gap":',
+    ],
+)
 def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
     with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
         read_note(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a b@c", "expected a name of letters, digits, _ . and -, at most 64, the first a letter or digit, not 'a b'"),
+        ("@c", "expected a name of letters, digits, _ . and -, at most 64, the first a letter or digit, not ''"),
+        ("x@y@z", "expected a broker's name of letters, digits, _ and -, at most 40, not 'y@z'"),
+        ("x", "expected a broker's name of letters, digits, _ and -, at most 40, not ''"),
+    ],
+)
+def test_a_service_that_nobody_could_have_is_not_taken_up(name: str, problem: str) -> None:
+    said = offered(Service("gps", ("raw",)), SCHEMA, "city")
+    assert read_offer(said, "city").service.name == "gps@city"
+    with pytest.raises(FederationError, match="expected a service of 'wolf', not ") as caught:
+        read_offer({**said, "name": name}, "wolf")
+    assert problem in str(caught.value)
 
 
 TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bus'~"])
@@ -218,6 +277,31 @@ def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(ste
     wanted = [n for n, each in enumerate(shown) if is_blind or any(one.matches(each) for one in entries.values())]
     assert (list(sieve.wanted([orjson.dumps(each) for each in events])), sieve.is_blind) == (wanted, is_blind)
     sieve.close()
+
+
+def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are not counted: they wait to be taken."""
+    monkeypatch.setattr(session, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(session, "FAREWELL_S", 0.0)
+
+    class Deaf(Pipe):
+        async def send(self, data: bytes) -> None:
+            del data
+            await asyncio.Event().wait()
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    async def run() -> str:
+        link = session.Session(Deaf(), LinkSettings("a"))
+        for _ in range(10):
+            link.give({"service": "x", "cursor": ""}, [b"x" * 500])
+        for n in range(3):
+            assert not link._closing.done(), n
+            link.give({"service": "x", "cursor": "", "history": n}, [b"x" * 500])
+        return await link.run(nothing, nothing, lambda: None)
+
+    assert asyncio.run(run()) == "1,000 bytes wait, and the other end reads none"
 
 
 def test_a_stranger_may_not_say_much() -> None:
@@ -243,6 +327,11 @@ def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
     made = dressed(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
     assert made == b'{"_id":"1","_src":"gps@a/g/0:7","speed":1.5}'
     assert place_of(made) == ("gps@a/g/0", "0", 7)
+
+
+def test_a_record_of_any_topic_tells_its_place() -> None:
+    source = f"gps@a/{generation_of('vlxYj7T0RT2v+DjBI/f7aw')}/0"
+    assert place_of(dressed(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
 
 
 @given(st.integers(0, 40), st.integers(0, 10), st.lists(st.integers(1, 9), min_size=1, max_size=5))

@@ -1,6 +1,6 @@
 """A broker among others: its links, the routes over them, and the mirrors of what comes.
 
-One event loop owns it. Files and the registry are asked in a thread of its own, so that no
+One event loop owns it. Files and the registry are asked in threads of their own, so that no
 disk holds up the sockets; forwarders have a thread each.
 """
 
@@ -97,6 +97,8 @@ class Federation:
         self._rng = random.Random(seed)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, "links")
+        self._keepers = ThreadPoolExecutor(2, "links-registry")
+        """For what may not wait behind events and history: the lease, and what is written down."""
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = self._is_closed = self._has_turn = False
@@ -105,6 +107,8 @@ class Federation:
         """Mirrors that are there."""
         self._keeping = asyncio.Lock()
         """One at a time writes down what has changed: else what is older might be written last."""
+        self._keeps: set[asyncio.Task[None]] = set()
+        """Those who do, or wait to."""
         self._joints: dict[str, Joints] = {}
         """By mirror, where its places are at its origin."""
         self._joining: set[str] = set()
@@ -150,6 +154,7 @@ class Federation:
             if self._has_turn:
                 await self._in_thread(partial(self._registry.release, self._lease, self._holder))
         self._threads.shutdown(wait=True)
+        self._keepers.shutdown(wait=True)
 
     async def _end(self, neighbour: Neighbour, reason: str) -> None:
         """End a link's session, if it has one, and dial no more."""
@@ -211,7 +216,7 @@ class Federation:
                     joint = None if said["joint"] is None else Joint.of(said["joint"])
                     self.needs.linger(service, _filter(said, remote.schema), now, joint)
         if neighbour.offers != before:
-            await self._local.changed()
+            await self._changed()
 
     def _table(self, neighbour: Neighbour, document: str) -> Table:
         said = orjson.loads(document)
@@ -220,7 +225,8 @@ class Federation:
         return found
 
     async def _take_turn(self) -> bool:
-        return await self._in_thread(partial(self._registry.lease, self._lease, self._holder, LEASE_S))
+        lease = partial(self._registry.lease, self._lease, self._holder, LEASE_S)
+        return await self._in_thread(lease, self._keepers)
 
     async def _let_go(self, neighbour: Neighbour) -> None:
         """A link was removed."""
@@ -230,8 +236,7 @@ class Federation:
             self._forget(service)
         if neighbour.name in self.broker.links:
             self._carry(self.broker.forget(neighbour.name))
-        await self._local.changed()
-        self.tell_offers()
+        await self._changed()
 
     # Sessions ------------------------------------------------------------------------
 
@@ -347,7 +352,7 @@ class Federation:
 
     async def _shut(self, neighbour: Neighbour, service: str) -> None:
         mirror = neighbour.mirrors.pop(service)
-        neighbour.kept[service] = progress = await self._in_thread(mirror.progress)
+        neighbour.kept[service] = progress = await self._in_thread(mirror.close)
         neighbour.stale_mirrors.discard(service)
         neighbour.unsaved["mirror", service] = progress.to_json()
         sieve = neighbour.sieves.pop(service, None)
@@ -397,8 +402,7 @@ class Federation:
             case "offers":
                 self._offered(neighbour, said["services"])
                 neighbour.unsaved["offers", ""] = orjson.dumps(said["services"]).decode()
-                await self._local.changed()
-                self.tell_offers()
+                await self._changed()
             case "resume":
                 neighbour.begins = {
                     service: Begin(each["cursor"], each["marks"]) for service, each in said["services"].items()
@@ -409,7 +413,7 @@ class Federation:
                 if neighbour.answering >= MOST_PAGES:
                     raise FederationError(f"expected at most {MOST_PAGES} questions at once for pages of history")
                 neighbour.answering += 1
-                self._spawn(self._answer(neighbour, said))
+                self._spawn(self._answer(neighbour, neighbour.session, said))
             case _:
                 is_large = len(said.get("entries", said.get("add", ()))) > STEP
                 read = partial(_read, said, self._schema(neighbour, str(said.get("service"))))
@@ -441,18 +445,34 @@ class Federation:
 
     def _offered(self, neighbour: Neighbour, said: Iterable[Mapping[str, Any]]) -> None:
         """Take in all that a neighbour offers, in place of what it did."""
-        offers = {}
+        offers: dict[str, Remote] = {}
+        claims: dict[str, Remote] = {}
         for each in said:
             found = read_offer(each, neighbour.name)
             other = self.remotes.get(found.service.name)
-            if found.origin != self.name and (other is None or other.via == neighbour.name):
-                offers[found.service.name] = found
+            if found.origin != self.name:
+                is_free = other is None or other.via == neighbour.name
+                (offers if is_free else claims)[found.service.name] = found
         for service in neighbour.offers.keys() - offers.keys():
             self._forget(service)
-        neighbour.offers = offers
+        neighbour.offers, neighbour.claims = offers, claims
         self.remotes.update(offers)
         for service in offers:
             self._carry(self.broker.reconsider(service))
+
+    async def _changed(self) -> None:
+        """Let all know that others' services have changed, then have of one neighbour what another has no more."""
+        await self._local.changed()
+        is_more = False
+        for neighbour in list(self.neighbours.values()):
+            for service in neighbour.claims.keys() - self.remotes.keys():
+                self.remotes[service] = found = neighbour.claims.pop(service)
+                neighbour.offers = {**neighbour.offers, service: found}
+                self._carry(self.broker.reconsider(service))
+                is_more = True
+        if is_more:
+            await self._local.changed()
+        self.tell_offers()
 
     def _forget(self, service: str) -> None:
         self.needs.drop(service)
@@ -515,11 +535,16 @@ class Federation:
 
     async def _join(self, service: str) -> None:
         """Learn of the origin from where on it looks for what is needed, as long as that is not known of all of it."""
+        has_failed = False
         try:
             while lacking := self.needs.lacking(service):
                 try:
+                    if has_failed:  # else each try would leave a note in the mirror
+                        await self.past(service, None, history.at_moment(NEVER), None)
                     await self._join_some(service, lacking)
+                    has_failed = False
                 except (TidegateError, LinkClosed, TimeoutError):  # the way there is broken, or not in step yet
+                    has_failed = True
                     await asyncio.sleep(self.settings.first_s)
         finally:
             self._joining.discard(service)
@@ -612,6 +637,7 @@ class Federation:
         if not self.broker.is_wanted(service, neighbour.name):
             neighbour.stop(service)
             neighbour.unheard.pop(service, None)
+            neighbour.begins.pop(service, None)
             return
         supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
         state = self.broker.states(neighbour.name)[service]
@@ -621,15 +647,16 @@ class Federation:
             else:
                 forwarder.change({each.number: each.filter for each in step.add}, step.remove, state)
             return
-        begin = neighbour.stop(service) or neighbour.begin(service)
-        if supply is not None:
-            give = partial(self._give, neighbour, session, service)
-            policy = self.broker.filtering(service, neighbour.name)
-            hand = partial(self._soon, give)
-            entries = self.broker.routes(service, neighbour.name)
-            neighbour.forwarders[service] = Forwarder(
-                self._log, supply, begin, entries, state, hand, self.settings, policy
-            )
+        rest = neighbour.stop(service)
+        if supply is None:  # it may see it again: then it goes on where it was
+            if rest is not None and service not in neighbour.unheard:
+                neighbour.begins[service] = rest
+            return
+        give = partial(self._give, neighbour, session, service)
+        policy = self.broker.filtering(service, neighbour.name)
+        hand = partial(self._soon, give)
+        entries, begin = self.broker.routes(service, neighbour.name), rest or neighbour.begin(service)
+        neighbour.forwarders[service] = Forwarder(self._log, supply, begin, entries, state, hand, self.settings, policy)
 
     def _give(self, neighbour: Neighbour, session: Session, service: str, batch: Batch) -> None:
         if neighbour.session is session:
@@ -637,6 +664,12 @@ class Federation:
             session.give({**head, "coarse": True} if batch.is_coarse else head, batch.records)
 
     async def _take(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
+        try:
+            await self._take_in(neighbour, head, records)
+        except (TypeError, ValueError) as exc:
+            raise FederationError(f"expected events of {head['service']!r:.80}, not {head!r:.120}: {exc!r}") from exc
+
+    async def _take_in(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
         if "history" in head:
             waiting = neighbour.asking.pop(head["history"], None)
             if waiting is not None and not waiting.done():
@@ -703,10 +736,14 @@ class Federation:
         if until is not None:
             ask["until"] = until.text
         head, records = await self._ask(service, ask)
-        start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
-        until = None if head["until"] is None else Cursor.from_text(head["until"])
+        try:
+            start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
+            until = None if head["until"] is None else Cursor.from_text(head["until"])
+            is_last = bool(head["last"])
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
         lost = [read_note(each) for each in records if is_gap(each)]
-        return history.Page([each for each in records if not is_gap(each)], start, end, until, head["last"], lost)
+        return history.Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
 
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         remote = self.remotes.get(service)
@@ -727,11 +764,14 @@ class Federation:
         finally:
             neighbour.asking.pop(number, None)
         if "problem" in head:
-            raise FederationError(head["problem"])
+            raise FederationError(str(head["problem"]))
         return head, [each for each in records if each]
 
-    async def _answer(self, neighbour: Neighbour, said: Mapping[str, Any]) -> None:
-        """Give a neighbour a page of history: of our own, or asked of the next one towards the origin."""
+    async def _answer(self, neighbour: Neighbour, session: Session | None, said: Mapping[str, Any]) -> None:
+        """Give a neighbour a page of history: of our own, or asked of the next one towards the origin.
+
+        Only in the session in which it has asked: what it says of where events go on is so there.
+        """
         service = str(said.get("service"))
         head: dict[str, Any] = {"service": service, "cursor": "", "history": said.get("id")}
         records: list[bytes] = []
@@ -758,8 +798,8 @@ class Federation:
             head["problem"], records = str(problem) or repr(problem), []
         finally:
             neighbour.answering -= 1
-        if neighbour.session is not None:
-            neighbour.session.give(head, records)
+        if session is not None and neighbour.session is session:
+            session.give(head, records)
 
     async def _own_page(self, neighbour: Neighbour, supply: Supply, said: Mapping[str, Any]) -> history.Page:
         asked = said.get("filter")
@@ -779,7 +819,10 @@ class Federation:
         found: asyncio.Future[Cursor | None] = self._loop.create_future()
         forwarder.ask(partial(self._soon, partial(_settled, found)))
         async with asyncio.timeout(PATIENCE_S):
-            return await found
+            at = await found
+        if neighbour.forwarders.get(service) is not forwarder:
+            raise FederationError(f"what {neighbour.name} gets of {service!r} has changed just now")
+        return at
 
     async def prepare(self, service: str) -> None:
         """Make the mirror of a service, so that there are places in it; nothing where it is there."""
@@ -800,20 +843,45 @@ class Federation:
     # Keeping -----------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Write down what has changed, so that this broker goes on where it was."""
+        """Write down what has changed, so that this broker goes on where it was.
+
+        Whoever waits for it may be gone before it is done: what is half written would be overtaken by what is next.
+        """
+        keeps = self._loop.create_task(self._keep_all())
+        self._keeps.add(keeps)
+        keeps.add_done_callback(self._keeps.discard)
+        await asyncio.shield(keeps)
+
+    async def _keep_all(self) -> None:
         async with self._keeping:
             self.needs.pass_time(self._loop.time())
             if not self._has_turn:
                 return
             self._note_needs()
+            problems: list[Exception] = []
             for neighbour in list(self.neighbours.values()):
-                states = await self._states(neighbour)
                 try:
-                    if states:
-                        await self._in_thread(partial(self._registry.keep_link_states, neighbour.name, states))
-                except BaseException:
-                    neighbour.unsaved = {**states, **neighbour.unsaved}
-                    raise
+                    await self._keep_one(neighbour)
+                except Exception as problem:  # what is known of others is kept all the same
+                    problems.append(problem)
+            if problems:
+                raise problems[0]
+
+    async def _keep_one(self, neighbour: Neighbour) -> None:
+        """Write down what has changed of a link; what could not be is tried again with what changes next."""
+        unsaved, neighbour.unsaved = neighbour.unsaved, {}
+        routes, neighbour.stale_routes = neighbour.stale_routes, set()
+        mirrors, neighbour.stale_mirrors = neighbour.stale_mirrors, set()
+        try:
+            states = {**unsaved, **await self._states(neighbour, routes, mirrors)}
+            if states:
+                keep = partial(self._registry.keep_link_states, neighbour.name, states)
+                await self._in_thread(keep, self._keepers)
+        except BaseException:
+            neighbour.unsaved = {**unsaved, **neighbour.unsaved}
+            neighbour.stale_routes |= routes
+            neighbour.stale_mirrors |= mirrors
+            raise
 
     def _note_needs(self) -> None:
         """See to it that what is needed is written down with the link that it is asked for over."""
@@ -825,17 +893,16 @@ class Federation:
                 said = None if need is None else orjson.dumps({**_said(need.filter), "joint": joint}).decode()
                 neighbour.unsaved["need", f"{service} {name}"] = said
 
-    async def _states(self, neighbour: Neighbour) -> dict[Kept, str | None]:
-        states, neighbour.unsaved = dict(neighbour.unsaved), {}
-        if neighbour.stale_routes and neighbour.name in self.broker.links:
-            stale, neighbour.stale_routes = neighbour.stale_routes, set()
-            for service in stale:
-                table = self.broker.table(service, neighbour.name)
-                states["routes", service] = await self._in_thread(partial(_document, table))
-        stale, neighbour.stale_mirrors = neighbour.stale_mirrors, set()
-        for service in stale & neighbour.mirrors.keys():
-            progress = await self._in_thread(neighbour.mirrors[service].progress)
-            states["mirror", service] = progress.to_json()
+    async def _states(self, neighbour: Neighbour, routes: set[str], mirrors: set[str]) -> dict[Kept, str | None]:
+        """What a neighbour asks for of some services, and how far some mirrors have come."""
+        states: dict[Kept, str | None] = {}
+        if neighbour.name in self.broker.links:
+            for table in [self.broker.table(service, neighbour.name) for service in routes]:
+                states["routes", table.service] = await self._in_thread(partial(_document, table))
+        else:
+            neighbour.stale_routes |= routes
+        for mirror in [neighbour.mirrors[service] for service in mirrors & neighbour.mirrors.keys()]:
+            states["mirror", mirror.name] = (await self._in_thread(mirror.progress)).to_json()
         return states
 
     async def _expire(self) -> None:
@@ -864,8 +931,8 @@ class Federation:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(call, value)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._threads, call)
+    async def _in_thread(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        return await self._loop.run_in_executor(threads or self._threads, call)
 
 
 def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:

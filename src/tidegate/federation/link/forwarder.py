@@ -102,7 +102,7 @@ class Forwarder:
         """Events that were sent; that nobody behind the link wants; stretches that had expired before."""
         self._sieve = Sieve(supply.schema, supply.hidden)
         self._changes: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._room = threading.Semaphore(settings.under_way)
+        self._room = threading.BoundedSemaphore(settings.under_way)
         self._is_closed = False
         self._position: Cursor | None = None
         self._asked: list[tuple[Cursor, Callable[[Cursor | None], object]]] = []
@@ -143,9 +143,9 @@ class Forwarder:
         self._changes.put(lambda: self._ask(answer))
 
     @property
-    def told(self) -> str:
-        """The cursor that was handed over last: whoever begins again there misses nothing."""
-        return self._told
+    def rest(self) -> Begin:
+        """Where another takes its place: whoever begins behind the cursor that was handed over last misses nothing."""
+        return Begin(self._told, self._begin.marks) if self.has_begun else self._begin
 
     def taken(self, events: int, dropped: int) -> None:
         """The neighbour has taken a batch, of which nobody there wants some."""
@@ -153,12 +153,16 @@ class Forwarder:
         policy = self._policy
         if policy is not None and events:
             self._changes.put(lambda: policy.dropped(dropped, events))
-        self._room.release()
+        self._leave_room()
 
     def close(self) -> None:
         """Send nothing more; what is under way is as if it were not."""
         self._is_closed = True
-        self._room.release()
+        self._leave_room()
+
+    def _leave_room(self) -> None:
+        with suppress(ValueError):  # nothing is under way: a neighbour who takes what it was not given gets no more
+            self._room.release()
 
     # The thread ----------------------------------------------------------------------
 
@@ -180,6 +184,7 @@ class Forwarder:
             except Exception as problem:
                 _log.warning("can't forward", service=self.supply.service, problem=repr(problem))
                 time.sleep(ABSENT_S)
+        self._answer_all()
         self._sieve.close()
 
     def _step(self) -> None:
@@ -187,16 +192,22 @@ class Forwarder:
             self._position = self._first()
             self._give(self._anew(self._position) if self._is_anew else [], self._position.text)
             self._is_anew = False
-        elif self._log.wait(self.supply.stream, self._position, LOOK_S if not self._asked else 0.0):
+        elif not self._reached(self._position) and self._log.wait(self.supply.stream, self._position, LOOK_S):
             self._position = self._pass(self._position)
             time.sleep(PAUSE_S)
-        elif time.monotonic() - self._told_at > TELL_S:
+        reached = self._reached(self._position)
+        if reached or time.monotonic() - self._told_at > TELL_S:
+            # Who is told where something begins goes on there after a break: not before, where that would come twice.
             self._told_at = time.monotonic()
             if self._position.text != self._told:
                 self._give([], self._position.text)
-        for each in [each for each in self._asked if reaches(self._position, each[0])]:
+        for each in reached if not self._is_closed else ():
             self._asked.remove(each)
             each[1](self._position)
+
+    def _reached(self, position: Cursor) -> list[tuple[Cursor, Callable[[Cursor | None], object]]]:
+        """Who can be told how far it is."""
+        return [each for each in self._asked if reaches(position, each[0])]
 
     def _obey(self) -> None:
         with suppress(Empty):
@@ -225,6 +236,8 @@ class Forwarder:
 
     def _pass(self, position: Cursor) -> Cursor:
         read = self._log.read(self.supply.stream, position, MOST)
+        if self._is_closed:  # another may have taken its place, and the policy
+            return position
         self._obey()  # whoever had asked before these events were put out gets them
         lost = self._lost(read)
         chosen, is_coarse = self._sent(read)
@@ -248,7 +261,9 @@ class Forwarder:
         found = self._sieve.wanted([records[n] for n in asked]) if asked else ()
         spent_s = time.thread_time() - begun
         is_coarse = policy.decide_all(len(records), len(asked), len(asked) - len(found), spent_s)
-        return (range(len(records)), True) if is_coarse else (found, False)
+        # Where only a sample was asked about, all is sent, though the policy was told otherwise meanwhile: by the
+        # forwarder whose place this one took, which may have a word under way.
+        return (range(len(records)), True) if is_coarse or len(asked) < len(records) else (found, False)
 
     def _sent(self, read: Read) -> tuple[list[bytes], bool]:
         """What is sent of what was read, and whether some of it may be wanted by nobody."""
@@ -317,10 +332,12 @@ class Forwarder:
 
     def _give(self, records: Sequence[bytes], behind: str, is_coarse: bool = False) -> None:
         self._room.acquire()
-        if not self._is_closed:
-            self.first = behind if self.first is None else self.first
-            self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
-            self._hand(Batch(records, behind, is_coarse))
+        if self._is_closed:
+            self._leave_room()  # a pass may have more to give
+            return
+        self.first = behind if self.first is None else self.first
+        self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
+        self._hand(Batch(records, behind, is_coarse))
 
 
 def reaches(cursor: Cursor, other: Cursor) -> bool:

@@ -61,6 +61,7 @@ class Mirror:
         self._marks = dict(kept.marks)
         self._partitions: set[str] = set()
         self._lock = Lock()
+        self._is_closed = False
         self._catch_up(kept.here)
 
     def _catch_up(self, here: str | None) -> None:
@@ -84,11 +85,20 @@ class Mirror:
     def progress(self) -> Progress:
         """What to keep."""
         with self._lock:
-            try:
-                here = self._log.end(self.name).text
-            except LogError:
-                here = None
-            return Progress(self.there, dict(self._marks), here)
+            return self._progress()
+
+    def _progress(self) -> Progress:
+        try:
+            here = self._log.end(self.name).text
+        except LogError:
+            here = None
+        return Progress(self.there, dict(self._marks), here)
+
+    def close(self) -> Progress:
+        """Add nothing more, not even what somebody judges just now; what to keep is how far it has come then."""
+        with self._lock:
+            self._is_closed = True
+            return self._progress()
 
     def append(
         self, records: Sequence[bytes], there: str, wanted: Callable[[Sequence[bytes]], Sequence[int]] | None = None
@@ -100,8 +110,10 @@ class Mirror:
         """
         by_partition: dict[str, list[bytes]] = {}
         added = dropped = repeated = 0
-        some = range(len(records)) if wanted is None else frozenset(wanted(records))
         with self._lock:
+            if self._is_closed:  # what it would add may be on its way again, to a mirror that has taken its place
+                raise LogError(f"the mirror {self.name!r} is closed")
+            some = range(len(records)) if wanted is None else frozenset(wanted(records))
             for n, record in enumerate(records):
                 is_event = not is_gap(record)
                 if (partition := self._is_new(record)) is None:

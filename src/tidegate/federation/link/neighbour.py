@@ -49,6 +49,8 @@ class Neighbour:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the session that lives."""
     offers: dict[str, Remote] = field(default_factory=dict)
+    claims: dict[str, Remote] = field(default_factory=dict)
+    """What it offers, too, but another has offered before: it is had of that one while it is there."""
     said_offers: list[dict[str, Any]] | None = None
     begins: dict[str, Begin] = field(default_factory=dict)
     """Where its mirrors of our services go on, as it has said since the link came up."""
@@ -110,12 +112,14 @@ class Neighbour:
         if forwarder is None:
             return None
         forwarder.close()
-        if not forwarder.is_known and forwarder.first is not None:
-            self.unheard[service] = Begin(forwarder.first)
+        if forwarder.is_known:
+            self.unheard.pop(service, None)
+        elif forwarder.first is not None:
+            self.unheard.setdefault(service, Begin(forwarder.first))
         self.done.forwarded += forwarder.forwarded
         self.done.stopped += forwarder.stopped
         self.done.gaps += forwarder.gaps
-        return Begin(forwarder.told or None)
+        return forwarder.rest
 
     def figures(self) -> Figures:
         """All that has gone over it."""

@@ -11,6 +11,7 @@ from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link.records import mirror_of, origin_of
 from tidegate.filters import Filter
 from tidegate.model import Schema
+from tidegate.registry import need_broker_name
 from tidegate.services import Service, from_dict, to_dict
 from tidegate.services.definitions import Access
 
@@ -63,9 +64,9 @@ def read_offer(said: Mapping[str, Any], via: str) -> Remote:
     """A service of a neighbour, or one that it passes on."""
     try:
         name = str(said["name"])
-        if not all(origin_of(name)):
-            raise FederationError(f"expected the name of a service and its origin, not {name!r}")
-        (found,) = from_dict({"services": {"x": {"from": "x", **said["definition"]}}}, remote=True).services.values()
+        own, origin = origin_of(name)
+        need_broker_name(origin)
+        (found,) = from_dict({"services": {own: {"from": own, **said["definition"]}}}, remote=True).services.values()
         access = Access("public" if said["public"] else "keys")
         schema = Schema(
             said["schema"], constraints=said["constraints"], terms=said["terms"], event_time=said["event_time"]

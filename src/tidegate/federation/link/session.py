@@ -26,6 +26,8 @@ FAREWELL_S = 1.0
 
 MOST_WAITING = 20_000
 """Messages that have yet to be sent."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Of what has yet to be sent, besides events, of which each service has a bounded number under way."""
 
 Hear = Callable[[dict[str, Any]], Awaitable[None]]
 Take = Callable[[dict[str, Any], list[bytes]], Awaitable[None]]
@@ -36,8 +38,9 @@ class Session:
 
     def __init__(self, socket: Socket, settings: LinkSettings) -> None:
         self._socket, self._settings = socket, settings
-        self._outbox: asyncio.Queue[list[bytes]] = asyncio.Queue()
-        """Events wait to be taken, and all else is small; who reads nothing of it for long is given up."""
+        self._outbox: asyncio.Queue[tuple[list[bytes], int]] = asyncio.Queue()
+        """Events wait to be taken; of all else the bytes are counted. Who reads nothing of it for long is given up."""
+        self._waiting_bytes = 0
         self._closing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.said = self.heard = 0
         """Control messages."""
@@ -45,17 +48,22 @@ class Session:
     def say(self, message: Mapping[str, Any]) -> None:
         """Send a message, some time soon."""
         self.said += message["type"] != "taken"
-        self._put(control(message))
+        frames = control(message)
+        self._put(frames, sum(map(len, frames)))
 
     def give(self, head: Mapping[str, Any], records: Sequence[bytes]) -> None:
         """Send events, some time soon."""
-        self._put(events(head, records))
+        frames = events(head, records)
+        self._put(frames, sum(map(len, frames)) if "history" in head else 0)
 
-    def _put(self, frames: list[bytes]) -> None:
-        if self._outbox.qsize() < MOST_WAITING:
-            self._outbox.put_nowait(frames)
-        else:
+    def _put(self, frames: list[bytes], counted: int) -> None:
+        if self._outbox.qsize() >= MOST_WAITING:
             self.end(f"{MOST_WAITING:,} messages wait, and the other end reads none")
+        elif self._waiting_bytes >= MOST_BYTES:
+            self.end(f"{MOST_BYTES:,} bytes wait, and the other end reads none")
+        else:
+            self._waiting_bytes += counted
+            self._outbox.put_nowait((frames, counted))
 
     def end(self, reason: str) -> None:
         """Close, when what was said before is sent."""
@@ -106,8 +114,10 @@ class Session:
 
     async def _write(self) -> None:
         while True:
-            for frame in await self._outbox.get():
+            frames, counted = await self._outbox.get()
+            for frame in frames:
                 await self._socket.send(frame)
+            self._waiting_bytes -= counted
             self._outbox.task_done()
 
     async def _beat(self, beat: Callable[[], None]) -> None:

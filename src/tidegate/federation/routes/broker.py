@@ -19,6 +19,9 @@ from tidegate.federation.routes.table import Incoming, Outgoing
 from tidegate.federation.routes.topology import greatest_link, loop_by, paths_for
 from tidegate.filters import Filter
 
+MOST_PATHS = 1_000
+"""Brokers that are reached over one link."""
+
 
 class Sent(NamedTuple):
     """A message for a neighbour."""
@@ -327,13 +330,18 @@ class Broker:
         """A neighbour says whom we reach by it.
 
         `connect` has refused every loop that was known. One that shows now was closed by links that came up
-        at once: all brokers on it name the same link, and its ends give it up.
+        at once: all brokers on it name the same link, and its ends give it up. A neighbour may lie: nobody else's
+        link is given up unless the other end tells of the same loop, and what is said of our own links we know better.
         """
+        _check_paths(neighbour, paths)
+        paths = tuple(path for path in paths if self.name not in path or path[path.index(self.name) - 1] in self._links)
         loop = loop_by(self.name, self._paths, neighbour, paths)
         self._paths[neighbour] = tuple(path for path in paths if self.name not in path)
         ends = () if loop is None else greatest_link(loop)
         other = next((end for end in ends if end != self.name), self.name)
         if loop is None or self.name not in ends or other not in self._links:
+            return self._reach()
+        if other != neighbour and not any(neighbour in path for path in self._paths.get(other, ())):
             return self._reach()
         self.refused[other] = loop
         return [Sent(other, Refusal(loop)), *self.forget(other)]
@@ -425,6 +433,15 @@ class Broker:
     def states(self, neighbour: str) -> dict[str, State]:
         """How far we have a neighbour's tables."""
         return {service: each.state for service, each in self._link(neighbour).incoming.items()}
+
+
+def _check_paths(neighbour: str, paths: tuple[Path, ...]) -> None:
+    """Refuse what can't be the ways of a neighbour."""
+    if len(paths) > MOST_PATHS:
+        raise FederationError(f"expected at most {MOST_PATHS:,} brokers behind {neighbour!r}, not {len(paths):,}")
+    for path in paths:
+        if path[:1] != (neighbour,) or len(set(path)) < len(path):
+            raise FederationError(f"expected ways from {neighbour!r} to others, each once, not {list(path)!r:.120}")
 
 
 def may_match(filter_: Filter, event: Mapping[str, Any]) -> bool:

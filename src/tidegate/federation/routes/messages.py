@@ -22,6 +22,8 @@ Schemas = Callable[[str], Schema | None]
 """The schema of a service, by its name."""
 
 MODULUS = 1 << 128
+MOST_NUMBER = 1 << 63
+"""No table has as many steps, nor entries: whatever keeps one has room for its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _read(given: Mapping[str, Any], schemas: Schemas) -> Message:
             return Hello(tables, _read_paths(given["paths"]))
         case "update":
             add = _read_entries(given["add"], schemas(given["service"]))
-            return Update(given["service"], _read_state(given), add, tuple(map(int, given["remove"])))
+            return Update(given["service"], _read_state(given), add, tuple(map(_read_number, given["remove"])))
         case "table":
             entries = _read_entries(given["entries"], schemas(given["service"]))
             return Table(given["service"], _read_state(given), entries)
@@ -152,8 +154,14 @@ def _read(given: Mapping[str, Any], schemas: Schemas) -> Message:
     raise ValueError(f"type {given['type']!r}; expected hello, update, table, reach or refusal")
 
 
+def _read_number(given: object) -> int:
+    if type(given) is not int or not 0 <= given < MOST_NUMBER:
+        raise ValueError(f"expected a number from 0 to {MOST_NUMBER - 1}, not {given!r:.40}")
+    return given
+
+
 def _read_state(given: Mapping[str, Any]) -> State:
-    return State(int(given["version"]), int(given["digest"], 16))
+    return State(_read_number(given["version"]), int(given["digest"], 16))
 
 
 def _read_paths(given: Iterable[Iterable[str]]) -> tuple[Path, ...]:
@@ -163,7 +171,7 @@ def _read_paths(given: Iterable[Iterable[str]]) -> tuple[Path, ...]:
 def _read_entries(given: Iterable[Mapping[str, Any]], schema: Schema | None) -> tuple[Entry, ...]:
     return tuple(
         Entry(
-            int(each["number"]),
+            _read_number(each["number"]),
             Filter(each["filter"], schema, each.get("params", ()), like_star=each.get("like_star", False)),
         )
         for each in given

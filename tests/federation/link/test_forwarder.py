@@ -1,0 +1,193 @@
+"""A forwarder alone: what it hands over, and what becomes of it when another takes its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from tidegate.federation.link import forwarder as module
+from tidegate.federation.link.forwarder import Batch, Begin, Forwarder, Supply
+from tidegate.federation.link.neighbour import Neighbour
+from tidegate.federation.link.settings import LinkSettings
+from tidegate.federation.routes import Adaptive, AdaptiveSettings, State
+from tidegate.filters import Filter
+from tidegate.logs import Cursor, Read, SegmentLog
+from tidegate.model import Schema
+from tidegate.registry import Link
+
+SCHEMA = Schema({"n": "int64"})
+SUPPLY = Supply("numbers@there", "numbers", SCHEMA)
+HERE = Link("here", None, "a secret of both ends", None, datetime(2026, 1, 1, tzinfo=UTC))
+PATIENCE_S = 20.0
+NOBODY = Filter("n < 0", SCHEMA)
+ALL = Filter("n >= 0", SCHEMA)
+
+
+class Watched(SegmentLog):
+    """A log of numbers that does something before it is read, and may seem busy."""
+
+    def __init__(self, folder: Path, numbers: int = 0) -> None:
+        super().__init__(folder)
+        self.before_read: Callable[[], object] = lambda: None
+        self.is_busy = False
+        self.create("numbers")
+        self.put(numbers)
+
+    def put(self, numbers: int) -> None:
+        self.append("numbers", "0", [b'{"_id":"%d","n":%d}' % (n, n) for n in range(numbers)])
+
+    def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
+        self.before_read()
+        return super().read(stream, cursor, most)
+
+    def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
+        """A log elsewhere needs time to say that there is something."""
+        return timeout_s > 0 and (super().wait(stream, cursor, timeout_s) or self.is_busy)
+
+
+class Hands:
+    """Takes what is handed over, at once or not at all."""
+
+    def __init__(self, *, are_full: bool = False) -> None:
+        self.are_full = are_full
+        self.batches: SimpleQueue[Batch] = SimpleQueue()
+        self.forwarder: Forwarder | None = None
+
+    def forward(
+        self, log: SegmentLog, begin: Begin, wanted: Filter = ALL, policy: Adaptive | None = None, **more: Any
+    ) -> Forwarder:
+        settings = LinkSettings("there", **more)
+        self.forwarder = Forwarder(log, SUPPLY, begin, {1: wanted}, State(), self.batches.put, settings, policy)
+        return self.forwarder
+
+    def next(self) -> Batch:
+        found = self.batches.get(timeout=PATIENCE_S)
+        if self.forwarder is not None and not self.are_full:
+            self.forwarder.taken(len(found.records), 0)
+        return found
+
+
+def ended(forwarder: Forwarder) -> bool:
+    forwarder.close()
+    forwarder._thread.join(PATIENCE_S)
+    return not forwarder._thread.is_alive()
+
+
+class Contested(Adaptive):
+    """A policy that another thread tightens while this one asks about a sample."""
+
+    def asked_of(self, count: int) -> range:
+        found = super().asked_of(count)
+        self.is_coarse = False
+        return found
+
+
+def test_all_is_sent_where_a_sample_was_asked_about_though_the_link_tightens_meanwhile(tmp_path: Path) -> None:
+    policy, hands = Contested(AdaptiveSettings()), Hands()
+    policy.is_coarse = True
+    forwarder = hands.forward(Watched(tmp_path, 100), Begin(""), policy=policy)
+    assert hands.next().records == []
+    found = hands.next()
+    assert (len(found.records), found.is_coarse) == (100, True)
+    assert ended(forwarder)
+
+
+def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path) -> None:
+    log, policy, hands = Watched(tmp_path, 10), Adaptive(AdaptiveSettings()), Hands()
+    may_read = threading.Event()
+    log.before_read = lambda: may_read.wait(PATIENCE_S)
+    forwarder = hands.forward(log, Begin(""), policy=policy)
+    hands.next()
+    forwarder.close()
+    may_read.set()
+    assert ended(forwarder)
+    assert (policy.figures.forwarded, forwarder.forwarded, hands.batches.empty()) == (0, 0, True)
+
+
+def test_a_forwarder_ends_though_much_is_left_to_give(tmp_path: Path) -> None:
+    hands = Hands(are_full=True)
+    forwarder = hands.forward(Watched(tmp_path, 20), Begin(""), under_way=2, batch_events=1)
+    hands.next(), hands.next()
+    assert ended(forwarder)
+    assert hands.batches.empty()
+
+
+def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) -> None:
+    log, hands = Watched(tmp_path), Hands(are_full=True)
+    forwarder = hands.forward(log, Begin(""), under_way=2, batch_events=1)
+    hands.next()
+    for _ in range(10):
+        forwarder.taken(0, 0)
+    log.put(20)
+    hands.next(), hands.next()
+    assert forwarder._room._value == 0
+    assert ended(forwarder)
+    assert hands.batches.empty()
+
+
+def test_who_hears_how_far_it_is_was_told_that_cursor(tmp_path: Path) -> None:
+    """Else it would begin before that after a break, and have twice what it had read as history."""
+    log, hands = Watched(tmp_path), Hands()
+    answers: SimpleQueue[tuple[Cursor | None, str | None]] = SimpleQueue()
+    forwarder = hands.forward(log, Begin(), NOBODY)
+    hands.next()
+    log.put(5)
+    forwarder.ask(lambda at: answers.put((at, forwarder.rest.cursor)))
+    at, told = answers.get(timeout=PATIENCE_S)
+    assert at is not None
+    assert at == log.end("numbers")
+    assert told == at.text
+    assert hands.next() == Batch([], at.text)
+    assert ended(forwarder)
+
+
+def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_look(tmp_path: Path) -> None:
+    log, hands, may_read = Watched(tmp_path, 5), Hands(), threading.Event()
+    answers: SimpleQueue[Cursor | None] = SimpleQueue()
+    log.before_read = lambda: may_read.wait(PATIENCE_S)
+    forwarder = hands.forward(log, Begin(log.begin("numbers").text))
+    forwarder.ask(answers.put)
+    may_read.set()
+    assert answers.get(timeout=PATIENCE_S) == log.end("numbers")
+    assert ended(forwarder)
+
+
+def test_a_neighbour_for_whom_nothing_comes_is_told_so_while_others_get_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TELL_S", 0.0)
+    log, hands = Watched(tmp_path), Hands()
+    log.is_busy = True
+    forwarder = hands.forward(log, Begin(), NOBODY)
+    hands.next()
+    log.put(5)
+    assert hands.next() == Batch([], log.end("numbers").text)
+    assert ended(forwarder)
+
+
+def test_who_takes_the_place_of_one_that_has_told_nothing_begins_where_that_would_have(tmp_path: Path) -> None:
+    log, hands, neighbour = Watched(tmp_path, 10), Hands(), Neighbour(HERE)
+    begin, may_read = Begin(log.begin("numbers").text, {"numbers@there/x/0": 3}), threading.Event()
+    log.before_read = lambda: may_read.wait(PATIENCE_S)
+    first = neighbour.forwarders["numbers@there"] = hands.forward(log, begin)
+    assert neighbour.stop("numbers@there") == begin
+    may_read.set()
+    assert ended(first)
+    second = neighbour.forwarders["numbers@there"] = hands.forward(log, begin)
+    hands.next(), hands.next()
+    assert neighbour.stop("numbers@there") == Begin(log.end("numbers").text, begin.marks)
+    assert ended(second)
+
+
+def test_a_stream_that_was_not_there_yet_is_begun_with_by_who_comes_next(tmp_path: Path) -> None:
+    hands, neighbour = Hands(), Neighbour(HERE)
+    forwarder = neighbour.forwarders["numbers@there"] = hands.forward(SegmentLog(tmp_path), Begin())
+    hands.next()
+    assert neighbour.stop("numbers@there") == Begin("")
+    assert ended(forwarder)
