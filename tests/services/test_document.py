@@ -73,6 +73,7 @@ def stream(text: str) -> Stream:
 # Laws ------------------------------------------------------------------------
 
 
+@settings(max_examples=LARGE_EXAMPLES)
 @given(definitions())
 def test_what_is_written_reads_back(given_: Definitions) -> None:
     document = to_dict(given_)
