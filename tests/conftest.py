@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
-EXAMPLES = {"quick": 15, "full": 120, "soak": 10_000}[LENGTH]
+EXAMPLES = {"quick": 10, "full": 120, "soak": 10_000}[LENGTH]
 """Examples of each property."""
-LARGE_EXAMPLES = {"quick": 8, "full": 25, "soak": 500}[LENGTH]
+LARGE_EXAMPLES = {"quick": 6, "full": 25, "soak": 500}[LENGTH]
 """Examples of properties whose every example is an index of many filters."""
-TEXTS = {"quick": 400, "full": 10_000, "soak": 200_000}[LENGTH]
+TEXTS = {"quick": 300, "full": 10_000, "soak": 200_000}[LENGTH]
 """Random and mutated texts that the language is given."""
 SPARK_SEEDS = {"quick": 1, "full": 3, "soak": 40}[LENGTH]
 """Random sets of filters that Spark evaluates."""
