@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -31,6 +33,16 @@ def follow(
     return each
 
 
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[tuple[SegmentLog, Truth, Hub]]:
+    """A log, what is appended to it, and a hub over it."""
+    log = SegmentLog(folder)
+    log.create("gps", ["a.0", "b.0"])
+    async with hub_on(log) as hub:
+        yield log, Truth(log), hub
+    log.close()
+
+
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
 def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
@@ -38,10 +50,7 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
 ) -> None:
     async def work() -> None:
         chance = Random(seed)
-        log = SegmentLog(tmp_path_factory.mktemp("log"))
-        log.create("gps", ["a.0", "b.0"])
-        truth = Truth(log)
-        async with hub_on(log) as hub:
+        async with served(tmp_path_factory.mktemp("log")) as (log, truth, hub):
             inner = Recording(chance.choice([1, 3, 1_000]), strict=chance.random() < 0.5)
             each = follow(hub, inner, chance.choice([0.0, 0.002, 0.02]), "speed", log.begin("gps"))
             for _ in range(chance.randint(1, 15)):
@@ -56,7 +65,6 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
             assert each.sink.is_settled
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
-        log.close()
 
     run(work())
 
@@ -78,10 +86,7 @@ def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_non
 ) -> None:
     async def work() -> None:
         chance = Random(seed)
-        log = SegmentLog(tmp_path_factory.mktemp("log"))
-        log.create("gps", ["a.0", "b.0"])
-        truth = Truth(log)
-        async with hub_on(log) as hub:
+        async with served(tmp_path_factory.mktemp("log")) as (log, truth, hub):
             inner = Recording()
             each = follow(hub, inner, 0.002, "speed", log.begin("gps"))
             for _ in range(chance.randint(1, 15)):
@@ -94,7 +99,6 @@ def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_non
             await until(lambda: inner.ids("s")[-50:] == truth.wanted("a.0", begin, lambda _: True), "all that follow")
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
-        log.close()
 
     run(work())
 
@@ -122,10 +126,7 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
 ) -> None:
     async def work() -> None:
         chance = Random(seed)
-        log = SegmentLog(tmp_path_factory.mktemp("log"))
-        log.create("gps", ["a.0", "b.0"])
-        truth = Truth(log)
-        async with hub_on(log) as hub:
+        async with served(tmp_path_factory.mktemp("log")) as (log, truth, hub):
             inner = Marked(chance.choice([1, 3, 1_000]), strict=chance.random() < 0.5)
             every_s = chance.choice([0.0, 0.002, 5.0])
             each = follow(hub, inner, every_s, "speed", log.begin("gps"), Filter("n < 300", SCHEMA))
@@ -146,7 +147,6 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
             assert all(n < min(300, changed_at) for n in before)
             assert all(n >= max(300, changed_at) for n in numbers[inner.before :])
             assert set({n % 100: n for n in range(min(300, changed_at))}.values()) <= set(before)
-        log.close()
 
     run(work())
 

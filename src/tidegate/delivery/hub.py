@@ -78,8 +78,9 @@ class Hub:
         `heed` is told of everybody who listens, again when what they want is another, and when they do no more.
         `pasts` knows of events that are not in the log.
         """
-        self._heed, self._pasts, self._together = heed, pasts or NoPasts(), together or nullcontext()
+        self._heed, self._pasts = heed, pasts or NoPasts()
         self._log, self._loop, self._dispatched = log, asyncio.get_running_loop(), dispatched
+        self._handing = Handing(self._loop, self._overflow, together or nullcontext())
         self._schemas: dict[str, Schema] = {}
         self._meanings: dict[str, Meaning] = {}
         self._live: dict[str, Live] = {}
@@ -563,8 +564,7 @@ class Hub:
         found = self._live.get(service)
         if found is None:
             begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
-            handing = Handing(self._loop, self._overflow, self._together)
-            found = Live(self._log, service, begin, handing, self._sent_back, self._dispatched)
+            found = Live(self._log, service, begin, self._handing, self._sent_back, self._dispatched)
             self._live[service] = found
         return found
 
@@ -572,8 +572,7 @@ class Hub:
         found = self._replay.get(service)
         if found is None:
             begin = partial(Lane, self._log, service, self.schema(service), meaning=self.meaning(service))
-            handing = Handing(self._loop, self._overflow, self._together)
-            found = Replay(service, begin, handing, self._arrived, self._failed)
+            found = Replay(service, begin, self._handing, self._arrived, self._failed)
             self._replay[service] = found
         return found
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-MOST_BYTES = 64 * 1024
-"""For one socket: more is written to it at once, so that it is known whether it has room."""
+HIGH_WATER = 64 * 1024
+"""Bytes that wait for a slow reader before it has to catch up from the log."""
 FEW = 3
 """So many sockets are written to one by one: to prepare the call would take longer."""
 
@@ -73,7 +73,7 @@ class Outbox:
         if self._held is None:
             return False
         before = self._held.get(wire, b"")
-        if len(before) + len(data) > MOST_BYTES:
+        if len(before) + len(data) > HIGH_WATER:  # written at once, so that it is known whether there is room
             wire.transport.write(self.take(wire))
             return False
         if not before and wire.transport.get_write_buffer_size():  # it must not overtake what waits there

@@ -15,12 +15,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
-from tidegate.gateway.outbox import Outbox, Wire
+from tidegate.gateway.outbox import HIGH_WATER, Outbox, Wire
 
 EXTENSION = "tidegate.socket"
 
-HIGH_WATER = 64 * 1024
-"""Bytes that wait for a slow reader before it has to catch up from the log."""
 MOST_HEAD_BYTES = 256 * 1024
 """Of a request's line and headers."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

@@ -6,9 +6,7 @@ as it has no parameters, goes straight to what the route calls, too.
 
 from __future__ import annotations
 
-from functools import partial
-
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
@@ -35,7 +33,7 @@ class Shortcut:
         headers = {str(name, "latin-1"): str(value, "latin-1") for name, value in reversed(scope["headers"])}
         caller = scope["state"]["caller"]
         try:
-            answer = await take_events(self._gateway, caller, stream, headers, partial(_body, receive))
+            answer = await take_events(self._gateway, caller, stream, headers, Request(scope, receive).body)
         except Problem as problem:
             answer = problem.response()
         except TidegateError as error:
@@ -54,14 +52,3 @@ def _stream(scope: Scope) -> str | None:
         return None
     name = path[len(_BEFORE) : -len(_BEHIND)]
     return name if name and "/" not in name else None
-
-
-async def _body(receive: Receive) -> bytes:
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)

@@ -652,6 +652,18 @@ def kept(side: Side, of: str, service: str) -> int:
     return int(orjson.loads(document)["version"])
 
 
+async def begun_in_a_line(here: Side, middle: Side, there: Side) -> None:
+    """Link three that run; the first has ten events of the last."""
+    middle.link(there)
+    await there.federation.look()
+    await middle.federation.look()
+    await linked(here, middle)
+    here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
+    await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
+    there.append(*range(10))
+    await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+
+
 @pytest.mark.parametrize("which", ["here", "middle"])
 def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: str) -> None:
     """Of its neighbours it knows at once what they had asked for, though they come back later."""
@@ -664,14 +676,7 @@ def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: 
             lives = {name: each.running() for name, each in sides.items()}
             for life in lives.values():
                 await life.__aenter__()
-            middle.link(there)
-            await there.federation.look()
-            await middle.federation.look()
-            await linked(here, middle)
-            here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
-            await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
-            there.append(*range(10))
-            await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+            await begun_in_a_line(here, middle, there)
             await lives[which].__aexit__(None, None, None)
             there.append(*range(10, 20))
             lives[which] = sides[which].running()
@@ -692,14 +697,7 @@ def test_what_is_lost_at_the_origin_is_told_at_every_broker_that_goes_on_behind_
         there = Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running():
             async with middle.running():
-                middle.link(there)
-                await there.federation.look()
-                await middle.federation.look()
-                await linked(here, middle)
-                here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
-                await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
-                there.append(*range(10))
-                await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
+                await begun_in_a_line(here, middle, there)
             for n in range(10, 200):
                 there.append(n)
             if how == "expired":
