@@ -18,7 +18,11 @@ from tidegate.filters.tokens import MAX_BYTES
 SLICES = 10
 
 LIMIT_S = 0.05
-"""The promise; measured in CPU time of this thread, which no neighbour can stretch."""
+"""The promise, in CPU time of this thread on a core of its own."""
+PLAIN = "x=1 OR " * 2_300 + "x=1"
+"""As long as a text may be, and nothing special: some 0.02 s of such a core."""
+TIMES_PLAIN = 3
+"""What a text may cost where a core is slower than that: others' work on its twin does not stretch one text only."""
 
 WORDS = [
     *"AND OR NOT BETWEEN LIKE MATCH IN IS NULL INSIDE BOX CIRCLE POLYGON STRLIKE WITHIN EDITS SIMILARITY".split(),
@@ -33,7 +37,7 @@ HOSTILE = [
     "(" * 256 + "x=1" + ")" * 256,
     "(" * 257 + "x=1" + ")" * 257,
     "NOT " * 4_000 + "x=1",
-    "x=1 OR " * 2_300 + "x=1",
+    PLAIN,
     "x=1 AND " * 2_000 + "x=1",
     "x<>1 AND " * 1_800 + "x<>1",
     " AND ".join(f"x<>{n}" for n in range(1_000)),
@@ -82,10 +86,11 @@ HOSTILE = [
 
 def check(text: str) -> None:
     found, took = timed(text)
-    for _ in range(8):  # a busy twin of this core is not the text's fault
-        if took > LIMIT_S:
-            found, took = timed(text)
-    assert took <= LIMIT_S, f"{took:.3f} s for {text[:80]!r} ({len(text)} characters)"
+    if took > LIMIT_S:
+        pairs = [(timed(text)[1], timed(PLAIN)[1]) for _ in range(8)]
+        took, plain = (min(figures) for figures in zip(*pairs, strict=True))
+        shown = f"{took:.3f} s for {text[:80]!r} ({len(text)} characters), {plain:.3f} s for a plain one"
+        assert took <= max(LIMIT_S, TIMES_PLAIN * plain), shown
     if isinstance(found, Filter):
         with contextlib.suppress(SemanticsUnavailable):
             assert found.matches({"x": "a" * 50, "a": 1}) in (True, False)
