@@ -86,6 +86,22 @@ def test_a_java_that_refuses_the_archive_starts_without_it_and_says_nothing(
     assert (ran.stdout, ran.stderr) == (plain.stdout, plain.stderr)
 
 
+@pytest.mark.parametrize(
+    "trial",
+    ["import sys; open(sys.argv[1], 'w'); sys.exit(1)", "", "import signal; signal.pause()"],
+    ids=["fails", "writes none", "hangs"],
+)
+def test_an_archive_that_could_not_be_made_leaves_nothing(
+    trial: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(archive, "_TRIAL", trial)
+    monkeypatch.setattr(archive, "_PATIENCE_S", 1)
+    assert not archive.make()
+    assert list(archive.path().parent.iterdir()) == []
+    assert archive.option() == ""
+
+
 def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = archive.path()
     java = tmp_path / "bin" / "java"

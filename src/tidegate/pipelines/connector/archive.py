@@ -45,21 +45,24 @@ def path() -> Path:
 
 
 def make() -> bool:
-    """Make the archive, unless it is there: start Spark and a service once, and keep the classes that they took."""
+    """Make the archive, unless it is there: start Spark and a service once, and keep the classes that they took.
+
+    Whether it is there now.
+    """
     target = path()
     if target.exists():
         return True
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_suffix(f".{os.getpid()}")
-    ran = subprocess.run(
-        [sys.executable, "-c", _TRIAL, str(new)], capture_output=True, timeout=_PATIENCE_S, check=False
-    )
-    if ran.returncode or not new.exists():
+    trial = [sys.executable, "-c", _TRIAL, str(new)]
+    try:
+        subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, check=True)
+        new.replace(target)
+    except (subprocess.SubprocessError, FileNotFoundError):  # it failed, or the machine is too busy to tell
         new.unlink(missing_ok=True)
         return False
-    for old in target.parent.glob("classes-*.jsa"):
+    for old in set(target.parent.glob("classes-*.jsa")) - {target}:
         old.unlink()
-    new.replace(target)
     return True
 
 
