@@ -380,6 +380,8 @@ class Federation:
             while self.broker.pending:
                 await asyncio.sleep(0)
                 self._carry(self.broker.work())
+                for each in self.neighbours.values():
+                    self._resume(each)
         finally:
             self._working = None
         for service in list(self.remotes):
@@ -415,9 +417,10 @@ class Federation:
                 neighbour.answering += 1
                 self._spawn(self._answer(neighbour, neighbour.session, said))
             case _:
+                schema = self._schema(neighbour, str(said.get("service")))
                 is_large = len(said.get("entries", said.get("add", ()))) > STEP
-                read = partial(_read, said, self._schema(neighbour, str(said.get("service"))))
-                self._routed(neighbour, await self._in_thread(read) if is_large else read())
+                read = self._in_thread(partial(_read_many, said, schema)) if is_large else None
+                self._routed(neighbour, _read(said, schema) if read is None else await read)
 
     def _routed(self, neighbour: Neighbour, message: Message) -> None:
         session = neighbour.session
@@ -428,14 +431,22 @@ class Federation:
             if session is not None:
                 session.end(str(LinkRefused(self.broker.refused[neighbour.name])))
             return
-        if isinstance(message, Hello) and session is not None and not neighbour.is_greeted:
-            # Behind all that it had missed of what we ask for: it goes on with just that, and passes over nothing.
-            neighbour.is_greeted = True
-            session.say(neighbour.resume(self._asked_of(neighbour)))
+        if isinstance(message, Hello):
+            self._resume(neighbour)
         if isinstance(message, Update | Table):
             neighbour.stale_routes.add(message.service)
             self._settle(message.service)
             self._supply_one(neighbour, message.service, message if isinstance(message, Update) else None)
+
+    def _resume(self, neighbour: Neighbour) -> None:
+        """Say once where mirrors go on, behind all that a neighbour had missed of what we ask for.
+
+        So it goes on with just that, and passes over nothing.
+        """
+        session = neighbour.session
+        if session is not None and not neighbour.is_greeted and self.broker.has_answered(neighbour.name):
+            neighbour.is_greeted = True
+            session.say(neighbour.resume(self._asked_of(neighbour)))
 
     def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
         supply = self._supply_of(neighbour, service)
@@ -948,6 +959,15 @@ def _read(said: Mapping[str, Any], schema: Schema | None) -> Message:
         raise
     except TidegateError:
         return from_json(said, lambda _: None)
+
+
+def _read_many(said: Mapping[str, Any], schema: Schema | None) -> Message:
+    """A message with many filters, in a thread: with all that has to be known of each to find it a place."""
+    found = _read(said, schema)
+    if isinstance(found, Update | Table):
+        for each in found.add if isinstance(found, Update) else found.entries:
+            _ = hash(each.filter), [conjunct.necessary for conjunct in each.filter.normal.conjuncts]
+    return found
 
 
 def _document(table: Table) -> str:
