@@ -491,9 +491,16 @@ def test_a_step_that_is_missing_is_asked_for() -> None:
 def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
     network = Network([("a", "b"), ("b", "c"), ("c", "d")], "covering")
     network.settle(Random(0))
-    with pytest.raises(LinkRefused, match="a link from a to d would close a loop: a - d - c - b - a"):
+    with pytest.raises(LinkRefused, match="^a link from a to d would close a loop: a - d - c - b - a, as b says$"):
         network.connect("a", "d")
-    with pytest.raises(LinkRefused, match="a link from a to a would close a loop: a - a"):
+    network.cut(("a", "b"))  # it comes back, and what is behind it has most likely not changed
+    said = "^a link from a to d would close a loop: a - d - c - b - a, as b said while its link was up$"
+    with pytest.raises(LinkRefused, match=said) as refused:
+        network.brokers["a"].check("d")
+    assert (refused.value.loop, refused.value.by) == (("a", "d", "c", "b", "a"), "b")
+    network.remove(("a", "b"))  # what it has said goes with it
+    network.brokers["a"].check("d")
+    with pytest.raises(LinkRefused, match="^a link from a to a would close a loop: a - a$"):
         network.brokers["a"].connect("a")
 
 
@@ -503,7 +510,7 @@ def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
     broker = network.brokers["y"]
     broker.connect("z")
     loop = ("y", "z", "c", "b", "y")
-    assert broker.receive("z", Hello({}, (("z",), ("z", "c"))))[0] == ("z", Refusal(loop))
+    assert broker.receive("z", Hello({}, (("z",), ("z", "c"), ("z", "c", "b"))))[0] == ("z", Refusal(loop))
     assert broker.refused == {"z": loop}
     assert broker.receive("z", Hello()) == []
     assert broker.links == ["b"]
@@ -537,6 +544,18 @@ def test_who_tells_of_a_loop_that_is_not_there_takes_no_other_link_down() -> Non
     for _, message in sent:
         yonder.receive("x", message)
     assert (yonder.links, yonder.refused) == (["x"], {})
+
+
+def test_who_lies_of_whom_it_reaches_takes_no_link_down_that_comes_later() -> None:
+    """Whoever is at its other end has to tell of the same loop."""
+    network = Network([("a", "wolf"), ("yonder", "zoo")], "covering")
+    network.settle(Random(0))
+    a = network.brokers["a"]
+    a.receive("wolf", Reach((("wolf",), ("wolf", "zoo"))))
+    network.connect("a", "yonder")
+    network.settle(Random(0))
+    assert (a.links, a.refused) == (["wolf", "yonder"], {})
+    assert network.brokers["yonder"].links == ["zoo", "a"]
 
 
 @given(seed=st.integers(0, 2**32))

@@ -136,9 +136,11 @@ class Broker:
 
     def check(self, neighbour: str) -> None:
         """Refuse a new link that would close a loop."""
+        if neighbour == self.name:
+            raise LinkRefused((self.name, self.name))
         loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
-        if neighbour not in self._links and (neighbour == self.name or loop is not None):
-            raise LinkRefused(loop or (self.name, self.name))
+        if neighbour not in self._links and loop is not None:
+            raise LinkRefused(loop, loop[-2], is_up=self._links[loop[-2]].is_open)
 
     def _begin(self, neighbour: str) -> _Link:
         self._links[neighbour] = link = _Link()
@@ -345,8 +347,9 @@ class Broker:
         """A neighbour says whom we reach by it.
 
         `connect` has refused every loop that was known. One that shows now was closed by links that came up
-        at once: all brokers on it name the same link, and its ends give it up. A neighbour may lie: nobody else's
-        link is given up unless the other end tells of the same loop, and what is said of our own links we know better.
+        at once: all brokers on it name the same link, and its ends give it up. A neighbour may lie, now
+        or before: a link is given up only where its other end tells of the same loop, that is, reaches the neighbour by
+        whom the loop comes back to us. What is said of our own links we know better.
         """
         _check_paths(neighbour, paths)
         paths = tuple(path for path in paths if self.name not in path or path[path.index(self.name) - 1] in self._links)
@@ -356,7 +359,8 @@ class Broker:
         other = next((end for end in ends if end != self.name), self.name)
         if loop is None or self.name not in ends or other not in self._links:
             return self._reach()
-        if other != neighbour and not any(neighbour in path for path in self._paths.get(other, ())):
+        told = paths if other == neighbour else self._paths.get(other, ())
+        if not any((loop[-2] if other == loop[1] else loop[1]) in path for path in told):
             return self._reach()
         self.refused[other] = loop
         return [Sent(other, Refusal(loop)), *self.forget(other)]
