@@ -491,7 +491,7 @@ def test_a_step_that_is_missing_is_asked_for() -> None:
 def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
     network = Network([("a", "b"), ("b", "c"), ("c", "d")], "covering")
     network.settle(Random(0))
-    with pytest.raises(LinkRefused, match="^a link from a to d would close a loop: a - d - c - b - a, as b says$"):
+    with pytest.raises(LinkRefused, match=r"^a link from a to d would close a loop: a - d - c - b - a, as b says$"):
         network.connect("a", "d")
     network.cut(("a", "b"))  # it comes back, and what is behind it has most likely not changed
     said = "^a link from a to d would close a loop: a - d - c - b - a, as b said while its link was up$"
@@ -500,7 +500,7 @@ def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
     assert (refused.value.loop, refused.value.by) == (("a", "d", "c", "b", "a"), "b")
     network.remove(("a", "b"))  # what it has said goes with it
     network.brokers["a"].check("d")
-    with pytest.raises(LinkRefused, match="^a link from a to a would close a loop: a - a$"):
+    with pytest.raises(LinkRefused, match=r"^a link from a to a would close a loop: a - a$"):
         network.brokers["a"].connect("a")
 
 

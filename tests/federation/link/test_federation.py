@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Event, current_thread
@@ -30,6 +31,7 @@ from tidegate.federation.link import (
     sieve,
     wire,
 )
+from tidegate.federation.link import federation as federation_module
 from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings, Entry, State, Table
 from tidegate.federation.routes.messages import to_json
@@ -536,6 +538,57 @@ def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tm
             while "resume" not in heard:
                 heard.append((await inbox.message())["type"])
             assert "table" in heard or "update" in heard
+            await socket.close("")
+
+    asyncio.run(run())
+
+
+def _has(found: list[ServerConnection], count: int) -> bool:
+    return len(found) >= count
+
+
+def test_no_socket_is_left_open_whose_other_end_does_not_say_who_it_is(tmp_path: Path) -> None:
+    """Neither of a try that took too long, nor of one that was under way when the broker ended."""
+
+    async def run() -> None:
+        dialled: list[ServerConnection] = []
+
+        async def answer(connection: ServerConnection) -> None:
+            dialled.append(connection)
+            await connection.wait_closed()
+
+        async with serve(answer, "127.0.0.1", 0, subprotocols=[Subprotocol(SUBPROTOCOL)]) as server:
+            url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+            for name, handshake_s in (("hasty", 0.1), ("patient", 120.0)):
+                here = Side(tmp_path, name, handshake_s=handshake_s)
+                here.registry.add_link("wolf", url, SECRET)
+                tries = len(dialled) + (3 if name == "hasty" else 1)
+                async with here.running():
+                    await until(partial(_has, dialled, tries), "it to be dialled")
+                for each in dialled:
+                    async with asyncio.timeout(60):
+                        await each.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has dialled reads nothing: its session has an end all the same when the broker has."""
+    monkeypatch.setattr(federation_module, "FAREWELL_S", 0.05)
+
+    async def run() -> None:
+        here = Side(tmp_path, "here", silence_s=60.0)
+        async with here.running() as near:
+            here.registry.add_link("wolf", None, SECRET)
+            await near.look()
+            socket, _ = await come(here, "wolf")
+            await until(lambda: near.neighbours["wolf"].session is not None, "the link")
+            session = near.neighbours["wolf"].session
+            assert session is not None
+            for _ in range(20):
+                session.say({"type": "offers", "services": ["x" * 2_000_000]})
+            await near.close()
+            assert near.neighbours["wolf"].session is None
             await socket.close("")
 
     asyncio.run(run())

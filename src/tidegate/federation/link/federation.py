@@ -146,13 +146,15 @@ class Federation:
             return
         self._is_open, self._is_closed = False, True
         await asyncio.gather(*(self._end(each, "the broker ends") for each in self.neighbours.values()))
-        for task in list(self._tasks):
-            task.cancel()
+        for task in self._tasks:
+            if not task.cancelling():  # one that ends already, and lets go of what it has, is let
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(TidegateError):
             await self._keep()
             if self._has_turn:
                 await self._in_thread(partial(self._registry.release, self._lease, self._holder))
+        await asyncio.gather(*self._keeps, return_exceptions=True)
         self._threads.shutdown(wait=True)
         self._keepers.shutdown(wait=True)
 
@@ -252,10 +254,13 @@ class Federation:
             begun = self._loop.time()
             try:
                 self.broker.check(neighbour.name)
-                async with asyncio.timeout(self.settings.handshake_s):
-                    socket = await dial(url, self.settings)
-                    await proof.introduce(socket, self.name, neighbour.name, neighbour.link.secret)
-                await self._live(neighbour, socket, is_dialled=True)
+                socket = await dial(url, self.settings)
+                try:
+                    async with asyncio.timeout(self.settings.handshake_s):
+                        await proof.introduce(socket, self.name, neighbour.name, neighbour.link.secret)
+                    await self._live(neighbour, socket, is_dialled=True)
+                finally:
+                    await socket.close("the link broke")  # unless it is, with a better reason
             except LinkRefused as problem:
                 neighbour.state, neighbour.problem = "refused", str(problem)
             except (FederationError, LinkClosed, TimeoutError) as problem:
@@ -281,7 +286,12 @@ class Federation:
         if neighbour is None:  # it was removed just now
             await socket.close("the link was removed")
             return
-        await self._live(neighbour, socket, is_dialled=False)
+        living = self._spawn(self._live(neighbour, socket, is_dialled=False))
+        try:
+            await living
+        except asyncio.CancelledError:
+            if not (self._is_closed and living.cancelled()):  # else the broker ends, and whoever serves it goes on
+                raise
 
     def _secret(self, name: str) -> str | None:
         found = self.neighbours.get(name)
@@ -324,8 +334,10 @@ class Federation:
                 reason = str(problem)
                 raise
             finally:
-                await self._down(neighbour, session, reason)
-                await socket.close(reason)
+                try:
+                    await self._down(neighbour, session, reason)
+                finally:
+                    await socket.close(reason)
 
     async def _down(self, neighbour: Neighbour, session: Session, reason: str) -> None:
         _log.info("a link is down", to=neighbour.name, reason=reason)
