@@ -396,6 +396,8 @@ class Federation:
                     self._resume(each)
         finally:
             self._working = None
+        for each in self.neighbours.values():  # what was left may have been done with another change
+            self._resume(each)
         for service in list(self.remotes):
             self._settle(service)
 
