@@ -31,13 +31,14 @@ class Brokers:
 
     def _carry(self, sender: str, sent: list[Sent]) -> None:
         queue = deque((sender, *each) for each in sent)
+        while self.brokers[sender].pending:
+            queue.extend((sender, *each) for each in self.brokers[sender].work())
         while queue:
             source, to, message = queue.popleft()
             self.messages += not isinstance(message, Hello | Reach)
             queue.extend((to, *each) for each in self.brokers[to].receive(source, message))
-            for name in {source, to}:
-                while self.brokers[name].pending:
-                    queue.extend((name, *each) for each in self.brokers[name].work())
+            while self.brokers[to].pending:
+                queue.extend((to, *each) for each in self.brokers[to].work())
 
     def entries(self) -> int:
         """Routing entries of all brokers."""

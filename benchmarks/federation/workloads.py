@@ -171,6 +171,8 @@ def large_table(setting: Setting) -> Iterator[Row]:
     index = BoxIndex()
     table = Outgoing("vehicles", Forest(index=index))
     table.change(dict(enumerate(filters[:size])), ())
+    while table.pending:
+        table.work()
     for each in filters[size:]:  # what a filter means is worked out once, for all tables
         hash(each)
         _ = each.normal.conjuncts[0].necessary
@@ -207,7 +209,7 @@ def wide_changes(table: Outgoing, what: str, number: int) -> Iterator[Row]:
             ("goes", {}, (number + 1,)),
         ):
             took[name].append(_took_ms(partial(table.change, put, drop)))
-            while table.strategy.pending:
+            while table.pending:
                 steps.append(_took_ms(table.work))
             if name == "comes":
                 covered.append(before - len(table.entries) + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 
 class TidegateError(Exception):
@@ -302,16 +303,18 @@ class FederationError(TidegateError):
 class LinkRefused(FederationError):  # noqa: N818 - reads as the state it reports
     """A link between brokers that would close a loop.
 
-    >>> print(LinkRefused(("a", "c", "b", "a")))
-    a link from a to c would close a loop: a - c - b - a
+    >>> print(LinkRefused(("a", "c", "b", "a"), "b"))
+    a link from a to c would close a loop: a - c - b - a, as b says
     """
 
-    def __init__(self, loop: Sequence[str]) -> None:
-        self.loop = tuple(loop)
-        super().__init__(f"a link from {loop[0]} to {loop[1]} would close a loop: {' - '.join(loop)}")
+    def __init__(self, loop: Sequence[str], by: str | None = None, *, is_up: bool = True) -> None:
+        """`by` is the neighbour who tells of the path, if it is one alone; `is_up`: its link is."""
+        self.loop, self.by, self.is_up = tuple(loop), by, is_up
+        said = "" if by is None else f", as {by} says" if is_up else f", as {by} said while its link was up"
+        super().__init__(f"a link from {loop[0]} to {loop[1]} would close a loop: {' - '.join(loop)}{said}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.loop,)
+        return partial(type(self), is_up=self.is_up), (self.loop, self.by)
 
 
 class SourceError(TidegateError):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import LARGE_EXAMPLES
 from tests.federation.network import SERVICE, Network, matches
-from tidegate.federation.routes import AdaptiveSettings, Entry, Message, State, forest
+from tidegate.federation.routes import AdaptiveSettings, Entry, Message, State, forest, table
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.model import Schema
@@ -57,7 +57,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-BOUNDS = forest.FEWEST, forest.MOST, forest.ABSORBED
+BOUNDS = forest.FEWEST, forest.MOST, forest.ABSORBED, table.TAKEN
 Wire = Callable[[Message], Message]
 
 
@@ -97,7 +97,7 @@ class Federation(RuleBasedStateMachine):
         adaptive: AdaptiveSettings | None,
         step: int,
     ) -> None:
-        forest.FEWEST = forest.MOST = forest.ABSORBED = step  # so that a few filters are already a great many
+        forest.FEWEST = forest.MOST = forest.ABSORBED = table.TAKEN = step  # a few are a great many
         names = [f"b{n:02}" for n in range(len(parents) + 1)]
         links = [(names[parent % (n + 1)], names[n + 1]) for n, parent in enumerate(parents)]
         self.network = Network(links, strategy, names, wire, adaptive)
@@ -288,7 +288,7 @@ class Federation(RuleBasedStateMachine):
             if hasattr(self, "network"):
                 self.settle()
         finally:
-            forest.FEWEST, forest.MOST, forest.ABSORBED = BOUNDS
+            forest.FEWEST, forest.MOST, forest.ABSORBED, table.TAKEN = BOUNDS
 
 
 Federation.TestCase.settings = settings(max_examples=LARGE_EXAMPLES, stateful_step_count=40)

@@ -22,7 +22,7 @@ from tidegate.federation.routes import Broker, Entry, Hello, Message, Reach, Ref
 from tidegate.federation.routes.forest import ABSORBED, MOST, Forest
 from tidegate.federation.routes.index import ScanIndex
 from tidegate.federation.routes.messages import from_json, to_json
-from tidegate.federation.routes.table import Outgoing
+from tidegate.federation.routes.table import TAKEN, Outgoing
 from tidegate.filters import Filter
 
 
@@ -195,7 +195,7 @@ def test_the_index_makes_no_difference(seed: int) -> None:
         drop = [held.pop(rng.randrange(len(held)))] if held and rng.random() < 0.6 else []
         for each in (fast, slow):
             each.change(put, drop)
-            while each.strategy.pending:
+            while each.pending:
                 each.work()
         assert fast.entries == slow.entries
         held.append(number)
@@ -210,7 +210,16 @@ def crowd() -> tuple[Outgoing, dict[int, Filter]]:
     needed = {0: Filter("a > 0", SCHEMA)}
     needed |= {n: Filter(f"a > {n} AND s = 's{n % 80}'", SCHEMA) for n in range(1, 161)}
     table.change(needed, ())
+    finished(table)
     return table, needed
+
+
+def finished(table: Outgoing) -> list[Update | None]:
+    """The steps of all that is left to do."""
+    found = []
+    while table.pending:
+        found.append(table.work())
+    return found
 
 
 def check_meanwhile(table: Outgoing, needed: dict[int, Filter]) -> int:
@@ -219,7 +228,7 @@ def check_meanwhile(table: Outgoing, needed: dict[int, Filter]) -> int:
     events = [event for event in events if any(each.matches(event) for each in needed.values())]
     for steps in count():
         assert all(any(each.filter.matches(event) for each in table.entries.values()) for event in events)
-        if not table.strategy.pending:
+        if not table.pending:
             return steps
         update = table.work()
         assert update is None or len(update.add) + len(update.remove) <= MOST + ABSORBED
@@ -290,6 +299,51 @@ def test_a_broker_says_that_it_has_work_left() -> None:
     assert (before, here.pending) == (True, False)
     assert network.brokers["there"].routes(SERVICE, "here") == here.asked(SERVICE, "there")
     assert len(here.asked(SERVICE, "there")) == 80
+
+
+def test_a_great_many_that_come_at_once_do_so_in_parts_and_before_those_whose_place_they_take_go() -> None:
+    table = Outgoing("gps", Forest())
+    old = {n: Filter(f"a = {n}", SCHEMA) for n in range(100)}
+    new = {n: Filter(f"a = {n}", SCHEMA) for n in range(100, 200)}
+    steps = [table.change(old, ()), *finished(table)]
+    assert [len(each.add) for each in steps if each is not None] == [TAKEN] * (100 // TAKEN) + [100 % TAKEN]
+    steps = [table.change(new, list(old)), table.change({200: old[0]}, [199])]
+    while table.pending:
+        assert table.is_behind
+        assert old.keys() <= table.entries.keys() or new.keys() - {199} <= table.entries.keys()
+        steps.append(table.work())
+    assert all(each is None or max(len(each.add), len(each.remove)) <= TAKEN for each in steps)
+    assert table.entries.keys() == {*range(100, 199), 200}
+
+
+def test_who_begins_again_with_much_to_say_takes_nothing_from_its_neighbour_meanwhile() -> None:
+    """The neighbour has all of it, from before: a part of it in its place would lose the rest, if for a moment."""
+    network, _ = pair()
+    for n in range(50):
+        network.subscribe("here", f"s{n}", Filter(f"a = {n}", SCHEMA))
+    network.settle(Random(0))
+    lives = []
+
+    def look(broker: str, neighbour: str) -> None:
+        if broker == "there":
+            assert len({str(each) for each in network.brokers[broker].routes(SERVICE, neighbour).values()}) == 50
+            lives.append(network.brokers["here"].has_answered("there"))
+
+    network.watch = look
+    network.restart("here")
+    here = network.brokers["here"]
+    while network.waiting():
+        network.deliver(*network.waiting()[0])
+    assert here.pending
+    assert not here.has_answered("there")
+    assert not here.is_in_step(SERVICE, "there")
+    assert here.is_asked(SERVICE, "there")
+    network.send("here", here.receive("there", Hello({SERVICE: State(7, 7)}, (("there",),))))  # a heartbeat
+    network.settle(Random(0))
+    assert lives[0] is False
+    assert here.has_answered("there")
+    assert here.is_in_step(SERVICE, "there")
+    assert here.asked(SERVICE, "there") == network.brokers["there"].routes(SERVICE, "here")
 
 
 # Meaning ---------------------------------------------------------------------------
@@ -437,9 +491,16 @@ def test_a_step_that_is_missing_is_asked_for() -> None:
 def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
     network = Network([("a", "b"), ("b", "c"), ("c", "d")], "covering")
     network.settle(Random(0))
-    with pytest.raises(LinkRefused, match="a link from a to d would close a loop: a - d - c - b - a"):
+    with pytest.raises(LinkRefused, match=r"^a link from a to d would close a loop: a - d - c - b - a, as b says$"):
         network.connect("a", "d")
-    with pytest.raises(LinkRefused, match="a link from a to a would close a loop: a - a"):
+    network.cut(("a", "b"))  # it comes back, and what is behind it has most likely not changed
+    said = "^a link from a to d would close a loop: a - d - c - b - a, as b said while its link was up$"
+    with pytest.raises(LinkRefused, match=said) as refused:
+        network.brokers["a"].check("d")
+    assert (refused.value.loop, refused.value.by) == (("a", "d", "c", "b", "a"), "b")
+    network.remove(("a", "b"))  # what it has said goes with it
+    network.brokers["a"].check("d")
+    with pytest.raises(LinkRefused, match=r"^a link from a to a would close a loop: a - a$"):
         network.brokers["a"].connect("a")
 
 
@@ -449,7 +510,7 @@ def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
     broker = network.brokers["y"]
     broker.connect("z")
     loop = ("y", "z", "c", "b", "y")
-    assert broker.receive("z", Hello({}, (("z",), ("z", "c"))))[0] == ("z", Refusal(loop))
+    assert broker.receive("z", Hello({}, (("z",), ("z", "c"), ("z", "c", "b"))))[0] == ("z", Refusal(loop))
     assert broker.refused == {"z": loop}
     assert broker.receive("z", Hello()) == []
     assert broker.links == ["b"]
@@ -483,6 +544,18 @@ def test_who_tells_of_a_loop_that_is_not_there_takes_no_other_link_down() -> Non
     for _, message in sent:
         yonder.receive("x", message)
     assert (yonder.links, yonder.refused) == (["x"], {})
+
+
+def test_who_lies_of_whom_it_reaches_takes_no_link_down_that_comes_later() -> None:
+    """Whoever is at its other end has to tell of the same loop."""
+    network = Network([("a", "wolf"), ("yonder", "zoo")], "covering")
+    network.settle(Random(0))
+    a = network.brokers["a"]
+    a.receive("wolf", Reach((("wolf",), ("wolf", "zoo"))))
+    network.connect("a", "yonder")
+    network.settle(Random(0))
+    assert (a.links, a.refused) == (["wolf", "yonder"], {})
+    assert network.brokers["yonder"].links == ["zoo", "a"]
 
 
 @given(seed=st.integers(0, 2**32))

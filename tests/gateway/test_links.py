@@ -267,7 +267,8 @@ def test_a_link_that_would_close_a_loop_is_refused_with_the_path(tmp_path: Path)
             refused = http.post("/v1/links", json={"name": "c", "url": c.url, "secret": SECRET})
             assert refused.status_code == 409
             assert refused.json()["loop"] == ["a", "c", "b", "a"]
-            assert refused.json()["detail"] == "a link from a to c would close a loop: a - c - b - a"
+            assert refused.json()["detail"] == "a link from a to c would close a loop: a - c - b - a, as b says"
+            assert refused.json()["said_by"] == "b"
             itself = http.post("/v1/links", json={"name": "a", "url": a.url})
             assert itself.json()["detail"] == "a link from a to a would close a loop: a - a"
         # Where one end does not know yet, the other says so.

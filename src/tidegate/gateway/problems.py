@@ -150,7 +150,8 @@ def of(error: TidegateError) -> Problem:
         case IngestError():
             return Problem(400, "bad-body", "The body can't be read", str(error))
         case LinkRefused():
-            return Problem(409, "link-refused", "The link would close a loop", str(error), loop=list(error.loop))
+            title = "The link would close a loop"
+            return Problem(409, "link-refused", title, str(error), loop=list(error.loop), said_by=error.by)
         case FederationError():
             return Problem(400, "bad-link", "The link can't be made so", str(error))
         case SchemaError():

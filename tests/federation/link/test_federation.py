@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import orjson
@@ -27,14 +28,19 @@ from tidegate.federation.link import (
     history,
     offered,
     proof,
+    sieve,
     wire,
 )
+from tidegate.federation.link import federation as federation_module
 from tidegate.federation.link.dialer import Dialled, dial
-from tidegate.federation.routes import AdaptiveSettings
+from tidegate.federation.routes import AdaptiveSettings, Entry, State, Table
+from tidegate.federation.routes.messages import to_json
+from tidegate.federation.routes.table import TAKEN
 from tidegate.filters import Filter
 from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
 from tidegate.logs.lost import JOINT, told
 from tidegate.logs.segments import SEGMENT_BYTES
+from tidegate.matching import Matcher
 from tidegate.model import Schema
 from tidegate.registry import Link, Registry, SqliteRegistry, open_registry
 from tidegate.services import Service
@@ -500,6 +506,18 @@ def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path)
     asyncio.run(run())
 
 
+async def come(to: Side, name: str) -> tuple[Dialled, wire.Inbox]:
+    """Dial a broker that knows us, and prove it."""
+    socket = await dial(f"http://127.0.0.1:{to.port}", LinkSettings(name))
+    await proof.introduce(socket, name, to.name, SECRET)
+    return socket, wire.Inbox(socket)
+
+
+async def say(socket: Dialled, message: dict[str, Any]) -> None:
+    for frame in wire.control(message):
+        await socket.send(frame)
+
+
 def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tmp_path: Path) -> None:
     """Else it would look, from there on, for what was asked for when the link broke, and pass over the rest."""
 
@@ -508,28 +526,69 @@ def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tm
         async with here.running() as near:
             here.registry.add_link("wolf", None, SECRET)
             await near.look()
-
-            async def come() -> tuple[Dialled, wire.Inbox]:
-                socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings("wolf"))
-                await proof.introduce(socket, "wolf", "here", SECRET)
-                return socket, wire.Inbox(socket)
-
-            async def say(socket: Dialled, message: dict[str, Any]) -> None:
-                for frame in wire.control(message):
-                    await socket.send(frame)
-
-            socket, _ = await come()
+            socket, _ = await come(here, "wolf")
             await say(socket, {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "wolf")]})
             await until(lambda: "n@wolf" in near.remotes, "its service to be known")
             near.hold("me", "n@wolf", Filter("n > 7", SCHEMA))
             await socket.close("")
             await until(lambda: near.neighbours["wolf"].state == "down", "the link to be down")
-            socket, inbox = await come()
+            socket, inbox = await come(here, "wolf")
             await say(socket, {"type": "hello", "tables": {}, "paths": [["wolf"]]})
             heard: list[str] = []
             while "resume" not in heard:
                 heard.append((await inbox.message())["type"])
             assert "table" in heard or "update" in heard
+            await socket.close("")
+
+    asyncio.run(run())
+
+
+def _has(found: list[ServerConnection], count: int) -> bool:
+    return len(found) >= count
+
+
+def test_no_socket_is_left_open_whose_other_end_does_not_say_who_it_is(tmp_path: Path) -> None:
+    """Neither of a try that took too long, nor of one that was under way when the broker ended."""
+
+    async def run() -> None:
+        dialled: list[ServerConnection] = []
+
+        async def answer(connection: ServerConnection) -> None:
+            dialled.append(connection)
+            await connection.wait_closed()
+
+        async with serve(answer, "127.0.0.1", 0, subprotocols=[Subprotocol(SUBPROTOCOL)]) as server:
+            url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+            for name, handshake_s in (("hasty", 0.1), ("patient", 120.0)):
+                here = Side(tmp_path, name, handshake_s=handshake_s)
+                here.registry.add_link("wolf", url, SECRET)
+                tries = len(dialled) + (3 if name == "hasty" else 1)
+                async with here.running():
+                    await until(partial(_has, dialled, tries), "it to be dialled")
+                for each in dialled:
+                    async with asyncio.timeout(60):
+                        await each.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has dialled reads nothing: its session has an end all the same when the broker has."""
+    monkeypatch.setattr(federation_module, "FAREWELL_S", 0.05)
+
+    async def run() -> None:
+        here = Side(tmp_path, "here", silence_s=60.0)
+        async with here.running() as near:
+            here.registry.add_link("wolf", None, SECRET)
+            await near.look()
+            socket, _ = await come(here, "wolf")
+            await until(lambda: near.neighbours["wolf"].session is not None, "the link")
+            session = near.neighbours["wolf"].session
+            assert session is not None
+            for _ in range(20):
+                session.say({"type": "offers", "services": ["x" * 2_000_000]})
+            await near.close()
+            assert near.neighbours["wolf"].session is None
             await socket.close("")
 
     asyncio.run(run())
@@ -632,6 +691,47 @@ def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Pa
             assert not near.broker.pending
             state = far.broker.states("here")["numbers@there"]
             await until(lambda: kept(there, "here", "numbers@there") == state.version, "it to be kept")
+
+    asyncio.run(run())
+
+
+def test_a_large_table_is_taken_in_parts_that_leave_the_loop_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are filters read, or matchers made, where everything else would wait for it."""
+    threads: set[str] = set()
+
+    class Noted(Matcher):
+        def __init__(self, schema: Schema) -> None:
+            threads.add(current_thread().name)
+            super().__init__(schema)
+
+    monkeypatch.setattr(sieve, "Matcher", Noted)
+
+    async def run() -> None:
+        here = Side(tmp_path, "here", silence_s=60.0)
+        async with here.running() as near:
+            for name in ("wolf", "sheep"):
+                here.registry.add_link(name, None, SECRET)
+            await near.look()
+            (wolf, heard), (sheep, _) = await come(here, "wolf"), await come(here, "sheep")
+            await say(wolf, {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "wolf")]})
+            for name, socket in (("wolf", wolf), ("sheep", sheep)):
+                await say(socket, {"type": "hello", "tables": {}, "paths": [[name]]})
+            await say(sheep, {"type": "resume", "services": {}})
+            await until(lambda: "n@wolf" in near.remotes, "its service to be known")
+            entries = tuple(Entry(n, Filter(f"n = {n}", SCHEMA)) for n in range(1, 401))
+            await say(sheep, to_json(Table("n@wolf", State().after(entries, (), 1), entries)))
+            assert await turns(near) > 400 / TAKEN / 2, "the loop was held up"
+            asked: list[str] = []
+            while len(asked) < 400:
+                said = await heard.message()
+                asked += [each["filter"] for each in said.get("add", said.get("entries", []))]
+            assert asked == [str(each.filter) for each in entries]
+            await until(lambda: bool(threads), "a matcher")
+            assert current_thread().name not in threads
+            await wolf.close("")
+            await sheep.close("")
 
     asyncio.run(run())
 

@@ -146,13 +146,15 @@ class Federation:
             return
         self._is_open, self._is_closed = False, True
         await asyncio.gather(*(self._end(each, "the broker ends") for each in self.neighbours.values()))
-        for task in list(self._tasks):
-            task.cancel()
+        for task in self._tasks:
+            if not task.cancelling():  # one that ends already, and lets go of what it has, is let
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(TidegateError):
             await self._keep()
             if self._has_turn:
                 await self._in_thread(partial(self._registry.release, self._lease, self._holder))
+        await asyncio.gather(*self._keeps, return_exceptions=True)
         self._threads.shutdown(wait=True)
         self._keepers.shutdown(wait=True)
 
@@ -252,10 +254,13 @@ class Federation:
             begun = self._loop.time()
             try:
                 self.broker.check(neighbour.name)
-                async with asyncio.timeout(self.settings.handshake_s):
-                    socket = await dial(url, self.settings)
-                    await proof.introduce(socket, self.name, neighbour.name, neighbour.link.secret)
-                await self._live(neighbour, socket, is_dialled=True)
+                socket = await dial(url, self.settings)
+                try:
+                    async with asyncio.timeout(self.settings.handshake_s):
+                        await proof.introduce(socket, self.name, neighbour.name, neighbour.link.secret)
+                    await self._live(neighbour, socket, is_dialled=True)
+                finally:
+                    await socket.close("the link broke")  # unless it is, with a better reason
             except LinkRefused as problem:
                 neighbour.state, neighbour.problem = "refused", str(problem)
             except (FederationError, LinkClosed, TimeoutError) as problem:
@@ -281,7 +286,12 @@ class Federation:
         if neighbour is None:  # it was removed just now
             await socket.close("the link was removed")
             return
-        await self._live(neighbour, socket, is_dialled=False)
+        living = self._spawn(self._live(neighbour, socket, is_dialled=False))
+        try:
+            await living
+        except asyncio.CancelledError:
+            if not (self._is_closed and living.cancelled()):  # else the broker ends, and whoever serves it goes on
+                raise
 
     def _secret(self, name: str) -> str | None:
         found = self.neighbours.get(name)
@@ -324,8 +334,10 @@ class Federation:
                 reason = str(problem)
                 raise
             finally:
-                await self._down(neighbour, session, reason)
-                await socket.close(reason)
+                try:
+                    await self._down(neighbour, session, reason)
+                finally:
+                    await socket.close(reason)
 
     async def _down(self, neighbour: Neighbour, session: Session, reason: str) -> None:
         _log.info("a link is down", to=neighbour.name, reason=reason)
@@ -380,8 +392,12 @@ class Federation:
             while self.broker.pending:
                 await asyncio.sleep(0)
                 self._carry(self.broker.work())
+                for each in self.neighbours.values():
+                    self._resume(each)
         finally:
             self._working = None
+        for each in self.neighbours.values():  # what was left may have been done with another change
+            self._resume(each)
         for service in list(self.remotes):
             self._settle(service)
 
@@ -415,9 +431,10 @@ class Federation:
                 neighbour.answering += 1
                 self._spawn(self._answer(neighbour, neighbour.session, said))
             case _:
+                schema = self._schema(neighbour, str(said.get("service")))
                 is_large = len(said.get("entries", said.get("add", ()))) > STEP
-                read = partial(_read, said, self._schema(neighbour, str(said.get("service"))))
-                self._routed(neighbour, await self._in_thread(read) if is_large else read())
+                read = self._in_thread(partial(_read_many, said, schema)) if is_large else None
+                self._routed(neighbour, _read(said, schema) if read is None else await read)
 
     def _routed(self, neighbour: Neighbour, message: Message) -> None:
         session = neighbour.session
@@ -428,14 +445,22 @@ class Federation:
             if session is not None:
                 session.end(str(LinkRefused(self.broker.refused[neighbour.name])))
             return
-        if isinstance(message, Hello) and session is not None and not neighbour.is_greeted:
-            # Behind all that it had missed of what we ask for: it goes on with just that, and passes over nothing.
-            neighbour.is_greeted = True
-            session.say(neighbour.resume(self._asked_of(neighbour)))
+        if isinstance(message, Hello):
+            self._resume(neighbour)
         if isinstance(message, Update | Table):
             neighbour.stale_routes.add(message.service)
             self._settle(message.service)
             self._supply_one(neighbour, message.service, message if isinstance(message, Update) else None)
+
+    def _resume(self, neighbour: Neighbour) -> None:
+        """Say once where mirrors go on, behind all that a neighbour had missed of what we ask for.
+
+        So it goes on with just that, and passes over nothing.
+        """
+        session = neighbour.session
+        if session is not None and not neighbour.is_greeted and self.broker.has_answered(neighbour.name):
+            neighbour.is_greeted = True
+            session.say(neighbour.resume(self._asked_of(neighbour)))
 
     def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
         supply = self._supply_of(neighbour, service)
@@ -948,6 +973,15 @@ def _read(said: Mapping[str, Any], schema: Schema | None) -> Message:
         raise
     except TidegateError:
         return from_json(said, lambda _: None)
+
+
+def _read_many(said: Mapping[str, Any], schema: Schema | None) -> Message:
+    """A message with many filters, in a thread: with all that has to be known of each to find it a place."""
+    found = _read(said, schema)
+    if isinstance(found, Update | Table):
+        for each in found.add if isinstance(found, Update) else found.entries:
+            _ = hash(each.filter), [conjunct.necessary for conjunct in each.filter.normal.conjuncts]
+    return found
 
 
 def _document(table: Table) -> str:

@@ -94,7 +94,8 @@ class Needs:
         """Need a filter for a while, though nobody is here who does: they may come back."""
         self.hold(self, service, filter_, joint)
         self.release(self)
-        self.pass_time(now)
+        if (service, filter_) in self._idle:
+            self._idle[service, filter_] = now + self._linger_s
 
     def pass_time(self, now: float) -> None:
         """Drop what nobody has needed for long enough."""

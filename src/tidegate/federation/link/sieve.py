@@ -25,9 +25,16 @@ class Sieve:
         """`hidden` is taken off before the filters are asked: they can't tell of it."""
         self.schema, self._hidden = schema, hidden
         self._entries: dict[int, Filter] = {}
-        self._matcher = Matcher(schema)
+        self._made: Matcher | None = None
         self._blind: set[int] = set()
         """Entries that can't be evaluated here: while there are any, everything is wanted."""
+
+    @property
+    def _matcher(self) -> Matcher:
+        """Made in the thread that asks: the first of a process loads what it has compiled, or compiles it."""
+        if self._made is None:
+            self._made = Matcher(self.schema)
+        return self._made
 
     @property
     def is_blind(self) -> bool:
@@ -74,4 +81,5 @@ class Sieve:
 
     def close(self) -> None:
         """End what it has running."""
-        self._matcher.close()
+        if self._made is not None:
+            self._made.close()

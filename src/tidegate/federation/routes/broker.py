@@ -43,6 +43,14 @@ class _Link:
         self.told: tuple[Path, ...] = ()
         """Whom it knows to reach by us."""
 
+    def close(self) -> None:
+        """It is down, or up anew: questions and answers that were under way are gone."""
+        self.is_open = False
+        for incoming in self.incoming.values():
+            incoming.is_asking = False
+        for outgoing in self.outgoing.values():
+            outgoing.theirs = None
+
 
 class Broker:
     """The routes of one broker.
@@ -123,16 +131,16 @@ class Broker:
         self.refused.pop(neighbour, None)
         if neighbour not in self._links:
             self._begin(neighbour)
-        self._links[neighbour].is_open = False
-        for incoming in self._links[neighbour].incoming.values():
-            incoming.is_asking = False  # the answer, if there was one, went down with the link
+        self._links[neighbour].close()
         return [self._hello(neighbour)]
 
     def check(self, neighbour: str) -> None:
         """Refuse a new link that would close a loop."""
+        if neighbour == self.name:
+            raise LinkRefused((self.name, self.name))
         loop = loop_by(self.name, self._paths, neighbour, [(neighbour,)])
-        if neighbour not in self._links and (neighbour == self.name or loop is not None):
-            raise LinkRefused(loop or (self.name, self.name))
+        if neighbour not in self._links and loop is not None:
+            raise LinkRefused(loop, loop[-2], is_up=self._links[loop[-2]].is_open)
 
     def _begin(self, neighbour: str) -> _Link:
         self._links[neighbour] = link = _Link()
@@ -142,7 +150,7 @@ class Broker:
 
     def disconnect(self, neighbour: str) -> None:
         """A link is down for a while: both ends keep what they have, and go on from there."""
-        self._link(neighbour).is_open = False
+        self._link(neighbour).close()
 
     def forget(self, neighbour: str) -> list[Sent]:
         """A link is gone for good: nothing is needed for it any more."""
@@ -172,8 +180,7 @@ class Broker:
             outgoing.is_led = leads
             needed = dict(self._needed_filters(service, neighbour))
             update = outgoing.change(needed, ()) if leads else outgoing.change({}, list(needed))
-            if update is not None and link.is_open:
-                sent.append(Sent(neighbour, update))
+            sent += self._said(link, neighbour, outgoing, update)
         return sent
 
     def tables(self, neighbour: str) -> list[Table]:
@@ -235,14 +242,27 @@ class Broker:
                 return self.forget(neighbour)
 
     def _greeted(self, link: _Link, neighbour: str, tables: Mapping[str, State], paths: tuple[Path, ...]) -> list[Sent]:
-        link.is_open = True
+        is_first, link.is_open = not link.is_open, True
         sent = self._reached(neighbour, paths)
         if neighbour not in self._links:
             return sent
         for service in sorted(tables.keys() | link.outgoing.keys()):
             outgoing = self._outgoing(link, neighbour, service)
-            sent += [Sent(neighbour, each) for each in outgoing.since(tables.get(service, State()))]
+            theirs = tables.get(service, State())
+            if outgoing.is_behind and (is_first or outgoing.theirs is not None):
+                outgoing.theirs = theirs  # it may have all of an earlier life: a part would take the rest from it
+            else:
+                sent += [Sent(neighbour, each) for each in outgoing.since(theirs)]
         return sent
+
+    def _said(self, link: _Link, neighbour: str, outgoing: Outgoing, update: Update | None) -> list[Sent]:
+        """What a neighbour is told when its table has taken a step."""
+        if not link.is_open or (outgoing.theirs is not None and outgoing.is_behind):
+            return []
+        if outgoing.theirs is None:
+            return [] if update is None else [Sent(neighbour, update)]
+        theirs, outgoing.theirs = outgoing.theirs, None
+        return [Sent(neighbour, each) for each in outgoing.since(theirs)]
 
     def _updated(self, link: _Link, neighbour: str, update: Update) -> list[Sent]:
         incoming = link.incoming.setdefault(update.service, Incoming())
@@ -272,9 +292,8 @@ class Broker:
             if neighbour == source:
                 continue
             outgoing = self._outgoing(link, neighbour, service)
-            update = outgoing.change(put, drop) if outgoing.is_led else None
-            if update is not None and link.is_open:
-                sent.append(Sent(neighbour, update))
+            if outgoing.is_led:
+                sent += self._said(link, neighbour, outgoing, outgoing.change(put, drop))
         self._filters.update(put)
         for number in drop:
             del self._filters[number]
@@ -308,21 +327,19 @@ class Broker:
 
     @property
     def pending(self) -> bool:
-        """Whether a change left something to do: a table has more than it must until `work` has done it."""
-        return any(each.strategy.pending for link in self._links.values() for each in link.outgoing.values())
+        """Whether a change left something to do: a table has more than it must, or not yet all, until `work` did it."""
+        return any(each.pending for link in self._links.values() for each in link.outgoing.values())
 
     def work(self) -> list[Sent]:
-        """Take a step of what is pending, for each table; to be called while `pending`, whenever there is time.
+        """Take a step of what is pending, in one table; to be called while `pending`, whenever there is time.
 
         Changes do so too, for the table that they touch. Nothing is missed meanwhile.
         """
-        sent = []
         for neighbour, link in self._links.items():
             for outgoing in link.outgoing.values():
-                update = outgoing.work() if outgoing.strategy.pending else None
-                if update is not None and link.is_open:
-                    sent.append(Sent(neighbour, update))
-        return sent
+                if outgoing.pending:
+                    return self._said(link, neighbour, outgoing, outgoing.work())
+        return []
 
     # Loops -----------------------------------------------------------------------
 
@@ -330,8 +347,9 @@ class Broker:
         """A neighbour says whom we reach by it.
 
         `connect` has refused every loop that was known. One that shows now was closed by links that came up
-        at once: all brokers on it name the same link, and its ends give it up. A neighbour may lie: nobody else's
-        link is given up unless the other end tells of the same loop, and what is said of our own links we know better.
+        at once: all brokers on it name the same link, and its ends give it up. A neighbour may lie, now
+        or before: a link is given up only where its other end tells of the same loop, that is, reaches the neighbour by
+        whom the loop comes back to us. What is said of our own links we know better.
         """
         _check_paths(neighbour, paths)
         paths = tuple(path for path in paths if self.name not in path or path[path.index(self.name) - 1] in self._links)
@@ -341,7 +359,8 @@ class Broker:
         other = next((end for end in ends if end != self.name), self.name)
         if loop is None or self.name not in ends or other not in self._links:
             return self._reach()
-        if other != neighbour and not any(neighbour in path for path in self._paths.get(other, ())):
+        told = paths if other == neighbour else self._paths.get(other, ())
+        if not any((loop[-2] if other == loop[1] else loop[1]) in path for path in told):
             return self._reach()
         self.refused[other] = loop
         return [Sent(other, Refusal(loop)), *self.forget(other)]
@@ -403,7 +422,7 @@ class Broker:
     def is_asked(self, service: str, neighbour: str) -> bool:
         """Whether we have asked a neighbour for anything of a service."""
         outgoing = self._link(neighbour).outgoing.get(service)
-        return outgoing is not None and bool(outgoing.entries)
+        return outgoing is not None and (outgoing.is_behind or bool(outgoing.entries))
 
     def asked_version(self, service: str, neighbour: str) -> int:
         """Of what we have asked a neighbour for: another where that is another."""
@@ -423,8 +442,13 @@ class Broker:
         link = self._links.get(neighbour)
         if link is None or not link.is_open:
             return False
-        incoming = link.incoming.get(service)
-        return incoming is None or not incoming.is_asking
+        incoming, outgoing = link.incoming.get(service), link.outgoing.get(service)
+        return not (incoming is not None and incoming.is_asking) and not (outgoing is not None and outgoing.is_behind)
+
+    def has_answered(self, neighbour: str) -> bool:
+        """Whether a neighbour, since its link came up, has said what it has, and was told all that it had missed."""
+        link = self._links.get(neighbour)
+        return link is not None and link.is_open and all(each.theirs is None for each in link.outgoing.values())
 
     def local(self, service: str) -> dict[str, Filter]:
         """Our own subscriptions."""

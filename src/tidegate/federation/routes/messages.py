@@ -32,11 +32,12 @@ class Entry:
 
     number: int
     filter: Filter
+    digest: int = field(init=False, repr=False, compare=False)
+    """A number that stands for it: those of a table are summed, so that a step costs no more than it changes."""
 
-    def digest(self) -> int:
-        """A number that stands for it: those of a table are summed, so that a step costs no more than it changes."""
-        said = f"{self.number} {self.filter.like_star:d} {self.filter}"
-        return int.from_bytes(blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).digest(), "big")
+    def __post_init__(self) -> None:
+        said = f"{self.number} {self.filter.like_star:d} {self.filter}".encode("utf-8", "surrogatepass")
+        object.__setattr__(self, "digest", int.from_bytes(blake2b(said, digest_size=16).digest(), "big"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class State:
 
     def after(self, add: Iterable[Entry], remove: Iterable[Entry], version: int) -> State:
         """How far it is with some entries more and others less."""
-        digest = self.digest + sum(each.digest() for each in add) - sum(each.digest() for each in remove)
+        digest = self.digest + sum(each.digest for each in add) - sum(each.digest for each in remove)
         return State(version, digest % MODULUS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from tidegate.federation.routes.delta import Delta
 from tidegate.federation.routes.messages import Entry, State, Table, Update
@@ -12,6 +13,10 @@ from tidegate.filters import Filter
 
 KEPT = 256
 """Steps that are kept to be said again: a neighbour who was away for longer gets the whole table."""
+TAKEN = 16
+"""Filters that are taken in one step, and as many that are dropped: each has to be compared with the others."""
+
+T = TypeVar("T")
 
 
 class Outgoing:
@@ -22,17 +27,39 @@ class Outgoing:
         self.state = State()
         self.is_led = True
         """Whether the neighbour is asked at all: the service's events may come from it."""
+        self.theirs: State | None = None
+        """How far the neighbour has it, as it has said: while this is set, the answer waits for the rest of it."""
         self.entries: dict[int, Entry] = {}
         self._steps: deque[tuple[State, Update]] = deque(maxlen=KEPT)
         """Each of the last steps, with the state before it."""
+        self._changes: deque[tuple[deque[tuple[int, Filter]], deque[int]]] = deque()
+        """What is left of changes, in their order: of each all is put before anything is dropped."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that is needed has yet to be looked at."""
+        return bool(self._changes)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something left to do."""
+        return bool(self._changes) or self.strategy.pending
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Update | None:
-        """Take what is needed now; give the step that follows from it, if one does."""
-        return self._step(self.strategy.change(put, drop))
+        """Take what is needed now, of many a part; give the step that follows from it, if one does."""
+        self._changes.append((deque(put.items()), deque(drop)))
+        return self.work()
 
     def work(self) -> Update | None:
         """Go on with what a change has left to do."""
-        return self._step(self.strategy.work())
+        if not self._changes:
+            return self._step(self.strategy.work())
+        put, drop = self._changes[0]
+        some = dict(_first(put, TAKEN))
+        gone = [] if put else _first(drop, TAKEN)
+        if not put and not drop:
+            self._changes.popleft()
+        return self._step(self.strategy.change(some, gone))
 
     def _step(self, delta: Delta) -> Update | None:
         if not delta:
@@ -78,6 +105,12 @@ class Incoming:
 
     def differences(self, table: Table) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
         """What comes and what goes when a whole table takes the place of this one."""
-        theirs = {each.number: each for each in table.entries}
-        add = tuple(each for each in table.entries if self.entries.get(each.number) != each)
-        return add, tuple(number for number, each in self.entries.items() if theirs.get(number) != each)
+        mine = {number: each.digest for number, each in self.entries.items()}
+        theirs = {each.number: each.digest for each in table.entries}
+        add = tuple(each for each in table.entries if mine.get(each.number) != each.digest)
+        return add, tuple(number for number, digest in mine.items() if theirs.get(number) != digest)
+
+
+def _first(waiting: deque[T], most: int) -> list[T]:
+    """Take so many from the front."""
+    return [waiting.popleft() for _ in range(min(most, len(waiting)))]
