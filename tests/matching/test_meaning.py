@@ -13,7 +13,17 @@ import pyarrow as pa
 import pytest
 
 from tests.semantics.spaces import CITY, make
-from tidegate import Enum, Filter, FilterTypeError, Matcher, MatcherError, Schema, SemanticsUnavailable, Space
+from tidegate import (
+    Enum,
+    Filter,
+    FilterParameterError,
+    FilterTypeError,
+    Matcher,
+    MatcherError,
+    Schema,
+    SemanticsUnavailable,
+    Space,
+)
 from tidegate.filters.meaning import Meaning
 
 
@@ -124,6 +134,41 @@ def test_a_typed_service_has_its_columns_as_tuples() -> None:
     positions = rows.set_column(0, "machine", pa.array([1, 0]))
     assert by_label.mask(positions).tolist() == [True, False]
     assert by_label.degrees(positions).tolist() == pytest.approx([by_label.degree(event), 0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "level~ = '5'~",
+        "level~ = 'high'~",
+        "level~ = 'high'",
+        "on~ = 'true'~",
+        "pos~ = 'high'~",
+        "pos.place~ = 'high'~",
+        "wheels~ = 'high'~",
+        "grade~ = 'high'",
+        "at~ = 'high'~",
+    ],
+)
+def test_a_name_with_tilde_is_a_meaning_whatever_the_schema_has_of_it(text: str) -> None:
+    kinds: dict[str, Any] = {"level": "int32", "on": "bool", "pos": {"room": "string"}, "wheels": "int32[4]"}
+    schema = Schema({**kinds, "grade": Enum("A", "B"), "at": "timestamp", "load": "string"})
+    known = Likeness({(name, "load"): 0.9 for name in ("level", "on", "pos", "pos place", "wheels", "grade", "at")})
+    event = {"level": 5, "on": True, "load": "high"}
+    made = Filter(text, schema, semantics=known)
+    assert made.matches(event)
+    assert made.mask(pa.RecordBatch.from_pylist([event])).tolist() == [True]
+    assert Filter(str(made), schema, semantics=known) == made
+
+
+def test_what_stands_beside_a_name_with_tilde_has_the_type_of_its_field_where_it_fits() -> None:
+    schema = Schema({"level": "int32", "heat": "float32"})
+    assert Filter("level~ = %0", schema, ["5"], semantics=KNOWN).matches({"level": 5})
+    narrow = Filter("heat~ = 0.1", schema, semantics=KNOWN)
+    assert narrow.matches({"heat": 0.1})
+    assert narrow.mask(pa.RecordBatch.from_pylist([{"heat": 0.1}], schema.to_arrow().remove(0))).tolist() == [True]
+    with pytest.raises(FilterParameterError, match="expected a number"):
+        Filter("level~ = %0", schema, ["high"])
 
 
 def test_themes_of_the_event_and_of_its_service_count_together() -> None:

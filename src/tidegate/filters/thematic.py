@@ -22,7 +22,7 @@ from tidegate.filters import mapping
 from tidegate.filters.meaning import Semantics
 from tidegate.filters.nodes import Path
 from tidegate.filters.shapes import SLACK
-from tidegate.filters.values import Moment, is_missing, plain, raw_reader
+from tidegate.filters.values import Moment, is_missing, nearest_float32, plain, raw_reader
 from tidegate.model.schema import Schema
 from tidegate.model.types import Enum, Struct, Type
 
@@ -321,7 +321,9 @@ def typed(value: Any, kind: Type | None) -> Scalar | None:
             return found if found in kind.labels else None
         whole = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < len(kind.labels)
         return kind.labels[int(found)] if whole else None
-    return found if isinstance(found, str) == (kind.kind in ("string", "char")) else None
+    if isinstance(found, str) != (kind.kind in ("string", "char")):
+        return None
+    return nearest_float32(found) if kind.name == "float32" and not isinstance(found, str | bool) else found
 
 
 def _scalar(value: Any) -> Scalar | None:
