@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, WORDS, Oracle, documents, make
 from tidegate import Space
-from tidegate.semantics import CosineEsa, PaperEsa, Relatedness
+from tidegate.semantics import CosineEsa, PaperEsa, Relatedness, relatedness
 from tidegate.semantics.builder import Document
 from tidegate.semantics.projection import basis_of
 
@@ -160,6 +160,18 @@ def test_what_is_remembered_has_a_bound_and_changes_nothing(city: Space) -> None
 
 
 TERMS = [*WORDS, "power station", "Room 112", "room 113", " 5", "5.0", "zzz", "the", "laptop battery power"]
+
+
+def test_weights_that_are_remembered_have_a_bound(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relatedness, "_WEIGHTS", 30)
+    monkeypatch.setattr(relatedness, "_BASIS_BYTES", 3 * city.size)
+    related = Relatedness(city)
+    for n in range(40):
+        text = " ".join(["energy", "power", "laptop", *["car"] * n])
+        assert len(related.vector(text, [f"tag {n}"])) == len(Relatedness(city).vector(text))
+        held = sum(len(each) for kept in (related._vectors, related._terms) for each in kept._found.values())
+        assert held <= 2 * (30 + city.size)
+        assert len(related._bases) <= 3
 
 
 @pytest.mark.parametrize("measure", [CosineEsa(), CosineEsa(2), PaperEsa()])
