@@ -260,6 +260,47 @@ def test_a_batch_without_events_matches_nothing(text: str) -> None:
         assert found.degrees().tolist() == []
 
 
+def test_numbers_are_compared_exactly_in_every_form() -> None:
+    exact, whole = 2**53 + 1, float(2**53)
+    filters = [f"speed~ = {exact}", f"speed~ = '{exact}'~", "speed~ = 2.5", "speed~ = '1e999'~", "speed~ = 5"]
+    matchers = [Matcher(engine=engine, semantics=Chance()) for engine in ("scan", "columnar")]
+    for matcher in matchers:
+        matcher.add_all({f"s{n}": text for n, text in enumerate(filters)})
+    for values, kind in (
+        ([whole, 2.5, 5.0], pa.float64()),
+        ([exact, exact - 1, 5], pa.int64()),
+        ([exact, 2, 5], pa.uint64()),
+    ):
+        rows = [{"speed": value} for value in values]
+        compared(matchers, [rows, pa.RecordBatch.from_pydict({"speed": pa.array(values, kind)})])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["city"], None, ["power"]], pa.list_view(pa.string())),
+        pa.array([["city"], None, ["power"]], pa.large_list_view(pa.large_string())),
+        pa.DictionaryArray.from_arrays(pa.array([1, None, 0]), pa.array([["power"], ["city"]])),
+    ],
+    ids=["list view", "large list view", "dictionary of lists"],
+)
+def test_tags_come_in_every_kind_of_list(column: pa.Array) -> None:
+    rows = [{"device": "computer", "_themes": tags} for tags in (["city"], None, ["power"])]
+    batch = pa.RecordBatch.from_pydict({"device": ["computer"] * 3, "_themes": column})
+    matchers = [Matcher(engine=engine, semantics=Chance(), threshold=0.1) for engine in ("scan", "columnar")]
+    for matcher in matchers:
+        matcher.add_all({f"s{n}": f"kind~ = '{text}'~" for n, text in enumerate(TEXTS)})
+    compared(matchers, [rows, batch])
+
+
+def test_what_has_no_text_for_a_name_is_no_tuple() -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add("s", "device~ = 'laptop'~")
+    stray: Any = {5: "laptop", ("device",): "laptop"}
+    found = matcher.match([{**stray, "device": "laptop"}, stray])
+    assert found.pairs()[0].tolist() == [0]
+
+
 def test_more_matches_than_there_is_room_for() -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add_all({f"s{n}": f"device~ = 'laptop'~ THRESHOLD 0.{n + 100}" for n in range(50)})

@@ -270,10 +270,11 @@ def number_of(text: str) -> int | float | None:
 def tuples_of(event: Mapping[str, Any], prefix: str = "") -> Iterator[Tuple]:
     """The attributes of an event with their values; those of a nested one by their path, `pos.x`.
 
-    What is reserved, null, NaN, a moment or a list is no tuple: nothing is meant by it that a predicate could equal.
+    What is reserved, null, NaN, a moment or a list is no tuple: nothing is meant by it that a predicate could equal;
+    nor is what has no text for a name.
     """
     for name, value in event.items():
-        if not prefix and name.startswith("_"):
+        if not isinstance(name, str) or (not prefix and name.startswith("_")):
             continue
         if isinstance(value, Mapping):
             yield from tuples_of(value, f"{prefix}{name}.")
@@ -323,7 +324,8 @@ def typed(value: Any, kind: Type | None) -> Scalar | None:
         return kind.labels[int(found)] if whole else None
     if isinstance(found, str) != (kind.kind in ("string", "char")):
         return None
-    return nearest_float32(found) if kind.name == "float32" and not isinstance(found, str | bool) else found
+    narrow = kind.kind == "float" and str(kind) == "float32" and not isinstance(found, str | bool)
+    return nearest_float32(found) if narrow else found
 
 
 def _scalar(value: Any) -> Scalar | None:
