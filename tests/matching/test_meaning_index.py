@@ -254,7 +254,8 @@ def test_a_batch_without_events_matches_nothing(text: str) -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add("s", text)
     empty = pa.RecordBatch.from_pylist([], pa.schema([("device", pa.string()), ("_themes", pa.list_(pa.string()))]))
-    for batch in (empty, empty.select(["device"]), empty.select([]), []):
+    forms: tuple[Any, ...] = (empty, empty.select(["device"]), empty.select([]), [])
+    for batch in forms:
         found = matcher.match(batch)
         assert len(found) == 0
         assert found.degrees().tolist() == []

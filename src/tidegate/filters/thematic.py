@@ -324,8 +324,9 @@ def typed(value: Any, kind: Type | None) -> Scalar | None:
         return kind.labels[int(found)] if whole else None
     if isinstance(found, str) != (kind.kind in ("string", "char")):
         return None
-    narrow = kind.kind == "float" and str(kind) == "float32" and not isinstance(found, str | bool)
-    return nearest_float32(found) if narrow else found
+    if isinstance(found, str | bool) or str(kind) != "float32":
+        return found
+    return nearest_float32(found)
 
 
 def _scalar(value: Any) -> Scalar | None:
