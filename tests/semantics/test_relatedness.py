@@ -113,6 +113,15 @@ def test_a_theme_without_documents_narrows_nothing(city: Space, tags: list[str])
     assert basis_of(city, [*tags, "garage"]).size == 2
 
 
+def test_of_very_many_tags_and_of_a_long_one_the_first_count(city: Space) -> None:
+    none = [f"tag {n:05}" for n in range(1_000)]
+    assert basis_of(city, [*none[1:], "a car"]).size == basis_of(city, ["car"]).size < city.size
+    assert basis_of(city, [*none[1:], "time"]).size == basis_of(city, ["time"]).size < city.size
+    assert basis_of(city, [*none, "time"]).size == city.size
+    beginning = "car " * 250
+    assert basis_of(city, [beginning + "politics"]).size == basis_of(city, ["car"]).size
+
+
 def test_themes_without_a_common_document_relate_nothing_by_cosine_and_little_by_the_paper(city: Space) -> None:
     assert Relatedness(city)("car", "power", ["garage"], ["politics"]) == 0
     assert 0 < Relatedness(city, PaperEsa())("parking", "president", ["street", "laptop"], ["station", "politics"]) < 1

@@ -20,6 +20,7 @@ import numpy as np
 
 from tidegate.semantics import bulk, weights
 from tidegate.semantics.bulk import NOTHING, Vector
+from tidegate.semantics.projection import LONGEST as LONGEST
 from tidegate.semantics.projection import Basis, basis_of
 from tidegate.semantics.space import Occurrences, Space
 from tidegate.semantics.storage import Array
@@ -242,9 +243,6 @@ class _Kept:
 
 THRESHOLD = 0.3
 """The least degree of a match by `CosineEsa`, where nobody names one."""
-
-LONGEST = 1_000
-"""Characters of a text that mean something: beyond, it is told from others by what it is, not by what it means."""
 
 _QUESTIONS = 16
 """Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
