@@ -264,7 +264,24 @@ def test_what_cannot_be_evaluated_says_why() -> None:
         ("a~ = 'x'~ AND b = 1", "a~ = 'x'~ AND b IN (1)", False),  # there b can be what a~ means
         ("speed > 3", "a~ = 'x'~ AND speed > 4", True),
         ("a~ = 'x'~ AND b = 1 OR a~ = 'x'~", "a~ = 'x'~ AND b = 1", True),
+        ("a~ = 'x'~ OR b~ = 'y'~", "a~ = 'x'~", False),  # there b~ may be a rival of a~
+        ("NOT a~ = 'x'~", "NOT a~ = 'x'~ AND NOT b~ = 'y'~", False),  # and here it may take from a~
+        ("speed > 3 OR a~ = 'x'~", "speed > 4 AND b~ = 'y'~", True),
     ],
 )
 def test_covering_knows_that_a_predicate_more_may_fit_better(wide: str, narrow: str, covers: bool) -> None:
     assert Filter(wide).covers(Filter(narrow)) is covers
+
+
+def test_a_rival_more_takes_from_a_filter_that_would_cover() -> None:
+    known = Likeness({("device", "machine"): 0.5, ("laptop", "notebook"): 0.5})
+    wide, narrow = "device~ = 'laptop'~ OR machine = 'car'~ AND z = 1", "device~ = 'laptop'~"
+    event = {"machine": "notebook"}
+    known.threshold, known.figures["car", "notebook"] = 0.2, 0.4
+    one, other = (Filter(text, semantics=known) for text in (wide, narrow))
+    assert one.matches(event)
+    assert one.covers(other)
+    known.rivalry = 1.0
+    assert other.matches(event)
+    assert not one.matches(event)
+    assert not one.covers(other)
