@@ -51,11 +51,18 @@ def test_a_dump_in_an_unknown_encoding_says_so(tmp_path: Path) -> None:
         list(open_corpus(tmp_path / "dump.xml").read())
 
 
-@pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
-def test_an_empty_dump_says_so(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"")
+@pytest.mark.parametrize(("name", "data"), [("dump.xml", b""), ("dump.xml.bz2", bz2.compress(b""))])
+def test_an_empty_dump_says_so(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
     with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
         list(open_corpus(tmp_path / name).read())
+
+
+@pytest.mark.parametrize("data", [b"", DUMP.encode()])
+def test_what_is_bzip2_by_name_alone_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "dump.xml.bz2").write_bytes(data)
+    with pytest.raises(SpaceError, match=r"dump.xml.bz2 is no bzip2: expected a dump as it was fetched, or unpacked"):
+        open_corpus(tmp_path / "dump.xml.bz2")
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,8 @@ class WikipediaDump(_Files):
         super().__init__(path, [path])
         self._size = max(1, path.stat().st_size)
         self._raw: IO[bytes] | None = None
+        if path.suffix == ".bz2":
+            _require_bzip2(path)
 
     @property
     def done(self) -> float:
@@ -202,6 +204,17 @@ class WikipediaDump(_Files):
                     yield Document(title, plain_text(wikitext))
             except (ElementTree.ParseError, OSError, EOFError, LookupError, ValueError) as exc:
                 raise SpaceError(f"{self.path} can't be read to its end: {exc}") from exc
+
+
+def _require_bzip2(path: Path) -> None:
+    """Refuse what has only the name of bzip2: Spark would find nothing in it, and say nothing."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(3)
+    except OSError as exc:
+        raise SpaceError(f"{path} can't be read: {exc.strerror}") from exc
+    if begin != b"BZh":
+        raise SpaceError(f"{path} is no bzip2: expected a dump as it was fetched, or unpacked as .xml")
 
 
 def _articles(stream: IO[bytes]) -> Iterator[tuple[str, str]]:
