@@ -116,8 +116,9 @@ def every_semantics(space: Space) -> list[Semantics]:
 def event_sets(words: Thesaurus, events: int) -> dict[str, EventSet]:
     """The paper's words; concepts of the thesaurus; and subscriptions whose terms occur in no event."""
     sets = {"sensors": make(words, events)}
-    if sum(len(each) >= 10 for each in words.groups.values()) >= 4:
-        sets["other words"] = make(words, events, seed=8, seeds=other_words(words, 1))
+    seeds = other_words(words, 1)
+    if seeds is not None:
+        sets["other words"] = make(words, events, seed=8, seeds=seeds)
     return sets | {"never seen": make(words, events, seed=9, unseen=True)}
 
 

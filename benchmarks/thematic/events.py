@@ -104,14 +104,23 @@ def sensors(chance: random.Random) -> Event:
     return seed | {name: value for name, value in maybe.items() if chance.random() < 0.5}
 
 
-def other_words(thesaurus: Thesaurus, part: int, parts: int = 2) -> Callable[[random.Random], Event]:
-    """Seeds of concepts under the names of their micro-thesauri: a part of the thesaurus, which shares no concept."""
+FEWEST_GROUPS = 4
+"""Names that seeds of other words are made of, at least."""
+
+
+def other_words(thesaurus: Thesaurus, part: int, parts: int = 2) -> Callable[[random.Random], Event] | None:
+    """Seeds of concepts under the names of their micro-thesauri: a part of the thesaurus, which shares no concept.
+
+    None where it has too few groups of concepts.
+    """
     drawn = random.Random(part)
     groups = {
         name: [each for each in concepts if zlib.crc32(each.encode()) % parts == part]
         for name, concepts in thesaurus.groups.items()
     }
     names = [name for name, concepts in groups.items() if len(concepts) >= 5]
+    if len(names) < FEWEST_GROUPS:
+        return None
     names = sorted(drawn.sample(names, min(14, len(names))))
     values = {name: drawn.sample(groups[name], 5) for name in names}
 
@@ -134,7 +143,9 @@ def make(
     chance = random.Random(seed)
     made = [seeds(chance) for _ in range(SEEDS)]
     wanted: list[tuple[tuple[str, str], ...]] = []
-    while len(wanted) < SUBSCRIPTIONS:
+    for _ in range(100 * SUBSCRIPTIONS):  # few words may not make so many that differ
+        if len(wanted) == SUBSCRIPTIONS:
+            break
         one = chance.choice(made)
         some = tuple(sorted(chance.sample(sorted(one.items()), min(len(one), chance.randrange(2, 5)))))
         if some not in wanted:

@@ -33,14 +33,19 @@ class Thesaurus:
 def load(path: Path) -> Thesaurus:
     """Read the file; raise `EnvironmentProblem` where it is no thesaurus in this shape."""
     try:
-        return _read(json.loads(path.read_text("utf-8")))
+        found = _read(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as exc:
         raise EnvironmentProblem(f"the thesaurus {path} can't be read: {exc}") from exc
-    except (KeyError, TypeError, IndexError) as exc:
+    except (KeyError, TypeError, IndexError, AttributeError) as exc:
         raise EnvironmentProblem(
             f"{path} is no thesaurus: expected 'concepts' with pref, alt, rt, mt and top, and 'microthesauri' "
             f"with labels, and met {type(exc).__name__}: {exc}"
         ) from exc
+    if not found.groups:
+        raise EnvironmentProblem(f"the thesaurus {path} is of no use: no concept has another label or a related one")
+    if not found.tops:
+        raise EnvironmentProblem(f"the thesaurus {path} is of no use: no concept is a top term, which tags are made of")
+    return found
 
 
 def _read(found: Any) -> Thesaurus:
@@ -48,8 +53,8 @@ def _read(found: Any) -> Thesaurus:
     exchange: dict[str, set[str]] = {}
     groups: dict[str, list[str]] = {}
     for concept in concepts.values():
-        labels = {concept["pref"], *concept["alt"]}
-        related = {concepts[str(each)]["pref"] for each in concept["rt"] if str(each) in concepts}
+        labels = {_text(concept["pref"]), *map(_text, _listed(concept["alt"]))}
+        related = {concepts[str(each)]["pref"] for each in _listed(concept["rt"]) if str(each) in concepts}
         for label in labels:
             exchange.setdefault(label, set()).update((labels | related) - {label})
         if len(labels | related) > 1:
@@ -60,3 +65,15 @@ def _read(found: Any) -> Thesaurus:
         tuple(sorted({each["pref"] for each in concepts.values() if each["top"]})),
         {name: tuple(sorted(each)) for name, each in sorted(groups.items())},
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError(f"a label that is no text: {value!r}")
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"what is no list: {value!r}")
+    return value

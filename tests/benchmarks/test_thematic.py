@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tidegate.filters.thematic import Predicate, Thematic, match
 from tidegate.semantics import PaperEsa, esa_only, paper
 from tidegate.semantics.relatedness import Relatedness
 
-EUROVOC = {
+EUROVOC: dict[str, Any] = {
     "microthesauri": {"5": {"label": "4811 land transport"}},
     "concepts": {
         "1": {"pref": "motor car", "alt": ["automobile"], "rt": [2, 99], "mt": [5], "top": False},
@@ -71,6 +72,27 @@ def test_what_is_no_thesaurus_is_refused_with_what_was_expected(tmp_path: Path) 
         thesaurus.load(tmp_path / "other.json")
 
 
+_CAR = EUROVOC["concepts"]["1"]
+
+
+@pytest.mark.parametrize(
+    ("concepts", "said"),
+    [
+        ([], "is no thesaurus: expected 'concepts' .* AttributeError"),
+        ({"1": "motor car"}, "is no thesaurus: expected 'concepts' .* TypeError"),
+        ({"1": {**_CAR, "pref": 5}}, "is no thesaurus: .* a label that is no text: 5"),
+        ({"1": {**_CAR, "alt": "automobile"}}, "is no thesaurus: .* what is no list: 'automobile'"),
+        ({"1": {**_CAR, "mt": []}}, "is no thesaurus: .* IndexError"),
+        ({}, "is of no use: no concept has another label or a related one"),
+        ({"1": _CAR}, "is of no use: no concept is a top term"),
+    ],
+)
+def test_what_is_wrong_with_a_thesaurus_is_said(tmp_path: Path, concepts: Any, said: str) -> None:
+    (tmp_path / "own.json").write_text(json.dumps({**EUROVOC, "concepts": concepts}))
+    with pytest.raises(EnvironmentProblem, match=rf"own.json {said}"):
+        thesaurus.load(tmp_path / "own.json")
+
+
 def test_of_a_type_what_was_measured_is_exchanged(own: Thesaurus) -> None:
     assert "increased sound level event" in variants_of(own, "increased noise event")
     assert variants_of(own, "room 112") == []
@@ -100,8 +122,19 @@ def test_other_words_of_two_parts_share_no_value(own: Thesaurus) -> None:
     def values(given: EventSet) -> set[str]:
         return {value for each in given.subscriptions for _, value in each}
 
-    one, two = (make(own, 10, seeds=other_words(own, part)) for part in (0, 1))
-    assert values(one).isdisjoint(values(two))
+    some, others = other_words(own, 0), other_words(own, 1)
+    assert some is not None
+    assert others is not None
+    assert values(make(own, 10, seeds=some)).isdisjoint(values(make(own, 10, seeds=others)))
+
+
+def test_a_small_thesaurus_makes_what_it_can(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text(json.dumps(EUROVOC))
+    small = thesaurus.load(tmp_path / "small.json")
+    assert other_words(small, 1) is None
+    assert list(thematic.event_sets(small, 20)) == ["sensors", "never seen"]
+    made = make(small, 20, seeds=lambda _: {"vehicle": "bus", "town": "Galway", "kind": "noise"})
+    assert len(made.subscriptions) == 4  # of three tuples two or three
 
 
 def test_degrees_are_those_of_the_matcher(own: Thesaurus, space: Space) -> None:

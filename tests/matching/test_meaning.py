@@ -13,7 +13,17 @@ import pyarrow as pa
 import pytest
 
 from tests.semantics.spaces import CITY, make
-from tidegate import Enum, Filter, FilterTypeError, Matcher, MatcherError, Schema, SemanticsUnavailable, Space
+from tidegate import (
+    Enum,
+    Filter,
+    FilterParameterError,
+    FilterTypeError,
+    Matcher,
+    MatcherError,
+    Schema,
+    SemanticsUnavailable,
+    Space,
+)
 from tidegate.filters.meaning import Meaning
 
 
@@ -126,6 +136,41 @@ def test_a_typed_service_has_its_columns_as_tuples() -> None:
     assert by_label.degrees(positions).tolist() == pytest.approx([by_label.degree(event), 0])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "level~ = '5'~",
+        "level~ = 'high'~",
+        "level~ = 'high'",
+        "on~ = 'true'~",
+        "pos~ = 'high'~",
+        "pos.place~ = 'high'~",
+        "wheels~ = 'high'~",
+        "grade~ = 'high'",
+        "at~ = 'high'~",
+    ],
+)
+def test_a_name_with_tilde_is_a_meaning_whatever_the_schema_has_of_it(text: str) -> None:
+    kinds: dict[str, Any] = {"level": "int32", "on": "bool", "pos": {"room": "string"}, "wheels": "int32[4]"}
+    schema = Schema({**kinds, "grade": Enum("A", "B"), "at": "timestamp", "load": "string"})
+    known = Likeness({(name, "load"): 0.9 for name in ("level", "on", "pos", "pos place", "wheels", "grade", "at")})
+    event = {"level": 5, "on": True, "load": "high"}
+    made = Filter(text, schema, semantics=known)
+    assert made.matches(event)
+    assert made.mask(pa.RecordBatch.from_pylist([event])).tolist() == [True]
+    assert Filter(str(made), schema, semantics=known) == made
+
+
+def test_what_stands_beside_a_name_with_tilde_has_the_type_of_its_field_where_it_fits() -> None:
+    schema = Schema({"level": "int32", "heat": "float32"})
+    assert Filter("level~ = %0", schema, ["5"], semantics=KNOWN).matches({"level": 5})
+    narrow = Filter("heat~ = 0.1", schema, semantics=KNOWN)
+    assert narrow.matches({"heat": 0.1})
+    assert narrow.mask(pa.RecordBatch.from_pylist([{"heat": 0.1}], schema.to_arrow().remove(0))).tolist() == [True]
+    with pytest.raises(FilterParameterError, match="expected a number"):
+        Filter("level~ = %0", schema, ["high"])
+
+
 def test_themes_of_the_event_and_of_its_service_count_together() -> None:
     known = Likeness({("power/politics", "office/state"): 0.9, ("power/politics", "office/city,state"): 0.7})
     wanted = Filter("kind = 'power'~ WITH THEME ('politics')", semantics=known)
@@ -219,7 +264,24 @@ def test_what_cannot_be_evaluated_says_why() -> None:
         ("a~ = 'x'~ AND b = 1", "a~ = 'x'~ AND b IN (1)", False),  # there b can be what a~ means
         ("speed > 3", "a~ = 'x'~ AND speed > 4", True),
         ("a~ = 'x'~ AND b = 1 OR a~ = 'x'~", "a~ = 'x'~ AND b = 1", True),
+        ("a~ = 'x'~ OR b~ = 'y'~", "a~ = 'x'~", False),  # there b~ may be a rival of a~
+        ("NOT a~ = 'x'~", "NOT a~ = 'x'~ AND NOT b~ = 'y'~", False),  # and here it may take from a~
+        ("speed > 3 OR a~ = 'x'~", "speed > 4 AND b~ = 'y'~", True),
     ],
 )
 def test_covering_knows_that_a_predicate_more_may_fit_better(wide: str, narrow: str, covers: bool) -> None:
     assert Filter(wide).covers(Filter(narrow)) is covers
+
+
+def test_a_rival_more_takes_from_a_filter_that_would_cover() -> None:
+    known = Likeness({("device", "machine"): 0.5, ("laptop", "notebook"): 0.5})
+    wide, narrow = "device~ = 'laptop'~ OR machine = 'car'~ AND z = 1", "device~ = 'laptop'~"
+    event = {"machine": "notebook"}
+    known.threshold, known.figures["car", "notebook"] = 0.2, 0.4
+    one, other = (Filter(text, semantics=known) for text in (wide, narrow))
+    assert one.matches(event)
+    assert one.covers(other)
+    known.rivalry = 1.0
+    assert other.matches(event)
+    assert not one.matches(event)
+    assert not one.covers(other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Sequence
 from threading import Thread
 from typing import Any
@@ -194,6 +195,111 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
         matcher.match([{"device": f"word {m}"} for m in range(10 * n, 10 * n + 10)])
         assert matcher.describe()["by_meaning"]["tuples"] <= 30
     assert matcher.match([{"device": "laptop"}]).for_event(0) == ["s"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        lambda n: {f"number {n}": "laptop"},
+        lambda n: {"number": "laptop", "_themes": [f"tag {n}"]},
+        lambda n: {"device": f"word {n} " + 1_000 * "x"},
+    ],
+    ids=["attributes", "tags", "letters"],
+)
+def test_attributes_and_tags_and_letters_count_too(monkeypatch: pytest.MonkeyPatch, event: Any) -> None:
+    monkeypatch.setattr(meaning_rows, "TUPLES", 100)
+    monkeypatch.setattr(meaning_rows, "LETTERS", 40_000)
+    known = Chance()
+    matcher = Matcher(semantics=known, threshold=0.9)
+    matcher.add("s", "device = 'laptop'~")
+    for n in range(0, 400, 20):
+        matcher.match([event(m) for m in range(n, n + 20)])
+    memory = _memory(matcher)
+    kept = [text for tags, met in memory._met.items() for text in (*tags, *met.lines, *met.rows.get("device", ()))]
+    assert len(kept) <= 220
+    assert sum(map(len, kept)) <= 80_000
+    assert matcher.match([{"device": "laptop"}]).for_event(0) == ["s"]
+
+
+def _memory(matcher: Matcher) -> meaning_rows.Memory:
+    index: Any = matcher._by_meaning
+    ((part,),) = (group.parts for group in index._groups)
+    found: meaning_rows.Memory = part.memory
+    return found
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(-1, 60)), st.integers(61, 2_000))
+def test_codes_are_told_apart_however_many_there_could_be(codes: list[int], bound: int) -> None:
+    used, places = meaning_rows._distinct(np.array(codes, np.int64), bound)
+    assert used.tolist() == sorted(set(codes) - {-1})
+    assert [-1 if place < 0 else used[place] for place in places] == codes
+
+
+def test_tags_of_their_own_for_each_event_take_no_table_of_all_pairs() -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.9)
+    matcher.add("s", "device = 'laptop'~ THRESHOLD 1")
+    rows = [{"device": "laptop" if n % 2 else f"word {n}", "_themes": [f"tag {n}"]} for n in range(600)]
+    matcher.match(rows)  # so that only what a match takes is counted
+    tracemalloc.start()
+    found = matcher.match(rows)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.pairs()[0].tolist() == list(range(1, 600, 2))
+    assert peak < 2**20  # five bytes for each pair would be 1.8 million
+
+
+@pytest.mark.parametrize("text", ["device~ = 'laptop'~", "NOT device = 'laptop'~ OR kind IS NULL"])
+def test_a_batch_without_events_matches_nothing(text: str) -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add("s", text)
+    empty = pa.RecordBatch.from_pylist([], pa.schema([("device", pa.string()), ("_themes", pa.list_(pa.string()))]))
+    forms: tuple[Any, ...] = (empty, empty.select(["device"]), empty.select([]), [])
+    for batch in forms:
+        found = matcher.match(batch)
+        assert len(found) == 0
+        assert found.degrees().tolist() == []
+
+
+def test_numbers_are_compared_exactly_in_every_form() -> None:
+    exact, whole = 2**53 + 1, float(2**53)
+    filters = [f"speed~ = {exact}", f"speed~ = '{exact}'~", "speed~ = 2.5", "speed~ = '1e999'~", "speed~ = 5"]
+    matchers = [Matcher(engine=engine, semantics=Chance()) for engine in ("scan", "columnar")]
+    for matcher in matchers:
+        matcher.add_all({f"s{n}": text for n, text in enumerate(filters)})
+    for values, kind in (
+        ([whole, 2.5, 5.0], pa.float64()),
+        ([exact, exact - 1, 5], pa.int64()),
+        ([exact, 2, 5], pa.uint64()),
+    ):
+        rows = [{"speed": value} for value in values]
+        compared(matchers, [rows, pa.RecordBatch.from_pydict({"speed": pa.array(values, kind)})])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["city"], None, ["power"]], pa.list_view(pa.string())),
+        pa.array([["city"], None, ["power"]], pa.large_list_view(pa.large_string())),
+        pa.DictionaryArray.from_arrays(pa.array([1, None, 0]), pa.array([["power"], ["city"]])),
+    ],
+    ids=["list view", "large list view", "dictionary of lists"],
+)
+def test_tags_come_in_every_kind_of_list(column: pa.Array) -> None:
+    rows = [{"device": "computer", "_themes": tags} for tags in (["city"], None, ["power"])]
+    batch = pa.RecordBatch.from_pydict({"device": ["computer"] * 3, "_themes": column})
+    matchers = [Matcher(engine=engine, semantics=Chance(), threshold=0.1) for engine in ("scan", "columnar")]
+    for matcher in matchers:
+        matcher.add_all({f"s{n}": f"kind~ = '{text}'~" for n, text in enumerate(TEXTS)})
+    compared(matchers, [rows, batch])
+
+
+def test_what_has_no_text_for_a_name_is_no_tuple() -> None:
+    matcher = Matcher(semantics=Chance(), threshold=0.0)
+    matcher.add("s", "device~ = 'laptop'~")
+    stray: Any = {5: "laptop", ("device",): "laptop"}
+    found = matcher.match([{**stray, "device": "laptop"}, stray])
+    assert found.pairs()[0].tolist() == [0]
 
 
 def test_more_matches_than_there_is_room_for() -> None:

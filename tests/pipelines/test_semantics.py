@@ -157,7 +157,7 @@ def test_a_dump_that_is_cut_short_says_so(spark: SparkSession, tmp_path: Path) -
     path = tmp_path / "dump.xml.bz2"
     write_dump(path, 700)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(SpaceError, match=r"dump.xml.bz2 can't be read to its end: "):
+    with pytest.raises(SpaceError, match=r"dump.xml.bz2 can't be read to its end: (?!An error occurred)"):
         semantics.build(spark, path, tmp_path / "space", parameters=Parameters(1, 1))
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import bz2
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.semantics.spaces import EVERYTHING
 from tidegate import SpaceError
-from tidegate.semantics.builder import Document
+from tidegate.semantics.builder import Document, build
 from tidegate.semantics.corpora import open_corpus, plain_text
 
 DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">
@@ -43,11 +45,24 @@ def test_a_dump_that_is_cut_short_says_so(tmp_path: Path, name: str) -> None:
         list(open_corpus(tmp_path / name).read())
 
 
-@pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
-def test_an_empty_dump_says_so(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"")
+def test_a_dump_in_an_unknown_encoding_says_so(tmp_path: Path) -> None:
+    (tmp_path / "dump.xml").write_text(f'<?xml version="1.0" encoding="klingon"?>{DUMP}', "utf-8")
+    with pytest.raises(SpaceError, match=r"dump.xml can't be read to its end: unknown encoding: klingon"):
+        list(open_corpus(tmp_path / "dump.xml").read())
+
+
+@pytest.mark.parametrize(("name", "data"), [("dump.xml", b""), ("dump.xml.bz2", bz2.compress(b""))])
+def test_an_empty_dump_says_so(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
     with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
         list(open_corpus(tmp_path / name).read())
+
+
+@pytest.mark.parametrize("data", [b"", DUMP.encode()])
+def test_what_is_bzip2_by_name_alone_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "dump.xml.bz2").write_bytes(data)
+    with pytest.raises(SpaceError, match=r"dump.xml.bz2 is no bzip2: expected a dump as it was fetched, or unpacked"):
+        open_corpus(tmp_path / "dump.xml.bz2")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +99,36 @@ def test_parquet_is_its_titles_and_texts(tmp_path: Path) -> None:
     corpus = open_corpus(path)
     assert list(corpus.read()) == [Document("a", "x"), Document("c", "z")]
     assert (corpus.name, corpus.done) == ("a.parquet", 1)
+
+
+def test_text_in_parquet_may_be_bytes(tmp_path: Path) -> None:
+    table = pa.table({"title": pa.array([1], pa.int8()), "text": pa.array(["Café".encode()], pa.binary())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert list(open_corpus(tmp_path / "a.parquet").read()) == [Document("1", "Café")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"title": ["a"], "text": [["b"]]}, r"expected text in the column 'text', not list<"),
+        ({"title": ["a"], "text": [5]}, r"expected text in the column 'text', not int64"),
+        ({"title": [{"en": "a"}], "text": ["b"]}, r"expected text in the column 'title', not struct<"),
+    ],
+)
+def test_parquet_whose_columns_are_no_text_says_so(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(SpaceError, match=rf"a.parquet: {said}"):
+        open_corpus(tmp_path / "a.parquet")
+
+
+def test_damaged_parquet_is_to_blame_and_not_the_space(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"title": ["a"] * 50, "text": [f"{n} words" * n for n in range(50)]}), path)
+    data = bytearray(path.read_bytes())
+    data[60:120] = b"\xff" * 60
+    path.write_bytes(data)
+    with pytest.raises(SpaceError, match=r"a.parquet can't be read to its end: "):
+        build(open_corpus(path), tmp_path / "space", parameters=EVERYTHING)
 
 
 def test_a_folder_of_parquet_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_a_matrix_of_esa_has_the_figures_of_each_pair(
 def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Esa(city).figures(WORDS, WORDS, (), ())
     monkeypatch.setattr(measures, "_AT_ONCE", 2)
+    monkeypatch.setattr(relatedness, "_AT_ONCE", 3)
     for few in (WORDS[:2], WORDS):
         found = Esa(city).figures(few, WORDS, (), ())
         assert found == pytest.approx(whole[: len(few)], nan_ok=True)

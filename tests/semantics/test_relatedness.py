@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, WORDS, Oracle, documents, make
 from tidegate import Space
-from tidegate.semantics import CosineEsa, PaperEsa, Relatedness
+from tidegate.semantics import CosineEsa, PaperEsa, Relatedness, relatedness
 from tidegate.semantics.builder import Document
 from tidegate.semantics.projection import basis_of
 
@@ -113,6 +113,15 @@ def test_a_theme_without_documents_narrows_nothing(city: Space, tags: list[str])
     assert basis_of(city, [*tags, "garage"]).size == 2
 
 
+def test_of_very_many_tags_and_of_a_long_one_the_first_count(city: Space) -> None:
+    none = [f"tag {n:05}" for n in range(1_000)]
+    assert basis_of(city, [*none[1:], "a car"]).size == basis_of(city, ["car"]).size < city.size
+    assert basis_of(city, [*none[1:], "time"]).size == basis_of(city, ["time"]).size < city.size
+    assert basis_of(city, [*none, "time"]).size == city.size
+    beginning = "car " * 250
+    assert basis_of(city, [beginning + "politics"]).size == basis_of(city, ["car"]).size
+
+
 def test_themes_without_a_common_document_relate_nothing_by_cosine_and_little_by_the_paper(city: Space) -> None:
     assert Relatedness(city)("car", "power", ["garage"], ["politics"]) == 0
     assert 0 < Relatedness(city, PaperEsa())("parking", "president", ["street", "laptop"], ["station", "politics"]) < 1
@@ -160,6 +169,18 @@ def test_what_is_remembered_has_a_bound_and_changes_nothing(city: Space) -> None
 
 
 TERMS = [*WORDS, "power station", "Room 112", "room 113", " 5", "5.0", "zzz", "the", "laptop battery power"]
+
+
+def test_weights_that_are_remembered_have_a_bound(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relatedness, "_WEIGHTS", 30)
+    monkeypatch.setattr(relatedness, "_BASIS_BYTES", 3 * city.size)
+    related = Relatedness(city)
+    for n in range(40):
+        text = " ".join(["energy", "power", "laptop", *["car"] * n])
+        assert len(related.vector(text, [f"tag {n}"])) == len(Relatedness(city).vector(text))
+        held = sum(len(each) for kept in (related._vectors, related._terms) for each in kept._found.values())
+        assert held <= 2 * (30 + city.size)
+        assert len(related._bases) <= 3
 
 
 @pytest.mark.parametrize("measure", [CosineEsa(), CosineEsa(2), PaperEsa()])

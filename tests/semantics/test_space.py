@@ -211,6 +211,12 @@ def test_a_folder_that_is_there_is_not_written_over(tmp_path: Path) -> None:
         build(CITY, tmp_path / "file" / "space")
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_folder_without_a_name_is_there(name: str) -> None:
+    with pytest.raises(SpaceError, match=r"exists already: expected the name of a folder to make"):
+        build(CITY, name)
+
+
 def change(key: str, value: object) -> Callable[[Path], None]:
     def apply(folder: Path) -> None:
         header = json.loads((folder / "space.json").read_text())

@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from tidegate.filters import areas, fuzzy, shapes
 from tidegate.filters.evaluate import pattern_test, strlike_test
-from tidegate.filters.nodes import Group, Inside, Item, Literal, Member, Node, Or, Path, Pattern, Query, StrLike
+from tidegate.filters.nodes import (
+    Group,
+    Inside,
+    Item,
+    ItemPredicate,
+    Literal,
+    Member,
+    Node,
+    Or,
+    Path,
+    Pattern,
+    Query,
+    Semantic,
+    StrLike,
+    predicates,
+)
 from tidegate.filters.normalize import Conjunct, Normal, area_numbers, taken_by
 from tidegate.filters.patterns import default_edits
 from tidegate.filters.sets import Cuts, ValueSet, is_subset, single_values
 
 
-def covers(query: Query, normal: Normal, other: Query, other_normal: Normal) -> bool:
+def covers(query: Query, normal: Normal, other: Query, other_normal: Normal, *, competes: bool = True) -> bool:
     """Say whether every event that satisfies `other` satisfies `query`.
 
     Sound, not complete: False may mean "could not tell". A broker that gets
-    False forwards more than it must; a wrong True would lose events.
+    False forwards more than it must; a wrong True would lose events. `competes`:
+    whether what a predicate with ~ is worth may depend on all others of its filter.
     """
     if (query.themes, query.threshold) != (other.themes, other.threshold):
         return False
     if normal.is_everything:
         return True
-    return all(any(_contains(mine, each) for mine in normal.conjuncts) for each in other_normal.conjuncts)
+    conjuncts = normal.conjuncts
+    if competes and query.is_semantic and _rivals(query.root) != _rivals(other.root):
+        conjuncts = tuple(each for each in conjuncts if not any(map(_rivals, each.terms)))
+    return all(any(_contains(mine, each) for mine in conjuncts) for each in other_normal.conjuncts)
+
+
+def _rivals(node: Node) -> frozenset[Semantic]:
+    """The predicates with ~ in a tree, negated or not, and in groups."""
+    each = (one for found in predicates(node) for one in (found, *_items(found)))
+    return frozenset(replace(one, negated=False) for one in each if isinstance(one, Semantic))
+
+
+def _items(node: Node) -> Iterator[ItemPredicate]:
+    return (item.predicate for item in node.items) if isinstance(node, Group) else iter(())
 
 
 def _contains(outer: Conjunct, inner: Conjunct) -> bool:

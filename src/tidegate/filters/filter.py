@@ -263,7 +263,8 @@ class Filter:
         """Say whether every event that matches `other` matches this; False when unsure."""
         if not isinstance(other, Filter):
             raise TypeError(f"expected a Filter to compare with, not {type(other).__name__}")
-        return self == other or covering.covers(self._query, self.normal, other._query, other.normal)
+        competes = any(each.meaning is None or each.meaning.semantics.rivalry for each in (self, other))
+        return self == other or covering.covers(self._query, self.normal, other._query, other.normal, competes=competes)
 
     def __str__(self) -> str:
         """Give the canonical text; it parses back to an equal filter."""

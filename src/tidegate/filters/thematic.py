@@ -22,7 +22,7 @@ from tidegate.filters import mapping
 from tidegate.filters.meaning import Semantics
 from tidegate.filters.nodes import Path
 from tidegate.filters.shapes import SLACK
-from tidegate.filters.values import Moment, is_missing, plain, raw_reader
+from tidegate.filters.values import Moment, is_missing, nearest_float32, plain, raw_reader
 from tidegate.model.schema import Schema
 from tidegate.model.types import Enum, Struct, Type
 
@@ -270,10 +270,11 @@ def number_of(text: str) -> int | float | None:
 def tuples_of(event: Mapping[str, Any], prefix: str = "") -> Iterator[Tuple]:
     """The attributes of an event with their values; those of a nested one by their path, `pos.x`.
 
-    What is reserved, null, NaN, a moment or a list is no tuple: nothing is meant by it that a predicate could equal.
+    What is reserved, null, NaN, a moment or a list is no tuple: nothing is meant by it that a predicate could equal;
+    nor is what has no text for a name.
     """
     for name, value in event.items():
-        if not prefix and name.startswith("_"):
+        if not isinstance(name, str) or (not prefix and name.startswith("_")):
             continue
         if isinstance(value, Mapping):
             yield from tuples_of(value, f"{prefix}{name}.")
@@ -321,7 +322,11 @@ def typed(value: Any, kind: Type | None) -> Scalar | None:
             return found if found in kind.labels else None
         whole = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < len(kind.labels)
         return kind.labels[int(found)] if whole else None
-    return found if isinstance(found, str) == (kind.kind in ("string", "char")) else None
+    if isinstance(found, str) != (kind.kind in ("string", "char")):
+        return None
+    if isinstance(found, str | bool) or str(kind) != "float32":
+        return found
+    return nearest_float32(found)
 
 
 def _scalar(value: Any) -> Scalar | None:

@@ -95,4 +95,14 @@ def themes_of_rows(batch: pa.RecordBatch) -> list[frozenset[str]]:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(
+        is_it(kind)
+        for is_it in (
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_list_view,
+            pa.types.is_large_list_view,
+        )
+    )

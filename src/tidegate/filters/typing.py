@@ -8,11 +8,11 @@ every shape its numbers. All problems are collected and reported together.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.errors import FilterParameterError, FilterSyntaxError, FilterTypeError, Problem, did_you_mean
 from tidegate.filters import areas, patterns, shapes
@@ -50,6 +50,8 @@ from tidegate.filters.values import nearest_float, nearest_float32
 from tidegate.model import timestamps
 from tidegate.model.schema import RESERVED, Schema
 from tidegate.model.types import Array, Enum, Scalar, Struct, Type
+
+T = TypeVar("T")
 
 _FITS = {
     "bool": {"bool", "int"},
@@ -237,21 +239,34 @@ class _Resolver:
         return Bound("EDITS", number)
 
     def semantic(self, node: Semantic) -> Semantic:
-        path = node.path
-        if node.soft_path and (self.schema is None or self.schema.get(str(path.parts[0])) is None):
-            kind = None  # its name is a meaning, whatever the schema has
-        else:
+        """A field with ~ is a meaning: the schema may have none of its name, or one of any type."""
+        path, given = node.path, node.value
+        if not node.soft_path:
             path = self.path(path)
-            kind = path.type
+        elif not node.soft_value:
+            path = self.tried(lambda: self.path(node.path)) or path
         if node.soft_value:
-            value = self.literal(node.value, _STRING_TYPE)
+            value = self.literal(given, _STRING_TYPE)
             if value.kind != "string":
-                self.blame(node.value.span, f"expected a string in quotes before ~, not {_shown(value)}")
-            if kind is not None and kind.kind not in ("string", "char", "enum"):
-                self.blame(path.span, f"~ expected a string field, not {path_text(path)} ({kind})")
+                self.blame(given.span, f"expected a string in quotes before ~, not {_shown(value)}")
+            if path.type is not None and path.type.kind not in ("string", "char", "enum"):
+                self.blame(path.span, f"~ expected a string field, not {path_text(path)} ({path.type})")
+        elif node.soft_path and isinstance(given, Literal):
+            fitted = self.tried(lambda: self.meet(given, path))
+            path, value = (path, fitted) if fitted is not None else (node.path, given)
         else:
-            value = self.meet(node.value, path)
+            value = self.meet(given, path)
         return Semantic(path, value, node.soft_path, node.soft_value, node.negated, node.span)
+
+    def tried(self, work: Callable[[], T]) -> T | None:
+        """What nobody is to blame for; else None, and nobody is blamed."""
+        before, only_parameters = len(self.problems), self.only_parameters
+        found = work()
+        if len(self.problems) == before:
+            return found
+        del self.problems[before:]
+        self.only_parameters = only_parameters
+        return None
 
     def inside(self, node: Inside) -> Inside:
         longitude, latitude = self.path(node.longitude), self.path(node.latitude)

@@ -72,7 +72,7 @@ class Part:
     def _reached(self, rows: Rows, size: int) -> tuple[Any, Any, Any]:
         """The conjuncts that events reach."""
         plan = self.plan
-        if not plan.conjuncts or not rows.of_events.shape[1]:
+        if not plan.conjuncts or not rows.of_events.size:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         table = np.empty((len(plan.bound), rows.of_events.shape[1]))
         room = max(4 * size, 2 * plan.conjuncts)

@@ -22,7 +22,10 @@ REMEMBERED = 2**23
 """Similarities that are kept, 12 bytes each; beyond, all are forgotten, and the next batch asks again."""
 
 TUPLES = 2**20
-"""Tuples that are kept."""
+"""Tuples that are kept, together with attributes and sets of tags."""
+
+LETTERS = 2**26
+"""Characters of all that is kept: texts may be long."""
 
 _AT_ONCE = 2**22
 """Figures of values that are held while rows are made of them: 32 MB."""
@@ -71,6 +74,8 @@ class Memory:
         self._start, self._end = np.zeros(1_024, np.int64), np.zeros(1_024, np.int64)
         self._predicate, self._similarity = np.zeros(4_096, np.int32), np.zeros(4_096)
         self._rows = self._size = 0
+        self._others = self._letters = 0
+        """Attributes and sets of tags that were met; the characters of all that was."""
         self._settled: tuple[Any, Any, Any, Any, Listing] | None = None
 
     @property
@@ -81,7 +86,7 @@ class Memory:
     def rows(self, columns: Sequence[TupleColumn], themes: Themes) -> Rows:
         """The rows of a batch's events; tuples that were not met before are looked at."""
         with self._lock:
-            if self._size > REMEMBERED or self._rows > TUPLES:
+            if self._size > REMEMBERED or self._rows + self._others > TUPLES or self._letters > LETTERS:
                 self._forget()
             met = [self._of_tags(self._meaning.themes | own) for own in themes.sets]
             for each, own in zip(met, themes.sets, strict=True):
@@ -123,6 +128,8 @@ class Memory:
     def _of_tags(self, tags: Theme) -> _Met:
         if tags not in self._met:
             self._met[tags] = _Met(len(self._plan.name_bound))
+            self._others += 1
+            self._letters += sum(map(len, tags))
         return self._met[tags]
 
     def _meet(self, met: _Met, attributes: list[str], of: Theme) -> None:
@@ -138,6 +145,8 @@ class Memory:
         for attribute in (each for each, some in zip(new, alive.tolist(), strict=True) if not some):
             met.lines[attribute] = -1
         met.figures = np.concatenate([met.figures, figures[alive]])
+        self._others += len(new)
+        self._letters += sum(map(len, new))
 
     def _column(self, column: TupleColumn, met: Sequence[_Met], themes: Themes) -> Any:
         """The row of each event's value."""
@@ -147,16 +156,16 @@ class Memory:
         codes: Any = np.maximum(column.codes, -1)
         if themes.codes is not None:
             codes = np.where(codes >= 0, codes + themes.codes * size, -1)
-        present = np.zeros(len(met) * size + 1, bool)  # the last is that of none
-        present[codes] = True
-        used = np.flatnonzero(present[:-1])
-        table = np.full(len(present), -1, np.int32)
+        used, places = _distinct(codes, len(met) * size)
+        cuts = np.searchsorted(used, np.arange(len(met) + 1) * size)
+        table = np.full(len(used) + 1, -1, np.int32)  # the last is that of none
         for n, each in enumerate(met):
-            if each.lines[column.attribute] >= 0:
-                mine = used[(used >= n * size) & (used < (n + 1) * size)] - n * size
+            begin, end = cuts[n], cuts[n + 1]
+            if begin < end and each.lines[column.attribute] >= 0:
                 tags = self._meaning.themes | themes.sets[n]
-                table[mine + n * size] = self._numbered(each, column.attribute, column.values, mine, tags)
-        return table[codes]
+                mine = used[begin:end] - n * size
+                table[begin:end] = self._numbered(each, column.attribute, column.values, mine, tags)
+        return table[places]
 
     def _numbered(self, met: _Met, attribute: str, values: Sequence[Scalar], used: Any, tags: Theme) -> list[int]:
         """The rows of some values of an attribute."""
@@ -196,8 +205,27 @@ class Memory:
         self._end = _put(self._end, self._rows, self._size + offsets[1:])
         self._size += size
         self._settled = None
+        self._letters += sum(len(value) for value in values if isinstance(value, str))
         self._rows += len(values)
         return range(self._rows - len(values), self._rows)
+
+
+def _distinct(codes: Any, bound: int) -> tuple[Any, Any]:
+    """Which codes there are, rising, and of each event the place of its own there; -1 where it has none.
+
+    By marks, which is fastest, unless there are many more codes than events: where each event has tags of its own, the
+    codes are as many as the events squared.
+    """
+    if bound > 16 * len(codes):
+        used, places = np.unique(codes, return_inverse=True)
+        without = int(len(used) > 0 and used[0] < 0)
+        return used[without:], places - without
+    present = np.zeros(bound + 1, bool)  # the last is that of none
+    present[codes] = True
+    used = np.flatnonzero(present[:-1])
+    places = np.full(len(present), -1, np.int64)
+    places[used] = np.arange(len(used))
+    return used, places[codes]
 
 
 def _key(value: Scalar) -> Any:

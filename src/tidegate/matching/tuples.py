@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from tidegate.filters.columns import Column, distinct, path_array
 from tidegate.filters.nodes import Path
 from tidegate.filters.thematic import Scalar, themes_of, tuple_reader
 from tidegate.filters.tuples import columns_of, themes_of_rows
+from tidegate.filters.values import nearest_float
 from tidegate.matching import meaning_kernels
 from tidegate.model.schema import Schema
 
@@ -66,11 +68,16 @@ def _numbers(attribute: str, column: Column, numbers: Numbers) -> TupleColumn:
         values = values.astype(np.float64) if column.kind == "float" and values.dtype != object else values
         codes[values != values] = -1
         for code, number in enumerate(wanted):
-            if isinstance(number, int) or number.is_integer() or column.kind == "float":
-                codes[values == (int(number) if column.kind == "int" else number)] = code
+            here = nearest_float(number) if column.kind == "float" else _whole(number)
+            if here == number:  # else no value of this column can be equal to it
+                codes[values == here] = code
     if column.valid is not None:
         codes[~column.valid] = -1
     return TupleColumn(attribute, codes, scalars)
+
+
+def _whole(number: int | float) -> int:
+    return number if isinstance(number, int) else int(number) if math.isfinite(number) else 0
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None, numbers: Numbers | None) -> list[TupleColumn]:
@@ -105,7 +112,7 @@ def themes_of_batch(batch: pa.RecordBatch) -> Themes:
     array = path_array(batch, Path(("_themes",)))
     if array is None or not batch.num_rows:
         return Themes(None, [frozenset()])
-    plain = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    plain = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)  # others are rare, and read one by one
     if not plain or not pa.types.is_string(array.type.value_type):
         return _interned(themes_of_rows(batch))
     offsets = array.offsets.to_numpy().astype(np.int64)

@@ -165,8 +165,18 @@ def _count(tasks: DataFrame, corpus: Path | str) -> None:
         tasks.collect()
     except (PySparkException, Py4JError) as exc:
         ours = re.search(r"SpaceError: (.+)", str(exc))
-        told = ours[1] if ours else f"{corpus} can't be read to its end: {str(exc).splitlines()[0]}"
+        told = ours[1] if ours else f"{corpus} can't be read to its end: {_cause(str(exc))}"
         raise SpaceError(told) from exc
+
+
+def _cause(told: str) -> str:
+    """What went wrong at the bottom of all that Spark tells: the last error named in it.
+
+    >>> _cause("An error occurred while calling o1.collect.\\nCaused by: java.io.IOException: bad block\\n\\tat a.b")
+    'bad block'
+    """
+    errors: list[str] = re.findall(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): (.+)", told, re.MULTILINE)
+    return (errors or told.splitlines())[-1].strip()
 
 
 @contextmanager

@@ -133,6 +133,9 @@ class Parquet(_Files):
         for column in ("title", "text"):
             if column not in present:
                 raise SpaceError(f"{path} has no column {column!r}; it has {', '.join(present)}")
+            kind = found.schema_arrow.field(column).type
+            if pa.types.is_nested(kind) or (column == "text" and not _is_text(kind)):
+                raise SpaceError(f"{path}: expected text in the column {column!r}, not {kind}")
         return found
 
     @property
@@ -146,11 +149,35 @@ class Parquet(_Files):
 
     def _documents(self) -> Iterator[Document]:
         for path in self.files:
-            for batch in self._open(path).iter_batches(batch_size=200, columns=["title", "text"]):
+            for batch in self._batches(path):
                 for title, text in zip(*(batch.column(name).to_pylist() for name in ("title", "text")), strict=True):
                     self._read += 1
                     if title is not None and text is not None:
-                        yield Document(str(title), str(text))
+                        yield Document(_decoded(title), _decoded(text))
+
+    def _batches(self, path: Path) -> Iterator[Any]:
+        batches = self._open(path).iter_batches(batch_size=200, columns=["title", "text"])
+        while True:
+            try:
+                batch = next(batches, None)
+            except (OSError, ValueError, NotImplementedError) as exc:  # Arrow's own errors are these
+                raise SpaceError(f"{path} can't be read to its end: {exc}") from exc
+            if batch is None:
+                return
+            yield batch
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether values of an Arrow type are text; older writers of Parquet have it as bytes."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    known = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+    return kind in known
+
+
+def _decoded(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class WikipediaDump(_Files):
@@ -160,6 +187,8 @@ class WikipediaDump(_Files):
         super().__init__(path, [path])
         self._size = max(1, path.stat().st_size)
         self._raw: IO[bytes] | None = None
+        if path.suffix == ".bz2":
+            _require_bzip2(path)
 
     @property
     def done(self) -> float:
@@ -173,8 +202,19 @@ class WikipediaDump(_Files):
             try:
                 for title, wikitext in islice(_articles(stream), after, None):
                     yield Document(title, plain_text(wikitext))
-            except (ElementTree.ParseError, OSError, EOFError) as exc:
+            except (ElementTree.ParseError, OSError, EOFError, LookupError, ValueError) as exc:
                 raise SpaceError(f"{self.path} can't be read to its end: {exc}") from exc
+
+
+def _require_bzip2(path: Path) -> None:
+    """Refuse what has only the name of bzip2: Spark would find nothing in it, and say nothing."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(3)
+    except OSError as exc:
+        raise SpaceError(f"{path} can't be read: {exc.strerror}") from exc
+    if begin != b"BZh":
+        raise SpaceError(f"{path} is no bzip2: expected a dump as it was fetched, or unpacked as .xml")
 
 
 def _articles(stream: IO[bytes]) -> Iterator[tuple[str, str]]:

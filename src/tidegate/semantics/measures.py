@@ -57,23 +57,23 @@ class Esa:
         if len(subscribed) > _AT_ONCE:
             return self.related.figures(subscribed, terms, themes, event_themes)
         rows = [self.related.vector(text, themes) for text in subscribed]
-        columns = [self.related.vector(text, event_themes) for text in terms]
-        out = np.full((len(rows), len(columns)), np.nan)
+        out = np.full((len(rows), len(terms)), np.nan)
         known_rows = [n for n, each in enumerate(rows) if len(each)]
-        known_columns = [n for n, each in enumerate(columns) if len(each)]
         left = [rows[n] for n in known_rows]
         place, width = _places(left, self.related.space.size)
         dense = _dense(left, place, width)
-        for begin in range(0, len(known_columns), _AT_ONCE):
-            others = known_columns[begin : begin + _AT_ONCE]
-            right = [columns[n] for n in others]
+        for begin in range(0, len(terms), _AT_ONCE):
+            columns = [self.related.vector(text, event_themes) for text in terms[begin : begin + _AT_ONCE]]
+            known = [n for n, each in enumerate(columns) if len(each)]
+            right = [columns[n] for n in known]
             products = dense @ _dense(right, place, width).T
-            out[np.ix_(known_rows, others)] = self.related.measure.figures(products, _squares(left), _squares(right))
+            figures = self.related.measure.figures(products, _squares(left), _squares(right))
+            out[np.ix_(known_rows, [begin + n for n in known])] = figures
         return out
 
 
 _AT_ONCE = 256
-"""Terms that are spread over documents at a time. Of more of them few share anything with a term."""
+"""Terms whose vectors are held and spread over documents at a time. Of more of them few share anything with a term."""
 
 
 def _places(vectors: list[Vector], size: int) -> tuple[Array, int]:

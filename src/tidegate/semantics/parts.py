@@ -36,7 +36,7 @@ class Parts:
     """The parts of one build. With a plan they are kept when it fails, for the next with the same plan."""
 
     def __init__(self, space: Path, parameters: Parameters, plan: str | None) -> None:
-        self.folder = space.with_name(f"{space.name}.building")
+        self.folder = space.parent / f"{space.name}.building"
         self._space = space
         self._parameters = parameters
         self._plan = plan

@@ -10,6 +10,8 @@ algorithm an empty basis; here it is in all of them. What has no basis does not 
 - no tags: the whole space
 - a tag of nothing but common words, or with a word the space does not know: that tag adds no document
 - no tag adds a document: the whole space, as without a theme. An unknown tag must not silence a subscription.
+
+No event may take seconds: of very many tags the first `MOST_TAGS` in order count, of a long one its beginning.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ import numpy as np
 
 from tidegate.semantics.space import Occurrences, Space
 from tidegate.semantics.storage import Array
+
+LONGEST = 1_000
+"""Characters of a text that mean something: beyond, it is told from others by what it is, not by what it means."""
+MOST_TAGS = 1_000
+"""Tags of a theme that count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +49,8 @@ class Basis:
 def basis_of(space: Space, themes: Iterable[str]) -> Basis:
     """The basis of a theme's tags; the whole space where they have none."""
     holds = np.zeros(space.size, bool)
-    for tag in themes:
-        holds[_documents(space, tag)] = True
+    for tag in sorted(themes)[:MOST_TAGS]:
+        holds[_documents(space, tag[:LONGEST])] = True
     size = int(holds.sum())
     return Basis(holds, size) if 0 < size < space.size else Basis(None, space.size)
 

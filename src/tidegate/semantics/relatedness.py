@@ -20,6 +20,7 @@ import numpy as np
 
 from tidegate.semantics import bulk, weights
 from tidegate.semantics.bulk import NOTHING, Vector
+from tidegate.semantics.projection import LONGEST as LONGEST
 from tidegate.semantics.projection import Basis, basis_of
 from tidegate.semantics.space import Occurrences, Space
 from tidegate.semantics.storage import Array
@@ -119,8 +120,8 @@ class Relatedness:
         self._remembered = remembered
         self._figures: dict[tuple[str, str, frozenset[str], frozenset[str]], float] = {}
         self._bases: dict[frozenset[str], Basis] = {}
-        self._vectors: dict[tuple[str, frozenset[str]], Vector] = {}
-        self._terms: dict[tuple[str, frozenset[str]], Vector] = {}
+        self._vectors = _Kept(min(_VECTORS, remembered))
+        self._terms = _Kept(min(_VECTORS, remembered))
         self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], bulk.Lines] = {}
 
     rivalry = 0.0
@@ -142,10 +143,14 @@ class Relatedness:
     ) -> Array:
         """What the measure says of many terms; NaN where one has no vector."""
         lines = self._lines(tuple(subscribed), frozenset(theme))
-        right = [self.vector(term, of) for term in terms]
-        squares = bulk.squares(right)
-        found = self.measure.figures(bulk.products(lines, right), lines.squares, squares)
-        return np.where((lines.squares[:, None] > 0) & (squares > 0), found, np.nan)
+        out = np.empty((len(subscribed), len(terms)))
+        for begin in range(0, len(terms), _AT_ONCE):
+            right = [self.vector(term, of) for term in terms[begin : begin + _AT_ONCE]]
+            squares = bulk.squares(right)
+            found = self.measure.figures(bulk.products(lines, right), lines.squares, squares)
+            known = (lines.squares[:, None] > 0) & (squares > 0)
+            out[:, begin : begin + _AT_ONCE] = np.where(known, found, np.nan)
+        return out
 
     def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> bulk.Lines:
         """Vectors by document. Those of the last questions are kept: subscriptions change seldom, events always."""
@@ -183,10 +188,7 @@ class Relatedness:
         found = self._vectors.get(key)
         if found is None:
             words = (self.term_vector(word, key[1]) for word in self.space.words(key[0]))
-            found = _mean([word for word in words if len(word)])
-            if len(self._vectors) >= min(_VECTORS, self._remembered):
-                self._vectors.clear()
-            self._vectors[key] = found
+            found = self._vectors.put(key, _mean([word for word in words if len(word)]))
         return found
 
     def basis(self, themes: Iterable[str]) -> Basis:
@@ -194,7 +196,7 @@ class Relatedness:
         key = frozenset(themes)
         found = self._bases.get(key)
         if found is None:
-            if len(self._bases) >= _BASES:
+            if len(self._bases) >= min(_BASES, _BASIS_BYTES // self.space.size):
                 self._bases.clear()
             found = self._bases[key] = basis_of(self.space, key)
         return found
@@ -204,9 +206,7 @@ class Relatedness:
         key = term, frozenset(themes)
         found = self._terms.get(key)
         if found is None:
-            if len(self._terms) >= min(_VECTORS, self._remembered):
-                self._terms.clear()
-            found = self._terms[key] = self._term_vector(*key)
+            found = self._terms.put(key, self._term_vector(*key))
         return found
 
     def _term_vector(self, term: str, themes: frozenset[str]) -> Vector:
@@ -218,19 +218,44 @@ class Relatedness:
         return self.measure.word(self.space, left, basis.size) if len(left.documents) else NOTHING
 
 
+class _Kept:
+    """Vectors by text and theme: so many, and weights of so many documents; then all are forgotten at once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[tuple[str, frozenset[str]], Vector] = {}
+        self._weights = 0
+
+    def get(self, key: tuple[str, frozenset[str]]) -> Vector | None:
+        return self._found.get(key)
+
+    def put(self, key: tuple[str, frozenset[str]], vector: Vector) -> Vector:
+        if len(self._found) >= self._most or self._weights > _WEIGHTS:
+            self._found.clear()
+            self._weights = 0
+        self._weights += len(vector)
+        self._found[key] = vector
+        return vector
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 THRESHOLD = 0.3
 """The least degree of a match by `CosineEsa`, where nobody names one."""
-
-LONGEST = 1_000
-"""Characters of a text that mean something: beyond, it is told from others by what it is, not by what it means."""
 
 _QUESTIONS = 16
 """Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
 
+_AT_ONCE = 1_024
+"""Terms of events whose vectors are held at a time."""
+
 _VECTORS = 20_000
 """Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
-_BASES = 500
-"""Themes whose documents are remembered, a byte for each document of the space."""
+_WEIGHTS = 2**24
+"""Weights of all these vectors, 12 bytes each: a sentence has documents by the thousand."""
+_BASES, _BASIS_BYTES = 500, 2**28
+"""Themes whose documents are remembered, a byte for each document of the space; and how many bytes of all."""
 
 
 def _common(a: Vector, b: Vector) -> tuple[Array, Array]:
