@@ -20,7 +20,7 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 
 export function show({ into, signal }) {
   const input = (placeholder) => h("input", { placeholder, spellcheck: "false", on: { input: () => later() } });
-  const [names, filter, themes] = [input("speed, vid:string"), input("price < 5"), input("traffic")];
+  const [names, filter, themes] = t.discover.examples.map(input);
   const least = weights([["coverage", t.discover.least, 0.5]], () => later(), 1, 0.1);
   const near = h("input", { type: "checkbox", on: { change: () => later() } });
   const parts = weights(t.discover.parts.map(([name, title]) => [name, title, 1]), () => later());

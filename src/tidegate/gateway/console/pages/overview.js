@@ -2,7 +2,7 @@
 
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
-import { clipped, compact, count, ms, rate, size } from "../format.js";
+import { byName, clipped, compact, count, ms, rate, size } from "../format.js";
 import { chief, graph } from "../graph.js";
 import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
@@ -16,7 +16,7 @@ export function show({ into, me, signal }) {
   const figures = tiles();
   const bad = h("ul", { class: "troubles" });
   const well = h("p", { class: "well", text: t.overview.well });
-  const picture = graph();
+  const picture = graph(me);
   const [some, fewer] = [h("span", { class: "dim" }), button(t.overview.every, () => ((isWhole = !isWhole), draw(live)), { class: "quiet" })];
   const partly = h("p", { class: "row", hidden: true }, some, fewer);
   const drawing = card(t.overview.graph, partly, h("div", { class: "scroll" }, picture.node));
@@ -39,7 +39,7 @@ export function show({ into, me, signal }) {
   );
   const draw = ({ overview }) => {
     if (overview === null) return;
-    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || byName(a.name, b.name));
     const wrong = services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })));
     figures.update(overview);
     keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what}`, (each) => troubleRow(each, me));
