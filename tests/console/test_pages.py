@@ -233,6 +233,8 @@ def test_one_click_makes_a_subscription_of_a_filter_that_the_address_keeps(page:
             page.get_by_label(f"%{n}", exact=True).fill(value)
         page.get_by_role("button", name="Save").first.click()
         until(lambda: kept() == ("speed > %0 AND latitude < %1 AND longitude > %2", [3, 60, -1]), "new parameters")
+        assert page.locator(".toast").count() == 1, "what is said again is not said twice"
+        page.get_by_label("Choose one that came lately…").locator("option").nth(1).wait_for(state="attached")
         page.locator(".pairs button").focus()
         http.patch(at, json={"params": [9, 8, 7]}).raise_for_status()
         comes(page, "[...document.querySelectorAll('[data-param]')].map((it) => it.value).join() === '9,8,7'")
@@ -300,9 +302,17 @@ def test_what_is_shown_is_what_came(page: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Map").click()
         page.get_by_role("button", name="Box").press("Enter")
         page.locator("canvas").press("Enter")
+        drawn = page.locator(".map [role=status]").inner_text()
+        far = {"pos": {"longitude": -70.0, "latitude": -30.0}, "a b": "x"}
+        city.log.append("s2", "gps_taxi.0", [json.dumps({**event, **far, "_id": "odd:0:2"}).encode()])
+        comes(page, "document.querySelector('.tail-box b').title === '2'")
+        page.locator("canvas").press("Enter")
+        assert page.locator(".map [role=status]").inner_text() == drawn, "what somebody has moved stays there"
         page.get_by_role("button", name="Use in filter").click()
         said = page.get_by_label("Filter", exact=True).input_value()
         assert "AND (pos.longitude, pos.latitude) INSIDE BOX(" in said
+        page.get_by_label("Filter", exact=True).fill("big < 5")
+        see(page, "does not match", ".verdicts")
         page.get_by_label("Filter", exact=True).fill("")
         page.get_by_role("button", name="a b", exact=True).click()
         assert page.get_by_label("Filter", exact=True).input_value() == '"a b" '
@@ -409,10 +419,11 @@ def test_a_guest_looks_at_what_is_public_and_is_asked_for_no_key(page: Any, tmp_
     page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
     city = City(tmp_path, PUBLIC)
     city.needs_keys = True
-    city.tell("weather")
+    city.tell("weather", read_per_s=5.0)
     with city.running():
         opened(page, city, "")
         see(page, "weather", ".graph .name")
+        see(page, "5.0/s", "[data-tile=in]")
         assert page.locator("nav a").all_inner_texts() == ["Overview", "Services", "Discover"]
         opened(page, city, "services/weather")
         see(page, "Schema")
@@ -425,6 +436,8 @@ def test_a_guest_looks_at_what_is_public_and_is_asked_for_no_key(page: Any, tmp_
         assert refused == [], "nothing is asked for that a guest may not have"
         page.get_by_role("button", name="Sign in").click()
         page.get_by_label("API key").wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        see(page, "live", ".tail-box")
 
 
 def test_nothing_is_asked_for_that_is_not_there(page: Any, city: City) -> None:

@@ -45,13 +45,18 @@ async function begin() {
   try {
     me = await get("/v1/me");
   } catch (problem) {
-    if (problem.status === 401 || problem.status === 403) return signIn(key.get() === null ? "" : problem.message);
+    if (problem.status === 401 || problem.status === 403) {
+      const hadKey = key.get() !== null;
+      key.forget();
+      return signIn(hadKey ? problem.message : "");
+    }
     return root.replaceChildren(h("main", { class: "alone" }, h("p", { class: "problem", role: "alert", text: t.app.unreachable(problem.message) }), button(t.app.again, begin)));
   }
   await open(me);
 }
 
-function signIn(problem = "") {
+/** Ask for a key; a guest, who needs none, may go back. */
+function signIn(problem = "", isGuest = false) {
   live.stop();
   leave?.abort();
   shell = null;
@@ -66,6 +71,7 @@ function signIn(problem = "") {
     field(t.signIn.key, secret),
     said,
     h("button", { type: "submit", class: "primary", text: t.signIn.enter }),
+    isGuest ? button(t.app.cancel, begin, { class: "quiet" }) : null,
   );
   root.replaceChildren(h("main", { class: "alone" }, form));
   document.title = t.title(t.signIn.title);
@@ -95,7 +101,7 @@ async function open(me) {
   const nav = h("nav", { "aria-label": t.nav.label });
   const link = (each) => h("a", { href: `#/${each.path}`, text: each.title, data: { path: each.path } });
   nav.append(...pages.map(link));
-  const who = h("div", { class: "who" }, h("span", { text: me.known ? me.name : t.app.anybody }), badge(t.roles[me.role]), me.known ? button(t.app.signOut, signOut, { class: "quiet" }) : key.get() === null && me.role === "consumer" ? button(t.signIn.enter, () => signIn(), { class: "quiet" }) : null);
+  const who = h("div", { class: "who" }, h("span", { text: me.known ? me.name : t.app.anybody }), badge(t.roles[me.role]), me.known ? button(t.app.signOut, signOut, { class: "quiet" }) : key.get() === null && me.role === "consumer" ? button(t.signIn.enter, () => signIn("", true), { class: "quiet" }) : null);
   const aside = h("header", { class: "side" }, h("a", { class: "brand", href: "#/" }, mark(), h("b", { text: t.app.name }), h("small", { class: "dim", text: me.version })), nav, h("div", { class: "foot" }, who, button(t.app.theme, otherTheme, { class: "quiet", "aria-label": t.app.themeLabel })));
   root.replaceChildren(h("a", { class: "skip", href: "#main", text: t.app.skip, on: { click: (event) => (event.preventDefault(), main.focus()) } }), aside, h("div", { class: "body" }, lost, main));
   shell = { me, main, nav, pages };

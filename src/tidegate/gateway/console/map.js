@@ -61,6 +61,7 @@ export function map(where, drawn) {
   const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": t.map.label });
   const status = h("span", { class: "dim", role: "status" });
   let [middle, perPixel, points, isFitted] = [[0, 0], 0.5, [], false];
+  /** Once it has enough places, or somebody has moved it, the map stays where it is. */
   let [tool, area, pull, corners] = ["move", null, null, []];
   const tools = h("div", { class: "switch", role: "group", "aria-label": t.map.tools });
   for (const each of ["move", "circle", "box", "polygon"]) tools.append(button(t.map[each], () => pick(each), { "aria-pressed": String(each === tool), data: { tool: each } }));
@@ -89,6 +90,7 @@ export function map(where, drawn) {
   }
 
   function zoom(by) {
+    isFitted = true;
     perPixel = Math.max(1e-6, Math.min(1, perPixel * by));
     paint();
   }
@@ -121,6 +123,7 @@ export function map(where, drawn) {
   }
 
   canvas.addEventListener("pointerdown", (event) => {
+    isFitted = true;
     const place = under(event);
     if (tool === "polygon") {
       corners.push(place);
@@ -143,6 +146,7 @@ export function map(where, drawn) {
   canvas.addEventListener("keydown", (event) => {
     const by = perPixel * 40;
     const moves = { ArrowLeft: [-by, 0], ArrowRight: [by, 0], ArrowUp: [0, by], ArrowDown: [0, -by] };
+    isFitted = isFitted || event.key !== "Tab";
     if (event.key === "Enter" && (tool === "circle" || tool === "box")) inTheMiddle();
     else if (event.key === "+" || event.key === "=") zoom(0.8);
     else if (event.key === "-") zoom(1.25);

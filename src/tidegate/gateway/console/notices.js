@@ -9,6 +9,7 @@ const SHOWN_MS = 5000;
 export function toast(text, kind = "good") {
   let place = document.querySelector(".toasts");
   if (!place) document.body.append((place = h("div", { class: "toasts", role: "status", "aria-live": "polite" })));
+  for (const each of place.children) if (each.textContent === text) each.remove(); // said again, and not twice
   const node = h("div", { class: `toast ${kind}`, text });
   place.append(node);
   setTimeout(() => node.remove(), SHOWN_MS);

@@ -56,11 +56,13 @@ export function workbench({ into, service, signal, query, me }) {
   const chosen = h("div");
   const coming = tail({ service, signal, picked: (event) => explain(event), area: (said) => join(said) });
   const subscribe = button(t.workbench.subscribe, () => attempt(() => make({})), { class: "primary" });
-  const options = button(t.workbench.options, () => ask());
+  const options = button(t.workbench.options, () => ask(), { "aria-label": t.workbench.optionsLabel });
   const shell = button(t.workbench.curl, () => copy(curl(service.name, text.value.trim(), values()), t.workbench.copied));
   const program = button(t.workbench.python, () => copy(client(service.name, text.value.trim(), values()), t.workbench.copied));
   const dialog = h("div");
   let [asked, looked] = [new AbortController(), new AbortController()];
+  let picked = null;
+  /** The event that is explained, again for each filter that is typed. */
 
   const values = () => [...params.querySelectorAll("input")].map((each) => each.value);
 
@@ -115,6 +117,7 @@ export function workbench({ into, service, signal, query, me }) {
         : "",
     );
     enable(true);
+    if (picked !== null) void explain(picked);
     coming.follow(filter, values());
     look();
   }
@@ -162,8 +165,9 @@ export function workbench({ into, service, signal, query, me }) {
 
   /** Why an event that was picked matches. */
   async function explain(event) {
+    picked = event;
     const said = await attempt(() => get(`${at}/explain`, { filter: text.value.trim(), param: values(), event: write(event) }));
-    if (said) chosen.replaceChildren(card(t.explain.title, verdicts(said.event), h("pre", { text: write(event, 1) })));
+    if (said && picked === event) chosen.replaceChildren(card(t.explain.title, verdicts(said.event), h("pre", { text: write(event, 1) })));
   }
 
   function join(said) {

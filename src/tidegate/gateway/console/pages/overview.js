@@ -66,9 +66,10 @@ function tiles() {
       const sum = (of) => services.reduce((all, each) => all + (of(each) ?? 0), 0);
       const own = services.filter((each) => !each.origin);
       const running = own.filter((each) => each.status?.state === "running" && !each.lost).length;
-      const raw = new Set(streams.map((each) => each.name));
+      const seen = new Set(services.map((each) => each.name));
+      const isFirst = ({ inputs }) => !inputs.length || inputs.some((input) => !seen.has(input));
       set("running", `${running} / ${own.length}`, t.overview.streams(streams.length));
-      set("in", rate(sum((each) => (each.inputs.some((input) => raw.has(input)) ? each.status?.read_per_s : 0))));
+      set("in", rate(sum((each) => (isFirst(each) ? each.status?.read_per_s : 0))));
       set("out", rate(sum((each) => each.status?.written_per_s)));
       set("sent", rate(services.some((each) => each.sent_per_s !== null) ? sum((each) => each.sent_per_s) : null), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
       const worst = services.reduce((most, each) => ((each.status?.latency_p99_ms ?? -1) > (most?.status?.latency_p99_ms ?? -1) ? each : most), null);

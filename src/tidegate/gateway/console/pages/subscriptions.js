@@ -13,6 +13,7 @@ import { parameters, verdicts } from "../workbench.js";
 const EVERY_MS = 2000;
 const SURE_MS = 5000;
 const LETTERS_MS = 10_000;
+const RECENT_MS = 5000;
 
 export async function show(page) {
   return page.parts.length ? one(page) : list(page);
@@ -261,10 +262,16 @@ function explaining(path, record, signal) {
       if (!signal.aborted) answer.replaceChildren(problem(error));
     }
   };
-  recent.addEventListener("focus", async () => {
+  let asked = -Infinity;
+  const fill = async () => {
+    if (performance.now() - asked < RECENT_MS) return;
+    asked = performance.now();
     const found = await get(`/v1/services/${part(record().service)}/backtest`, { from: "1h", sample: 20, max: 1000 }, signal).catch(() => null);
-    if (found && recent.children.length < 2) recent.append(...found.sample.map((each) => h("option", { value: write(each), text: `${each._id} ${write(each).slice(0, 60)}` })));
-  }, { once: true });
+    if (found) recent.replaceChildren(recent.firstElementChild, ...found.sample.map((each) => h("option", { value: write(each), text: `${each._id} ${write(each).slice(0, 60)}` })));
+  };
+  // Before it is opened: a list that is open does not grow.
+  for (const near of ["pointerenter", "focus"]) recent.addEventListener(near, fill);
+  void fill();
   recent.addEventListener("change", () => ((given.value = recent.value), void ask()));
   return card(t.explain.title, recent, given, h("div", { class: "row" }, button(t.explain.ask, ask)), answer);
 }
