@@ -176,6 +176,21 @@ def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> Non
     assert re.fullmatch(r"\(speed > 1 OR vid = 'B1'\) AND \(longitude, latitude\) INSIDE BOX\([-\d., ]+\)", said)
 
 
+def test_what_came_before_is_behind_what_comes(page: Any, city: City) -> None:
+    held: list[Any] = []
+    page.route("**/backtest**", lambda route: held.append(route))
+    city.drive(1, vid="before-all")
+    opened(page, city, "services/gps/workbench?filter=vid LIKE '%25-all'")
+    see(page, "live", ".tail-box")
+    city.drive(1, vid="after-all")
+    see(page, "after-all", ".tail")
+    until(lambda: page.evaluate("true") and bool(held), "the past to be asked for")
+    for each in held:
+        each.continue_()
+    see(page, "before-all", ".tail")
+    assert page.locator(".tail tbody td:nth-child(2)").all_inner_texts() == ["after-all", "before-all"]
+
+
 def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench")
     see(page, "live", ".tail-box")
@@ -344,6 +359,7 @@ def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
         see(page, "Nothing was put aside.")
         opened(page, city, "subscriptions")
         see(page, id_)
+        see(page, re.compile("answered 422"), "tbody")
         http.delete(f"/v1/subscriptions/{id_}").raise_for_status()
         page.get_by_text(id_).wait_for(state="detached")
 
@@ -785,6 +801,8 @@ def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser
         elif name == "subscriptions":
             page.locator("tr", has_text="to the depot").get_by_role("link").click()
             see(page, "Last error")
+            page.get_by_label("Choose one that came lately…").locator("option").nth(1).wait_for(state="attached")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, "it is wider than its window"
             page.screenshot(path=SHOTS / f"subscription-{look}.png", full_page=True)
     context.close()
 

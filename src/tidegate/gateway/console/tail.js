@@ -160,11 +160,12 @@ export function tail({ service, signal, picked, area }) {
       views.map?.clear();
       void listen();
     },
-    /** Show what came before, where nothing has come yet; the newest first. */
+    /** Show what came before, behind what has come since; the newest first. */
     seed(before) {
-      if (events.length) return;
-      events = [...before];
-      for (const each of before.toReversed()) views.map?.take(each);
+      const shown = new Set(events.map((each) => each._id));
+      const older = before.filter((each) => !shown.has(each._id));
+      events = [...events, ...older].slice(0, ROWS);
+      for (const each of older.toReversed()) views.map?.take(each);
       isDirty = true;
     },
     stop() {

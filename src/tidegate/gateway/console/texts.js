@@ -252,6 +252,7 @@ export const t = {
     attempts: "Failures",
     next: (n, at) => `${count(n)} in a row; again at ${at}`,
     lastError: "Last error",
+    failed: (why, since) => `${why} (${since} ago)`,
     cursor: "Cursor",
     copyCursor: "Copy the whole cursor",
     version: "Version",

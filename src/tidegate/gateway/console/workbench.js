@@ -18,7 +18,7 @@ const SPANS = ["1m", "5m", "15m", "1h", "beginning"];
 
 /** How many parameters a filter's text names: one more than the highest `%n` outside of quotes. */
 export function parameters(text) {
-  const bare = text.replace(/'(?:[^']|'')*'/g, "");
+  const bare = text.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"/g, "");
   return Math.max(0, ...[...bare.matchAll(/%(\d{1,2})/g)].map((each) => Number(each[1]) + 1));
 }
 

@@ -4,7 +4,7 @@ import { call, every, get, part, secrets } from "../api.js";
 import { flat, isNumber } from "../attributes.js";
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
-import { ago, count, moment, rate, size } from "../format.js";
+import { ago, clipped, count, moment, rate, size } from "../format.js";
 import { write } from "../json.js";
 import { attempt, copy, problem } from "../notices.js";
 import { t } from "../texts.js";
@@ -74,12 +74,12 @@ function row({ id, mine }) {
   const label = Object.fromEntries(t.subscription.columns.map(([text, , name]) => [name, text]));
   const cell = (name, kind, ...before) => h("td", { class: kind, data: { label: label[name] } }, before, cells[name]);
   return {
-    node: h("tr", {}, h("th", { scope: "row" }, mine ? h("a", { href: `#/subscriptions/${part(id)}`, text: id }) : h("span", { class: "dim", text: id, title: t.subscription.others })), cell("service", ""), cell("filter", "filter-cell"), cell("state", ""), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
+    node: h("tr", {}, h("th", { scope: "row" }, mine ? h("a", { href: `#/subscriptions/${part(id)}`, text: id }) : h("span", { class: "dim", text: id, title: t.subscription.others })), cell("service", ""), cell("filter", "filter-cell"), cell("state", "filter-cell"), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
     update(each) {
       say(cells.service, each.service);
       cells.filter.replaceChildren(h("code", { text: told(each) }), each.description ? h("small", { class: "dim", text: each.description }) : "");
-      cells.state.replaceChildren(state(each));
-      put(cells.state, "title", each.reason ?? each.last_error?.detail);
+      const wrong = each.reason ?? (each.last_error ? t.subscription.failed(each.last_error.detail, ago(each.last_error.at)) : "");
+      cells.state.replaceChildren(state(each), wrong ? h("small", { class: "dim", text: clipped(wrong, 80), title: wrong }) : "");
       say(cells.mode, mode(each));
       say(cells.lag, each.lag === null ? "–" : size(each.lag));
       say(cells.rate, rate(each.rate.now));
@@ -148,7 +148,7 @@ async function one({ into, parts, signal }) {
     say(facts.delivered, t.subscription.delivered(count(record.delivered)));
     say(facts.connected, count(record.connected));
     say(facts.attempts, t.subscription.next(record.attempts, record.retry_at ? moment(record.retry_at) : "–"));
-    say(facts.lastError, record.last_error ? `${record.last_error.detail} (${t.ago(ago(record.last_error.at))})` : "");
+    say(facts.lastError, record.last_error ? t.subscription.failed(record.last_error.detail, ago(record.last_error.at)) : "");
     say(facts.cursor, record.cursor ? `${record.cursor.slice(0, 18)}…` : "–");
     facts.cursor.disabled = !record.cursor;
     say(facts.version, record.version);
