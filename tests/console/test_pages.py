@@ -522,23 +522,28 @@ def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: P
 def test_what_is_begun_while_the_gateway_is_away_is_done_when_it_is_back(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     city.tell_all()
-    other = page.context.new_page()
+    other, finder = page.context.new_page(), page.context.new_page()
     with city.running():
         opened(page, city, "services/gps/workbench")
         parsed(page)
         opened(other, city, "")
         other.wait_for_load_state("networkidle")
+        opened(finder, city, "discover")
+        see(finder, "speeding", ".found")
     page.get_by_label("Filter", exact=True).fill("speed > 7")
     see(page, re.compile("It can't be checked for the moment"), ".verdict")
     assert page.get_by_label("Filter", exact=True).get_attribute("aria-invalid") == "false", "it may be right"
     other.get_by_role("link", name="Subscriptions").click()
     other.goto(f"{city.url}/#/services/gps")
-    see(other, re.compile("fetch"), ".problem")
+    see(other, "the gateway can't be reached", ".problem")
+    finder.get_by_role("slider", name="Quality").fill("3")
+    see(finder, "the gateway can't be reached", ".problem")
     with city.running():
         see(page, "speed > 7", ".verdict code")
         see(page, "live", ".tail-box")
         see(page, re.compile(r"of \d+ events"), ".past")
         see(other, "Schema")
+        see(finder, "speeding", ".found")
 
 
 def test_a_key_that_is_revoked_ends_what_is_shown(page: Any, locked: tuple[City, dict[str, str]]) -> None:

@@ -1,15 +1,19 @@
 /** The public HTTP API, as any client uses it: calls, problem documents, and streams of events that come back. */
 
 import { parse, write } from "./json.js";
+import { t } from "./texts.js";
 
 const STORED = "tidegate.key";
 const FIRST_WAIT_MS = 500;
 const MOST_WAIT_MS = 8000;
 
+/** Until what could not be had for the moment is asked for again. */
+export const AGAIN_MS = 2000;
+
 /** What the gateway says is wrong (RFC 9457), or that it can't be reached: status 0. */
 export class ApiProblem extends Error {
   constructor(status, document) {
-    super(document.detail ?? document.title ?? `HTTP ${status}`);
+    super(document.detail ?? document.title ?? t.app.status(status));
     this.status = status;
     this.document = document;
   }
@@ -76,7 +80,7 @@ async function asked(url, options) {
     answer = await fetch(url, { credentials: "omit", cache: "no-store", ...options });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    throw new ApiProblem(0, { detail: String(problem.message ?? problem) });
+    throw new ApiProblem(0, { detail: t.app.away });
   }
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({ title: answer.statusText }));

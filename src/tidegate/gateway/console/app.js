@@ -1,12 +1,11 @@
 /** The console: who looks, where they are, and what is around every page. */
 
-import { gate, get, isPassing, key, mayKeep, pause } from "./api.js";
+import { AGAIN_MS, gate, get, isPassing, key, mayKeep, pause } from "./api.js";
 import { badge, button, field, h } from "./dom.js";
 import { live } from "./live.js";
 import { t } from "./texts.js";
 
 const THEME = "tidegate.theme";
-const AGAIN_MS = 2000;
 
 /** Pages by the first part of the address; loaded when they are first asked for. */
 const PAGES = [

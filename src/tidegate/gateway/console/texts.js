@@ -20,7 +20,9 @@ export const t = {
     skip: "Skip to the content",
     theme: "◐",
     themeLabel: "Light or dark",
-    unreachable: (why) => `The gateway can't be reached: ${why}`,
+    away: "the gateway can't be reached",
+    status: (status) => `it answered ${status}`,
+    unreachable: (why) => `The console can't begin: ${why}`,
   },
   signIn: {
     title: "Sign in",

@@ -1,6 +1,6 @@
 /** The filter workbench: what a filter means while it is typed, what it would have matched, what it matches now. */
 
-import { call, get, isPassing, mayKeep, part, pause, secrets } from "./api.js";
+import { AGAIN_MS, call, get, isPassing, mayKeep, part, pause, secrets } from "./api.js";
 import { flat, named } from "./attributes.js";
 import { distribution, timeline } from "./charts.js";
 import { client, curl } from "./code.js";
@@ -13,7 +13,6 @@ import { t } from "./texts.js";
 
 const QUIET_MS = 250;
 const BACKTEST_MS = 450;
-const AGAIN_MS = 2000;
 const SPANS = ["1m", "5m", "15m", "1h", "beginning"];
 
 /** How many parameters a filter's text names: one more than the highest `%n` outside of quotes. */

@@ -1,6 +1,6 @@
 /** Finding services: what is needed, what matters; ranked again as the weights move. */
 
-import { call, part } from "../api.js";
+import { AGAIN_MS, call, isPassing, part, pause } from "../api.js";
 import { meter } from "../charts.js";
 import { add, badge, button, card, field, h, settled } from "../dom.js";
 import { percent } from "../format.js";
@@ -42,7 +42,10 @@ export function show({ into, signal }) {
     try {
       results.replaceChildren(...told(await call("POST", "/v1/discover", { body, signal: asked.signal })));
     } catch (error) {
-      if (error.name !== "AbortError") results.replaceChildren(problem(error));
+      if (error.name === "AbortError") return;
+      results.replaceChildren(problem(error));
+      const mine = asked.signal;
+      if (isPassing(error)) void pause(AGAIN_MS, mine).then(() => mine.aborted || later());
     }
   }, 120);
 

@@ -1,6 +1,6 @@
 /** What was refused, and why, by rule; corrected, and sent again. */
 
-import { call, every, get, part } from "../api.js";
+import { call, every, get, isPassing, part } from "../api.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
 import { byName, count, moment } from "../format.js";
 import { parse, write } from "../json.js";
@@ -22,7 +22,7 @@ function list({ into, signal }) {
   const stop = live.listen(({ overview }) => {
     if (overview === null) return;
     const refused = (each) => each.status?.quarantined ?? 0;
-    keyed(services, [...overview.services].sort((a, b) => refused(b) - refused(a) || byName(a.name, b.name)), (each) => each.name, (each) => entry("services", each.name, refused));
+    keyed(services, overview.services.filter((each) => !each.origin).sort((a, b) => refused(b) - refused(a) || byName(a.name, b.name)), (each) => each.name, (each) => entry("services", each.name, refused));
     keyed(streams, overview.streams, (each) => each.name, (each) => entry("streams", each.name, () => null));
   });
   signal.addEventListener("abort", stop);
@@ -40,7 +40,8 @@ async function one({ into, signal, query }, kind, name) {
   const [wrong, none, more, said] = [h("div"), h("p", { class: "dim", text: t.quarantine.none, hidden: true }), button(t.quarantine.more, () => load(), { hidden: true }), h("div", { role: "status" })];
   const patch = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: t.quarantine.example, "aria-label": t.quarantine.patch });
   const left = h("input", { type: "checkbox", prop: { checked: true }, on: { change: () => restart() } });
-  let [rule, cursor, entries, isLoading, counts] = [query.get("rule"), null, [], false, new Map()];
+  let [rule, cursor, entries, counts] = [query.get("rule"), null, [], new Map()];
+  let [isLoading, isRefused] = [false, false];
 
   /** The next page, or, of what was read to its end, what was refused since. */
   async function load(isLater = false) {
@@ -55,7 +56,9 @@ async function one({ into, signal, query }, kind, name) {
       wrong.replaceChildren();
       if (!isLater || page.quarantined.length) draw();
     } catch (error) {
-      if (!signal.aborted) wrong.replaceChildren(problem(error));
+      if (signal.aborted) return;
+      wrong.replaceChildren(problem(error));
+      isRefused = !isPassing(error);
     }
     isLoading = false;
   }
@@ -130,5 +133,5 @@ async function one({ into, signal, query }, kind, name) {
     card("", h("div", { class: "row spread" }, rules, h("label", { class: "check" }, left, t.quarantine.left)), wrong, said, h("details", {}, h("summary", { text: t.quarantine.together }), h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), patch), h("div", { class: "row" }, all)), none, rows, more),
   );
   await load();
-  void every(EVERY_MS, signal, async () => more.hidden && load(true));
+  void every(EVERY_MS, signal, async () => more.hidden && !isRefused && load(true));
 }

@@ -97,7 +97,7 @@ function about({ into, service, signal, me }) {
     const moments = kept.map((each) => each.at);
     for (const [chart, names] of charts) chart.update(moments, names.map((each) => now.series(name, each)));
     const status = found?.status;
-    say(mode, status ? (t.modes[status.mode] ?? status.mode) : t.states.never);
+    say(mode, status ? (t.modes[status.mode] ?? status.mode) : found?.origin ? t.overview.origin(found.origin) : t.states.never);
     say(why, status?.reason);
     say(errors, status?.error);
     errors.hidden = !status?.error;
@@ -138,7 +138,7 @@ function more({ definition, name }, me) {
     definition.on_violation && [t.service.violation, definition.on_violation],
     definition.access && [t.service.access, h("pre", { text: write(definition.access, 1) })],
     mayKeep(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
-    me.role !== "consumer" && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
+    me.role !== "consumer" && definition.from && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
   ];
   return pairs(entries);
 }
