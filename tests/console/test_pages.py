@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -499,6 +502,35 @@ def test_sign_in_and_what_a_role_may_not_do_is_not_shown(page: Any, locked: tupl
     page.get_by_label("API key").fill(keys["provider"])
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("link", name="Quarantine").first.wait_for()
+
+
+def test_what_is_copied_runs_as_it_is(page: Any, locked: tuple[City, dict[str, str]]) -> None:
+    city, keys = locked
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{city.url}/#/services/gps/workbench")
+    page.get_by_label("API key").fill(keys["consumer"])
+    page.get_by_role("button", name="Sign in").click()
+    parsed(page)
+    page.get_by_label("Filter", exact=True).fill("""vid <> 'O''Brien "$HOME" \\' AND speed > %0""")
+    page.get_by_label("%0").fill("0.5")
+    see(page, "speed > 0.5", ".verdict code")
+
+    def copied(what: str) -> str:
+        page.get_by_role("button", name=what).click()
+        comes(page, f"navigator.clipboard.readText().then((it) => it.includes({json.dumps(city.url)}))")
+        text: str = page.evaluate("navigator.clipboard.readText()")
+        page.evaluate("navigator.clipboard.writeText('')")
+        assert keys["consumer"] not in text
+        return text
+
+    run = [["sh", "-c", copied("Copy curl")], [sys.executable, "-u", "-c", copied("Copy Python")]]
+    with city.lively(20):
+        for words in run:
+            asks = {**os.environ, "TIDEGATE_KEY": keys["consumer"]}
+            with subprocess.Popen(words, env=asks, stdout=subprocess.PIPE, text=True) as running:
+                assert running.stdout is not None
+                assert any("B" in line and "latitude" in line for line in running.stdout), words
+                running.terminate()
 
 
 def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: Path) -> None:

@@ -365,5 +365,4 @@ export const t = {
     rest: "More",
     figures: (of) => `${count(of.dropped)} dropped, ${count(of.repeated)} repeated, ${plural(of.gaps, "gap")}, ${plural(of.sessions, "session")}`,
   },
-  code: { key: "YOUR-KEY" },
 };

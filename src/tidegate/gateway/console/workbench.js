@@ -60,6 +60,8 @@ export function workbench({ into, service, signal, query, me }) {
   const program = button(t.workbench.python, () => copy(client(service.name, text.value.trim(), values()), t.workbench.copied));
   const dialog = h("div");
   let [asked, looked] = [new AbortController(), new AbortController()];
+  let agreed = null;
+  /** The filter that was understood last, and its parameters. */
   let picked = null;
   /** The event that is explained, again for each filter that is typed. */
 
@@ -76,13 +78,14 @@ export function workbench({ into, service, signal, query, me }) {
 
   function changed() {
     fill();
+    look.cancel();
+    looked.abort();
     check();
   }
 
   const check = settled(async () => {
     asked.abort();
     asked = new AbortController();
-    look.cancel();
     const filter = text.value.trim();
     try {
       const said = await get(`${at}/explain`, { filter, param: values() }, asked.signal);
@@ -117,7 +120,8 @@ export function workbench({ into, service, signal, query, me }) {
     );
     enable(true);
     if (picked !== null) void explain(picked);
-    coming.follow(filter, values());
+    agreed = { filter, param: values() };
+    coming.follow(filter, agreed.param);
     look();
   }
 
@@ -127,6 +131,7 @@ export function workbench({ into, service, signal, query, me }) {
     text.setAttribute("aria-invalid", String(isFilter));
     verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", h("pre", { class: "caret", text: isPassing(error) ? t.workbench.unchecked(error.message) : error.message }));
     enable(false);
+    past.removeAttribute("aria-busy");
     coming.stop();
     if (isPassing(error)) void again(mine, check);
   }
@@ -147,7 +152,7 @@ export function workbench({ into, service, signal, query, me }) {
     looked = new AbortController();
     past.setAttribute("aria-busy", "true");
     try {
-      const found = await get(`${at}/backtest`, { filter: text.value.trim(), param: values(), from: span.value, sample: 25 }, looked.signal);
+      const found = await get(`${at}/backtest`, { ...agreed, from: span.value, sample: 25 }, looked.signal);
       coming.seed(found.sample);
       past.replaceChildren(
         h("p", { class: "result" }, h("b", { text: t.workbench.matched(count(found.matched), count(found.events)) }), " ", h("span", { class: "dim", text: `${percent(found.matched / found.events)} · ${ms(found.took_ms)}${found.complete ? "" : ` · ${t.workbench.partly}`}` })),
@@ -214,7 +219,7 @@ export function workbench({ into, service, signal, query, me }) {
   }
 
   text.addEventListener("input", changed);
-  span.addEventListener("change", () => look());
+  span.addEventListener("change", () => agreed !== null && look());
   signal.addEventListener("abort", () => {
     for (const each of [check, look]) each.cancel();
     for (const each of [asked, looked]) each.abort();
