@@ -363,6 +363,10 @@ def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
         opened(page, city, "subscriptions")
         see(page, id_)
         see(page, re.compile("answered 422"), "tbody")
+        opened(page, city, "subscriptions?service=flow")
+        see(page, re.compile(r"^0 of \d+$"), ".head")
+        opened(page, city, "subscriptions")
+        see(page, id_)
         http.delete(f"/v1/subscriptions/{id_}").raise_for_status()
         page.get_by_text(id_).wait_for(state="detached")
 

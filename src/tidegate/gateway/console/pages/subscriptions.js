@@ -59,7 +59,7 @@ async function list({ into, query, signal }) {
     const found = await get("/v1/subscriptions", { max: 1000 }, signal).catch(() => null);
     if (found === null) return;
     const shown = found.subscriptions.filter((each) => !service || each.service === service).sort((a, b) => Number(isWell(a)) - Number(isWell(b)));
-    say(total, count(found.total));
+    say(total, shown.length === found.total ? count(found.total) : t.services.some(shown.length, found.total));
     empty.hidden = shown.length > 0;
     table.hidden = !shown.length;
     keyed(rows, shown.map((each) => ({ ...each, rate: rates.of(each) })), (each) => each.id, row);
