@@ -62,8 +62,11 @@ def test_no_module_parses_markup_or_code(module: object) -> None:
 @pytest.mark.parametrize("module", [each for each in MODULES if each.name != TEXTS], ids=lambda path: path.name)
 def test_every_text_is_in_one_place(module: object) -> None:
     text = (FOLDER / str(module)).read_text()
-    said = re.findall(r"""(?:text|title|placeholder|"aria-label"): "([^"]*[A-Za-z]{3}[^"]*)""", text)
-    assert [each for each in said if each != "Tidegate" and "://" not in each] == []
+    said = re.findall(r"""(?:text|title|name|placeholder|"aria-label"): ["']([^"']*[A-Za-z]{3}[^"']*)""", text)
+    said += re.findall(
+        r"""\b(?:badge|button|card|field|input|say|toast)\((?:\w+, )?["']([^"']*[A-Za-z]{3}[^"']*)""", text
+    )
+    assert said == []
 
 
 def test_every_text_that_is_named_is_there() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +108,7 @@ def test_from_a_wrong_filter_to_a_running_subscription(page: Any, city: City) ->
     page.get_by_label("%0").fill("40")
     see(page, "unknown field 'sped'; did you mean 'speed'?", ".caret")
     assert "^^^^" in page.locator(".caret").inner_text()
-    assert page.get_by_role("button", name="Subscribe…").is_disabled()
+    assert page.get_by_role("button", name="Subscribe", exact=True).is_disabled()
     filter_.fill("speed > %0 AND vid != 'B3'")
     see(page, "speed > 40 AND vid <> 'B3'", ".verdict")
     see(page, re.compile(r"\d+ of \d+ events"))
@@ -119,12 +122,13 @@ def test_from_a_wrong_filter_to_a_running_subscription(page: Any, city: City) ->
     line = page.evaluate("navigator.clipboard.readText()")
     assert line.startswith("curl -N -H 'Accept: text/event-stream' ")
     assert "param=40" in line
-    page.get_by_role("button", name="Subscribe…").click()
+    page.get_by_role("button", name="Subscribe with options…").click()
     page.get_by_label("Description").fill("fast ones")
     page.get_by_role("button", name="Make it").click()
     page.wait_for_url("**/#/subscriptions/sub_*")
     see(page, "active", ".head")
     id_ = page.url.rpartition("/")[2]
+    see(page, "fast ones", ".pairs")
     slider = page.get_by_label("Parameter 0")
     slider.focus()
     slider.press("ArrowRight")
@@ -175,6 +179,21 @@ def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> Non
     assert re.fullmatch(r"\(speed > 1 OR vid = 'B1'\) AND \(longitude, latitude\) INSIDE BOX\([-\d., ]+\)", said)
 
 
+def test_what_came_before_is_behind_what_comes(page: Any, city: City) -> None:
+    held: list[Any] = []
+    page.route("**/backtest**", lambda route: held.append(route))
+    city.drive(1, vid="before-all")
+    opened(page, city, "services/gps/workbench?filter=vid LIKE '%25-all'")
+    see(page, "live", ".tail-box")
+    city.drive(1, vid="after-all")
+    see(page, "after-all", ".tail")
+    until(lambda: page.evaluate("true") and bool(held), "the past to be asked for")
+    for each in held:
+        each.continue_()
+    see(page, "before-all", ".tail")
+    assert page.locator(".tail tbody td:nth-child(2)").all_inner_texts() == ["after-all", "before-all"]
+
+
 def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> None:
     opened(page, city, "services/gps/workbench")
     see(page, "live", ".tail-box")
@@ -197,6 +216,133 @@ def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> N
     assert page.get_by_role("button", name="Go on").is_visible()
 
 
+def parsed(page: Any) -> Any:
+    """Wait until what is typed was understood."""
+    return see(page, "parses", ".verdict")
+
+
+def test_one_click_makes_a_subscription_of_a_filter_that_the_address_keeps(page: Any, city: City) -> None:
+    opened(page, city, "services/gps/workbench")
+    parsed(page)
+    assert page.locator(".verdict").inner_text().split("\n") == ["parses", "every event"]
+    page.get_by_label("Filter", exact=True).fill("vid = %0 AND speed > %1")
+    page.get_by_label("%0").fill("12345")
+    page.get_by_label("%1").fill("40")
+    see(page, "speed > 40 AND vid = '12345'", ".verdict")
+    page.wait_for_url("**param=12345**")
+    page.reload()
+    see(page, "speed > 40 AND vid = '12345'", ".verdict")
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    page.wait_for_url("**/#/subscriptions/sub_*")
+    see(page, "active", ".head")
+    assert page.locator("[data-param]").evaluate_all("(all) => all.map((it) => it.type)") == ["text", "number"]
+    with city.client() as http:
+        at = f"/v1/subscriptions/{page.url.rpartition('/')[2]}"
+
+        def kept() -> tuple[str, list[Any]]:
+            found = http.get(at).raise_for_status().json()
+            return found["filter"], found["params"]
+
+        page.get_by_label("%0").fill("777")
+        page.get_by_label("%0").press("Tab")
+        until(lambda: kept()[1] == ["777", 40], "a text that looks like a number to stay one")
+        page.get_by_label("Filter", exact=True).fill("speed > %0 AND latitude < %1 AND longitude > %2")
+        for n, value in enumerate(("3", "60", "-1")):
+            page.get_by_label(f"%{n}", exact=True).fill(value)
+        page.get_by_role("button", name="Save").first.click()
+        until(lambda: kept() == ("speed > %0 AND latitude < %1 AND longitude > %2", [3, 60, -1]), "new parameters")
+        assert page.locator(".toast").count() == 1, "what is said again is not said twice"
+        page.get_by_label("Choose one that came lately…").locator("option").nth(1).wait_for(state="attached")
+        page.locator(".pairs button").focus()
+        http.patch(at, json={"params": [9, 8, 7]}).raise_for_status()
+        comes(page, "[...document.querySelectorAll('[data-param]')].map((it) => it.value).join() === '9,8,7'")
+        assert page.evaluate("document.activeElement.className") == "chip", "the keyboard stays where it was"
+        http.delete(at).raise_for_status()
+
+
+def test_a_line_is_copied_also_where_browsers_keep_the_clipboard_from_pages(page: Any, city: City) -> None:
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    opened(page, city, "services/gps/workbench")
+    parsed(page)
+    page.get_by_role("button", name="Copy curl").click()
+    see(page, "Copied.", ".toasts")
+    page.get_by_label("Filter", exact=True).focus()
+    page.keyboard.press("Control+V")
+    assert page.get_by_label("Filter", exact=True).input_value().startswith("curl -N -H")
+
+
+AREAS = {
+    "": "AREA",
+    "a = 1": "a = 1 AND AREA",
+    "(a = 1) OR (b = 2)": "((a = 1) OR (b = 2)) AND AREA",
+    "(a = 1 OR b = 2)": "(a = 1 OR b = 2) AND AREA",
+    "v = ' OR '": "v = ' OR ' AND AREA",
+    "a = 1 AND (x, y) INSIDE BOX(1, 2, 3, 4)": "a = 1 AND AREA",
+    "a = 1 OR (x, y) INSIDE BOX(1, 2, 3, 4)": "(a = 1 OR (x, y) INSIDE BOX(1, 2, 3, 4)) AND AREA",
+    "d~ = 'l'~ WITH THEME ('p (q)') THRESHOLD 0.5": "d~ = 'l'~ AND AREA WITH THEME ('p (q)') THRESHOLD 0.5",
+}
+
+
+def test_an_area_narrows_a_filter_however_it_is_written(page: Any, city: City) -> None:
+    page.goto(city.url)
+    found = page.evaluate(
+        "async (all) => { const { within } = await import('/console/workbench.js');"
+        " return all.map((each) => within(each, 'AREA')); }",
+        list(AREAS),
+    )
+    assert dict(zip(AREAS, found, strict=True)) == AREAS
+
+
+ODD = """
+streams:
+  odd:
+    schema: {big: int64, epoch: float64, pos: {longitude: float64, latitude: float64}, "a b": string, time: timestamp}
+    event_time: time
+services:
+  s2: {from: odd}
+  s10: {from: odd}
+"""
+
+
+def test_what_is_shown_is_what_came(page: Any, tmp_path: Path) -> None:
+    moment = "2026-01-01T00:00:00.000000Z"
+    event = {"_id": "odd:0:1", "_time": moment, "big": 9007199254740993, "epoch": 1767225600.5, "time": moment}
+    where = {"pos": {"longitude": 8.5, "latitude": 47.4}, "a b": "x"}
+    with City(tmp_path, ODD).running() as city:
+        opened(page, city, "services/s2/workbench?filter=big %3D 9007199254740993")
+        see(page, "live", ".tail-box")
+        city.log.append("s2", "gps_taxi.0", [json.dumps({**event, **where}).encode()])
+        see(page, "9007199254740993", ".tail")
+        see(page, "1767225600.5", ".tail").click()
+        see(page, "matches", ".verdicts .good")
+        page.get_by_role("button", name="JSON").click()
+        see(page, re.compile('"big":9007199254740993,'), "pre.json")
+        page.get_by_role("button", name="Map").click()
+        page.get_by_role("button", name="Box").press("Enter")
+        page.locator("canvas").press("Enter")
+        drawn = page.locator(".map [role=status]").inner_text()
+        far = {"pos": {"longitude": -70.0, "latitude": -30.0}, "a b": "x"}
+        city.log.append("s2", "gps_taxi.0", [json.dumps({**event, **far, "_id": "odd:0:2"}).encode()])
+        comes(page, "document.querySelector('.tail-box b').title === '2'")
+        page.locator("canvas").press("Enter")
+        assert page.locator(".map [role=status]").inner_text() == drawn, "what somebody has moved stays there"
+        page.get_by_role("button", name="Use in filter").click()
+        said = page.get_by_label("Filter", exact=True).input_value()
+        assert "AND (pos.longitude, pos.latitude) INSIDE BOX(" in said
+        page.get_by_label("Filter", exact=True).fill("big < 5")
+        see(page, "does not match", ".verdicts")
+        page.get_by_label("Filter", exact=True).fill("")
+        page.get_by_role("button", name="a b", exact=True).click()
+        assert page.get_by_label("Filter", exact=True).input_value() == '"a b" '
+        opened(page, city, "services/s2")
+        see(page, "{longitude: float64, latitude: float64}", "table")
+        page.set_viewport_size({"width": 360, "height": 780})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        opened(page, city, "")
+        see(page, "s10", ".services")
+        assert page.locator(".services tbody th").all_inner_texts() == ["s2", "s10"]
+
+
 # Subscriptions ----------------------------------------------------------------------------------
 
 
@@ -214,6 +360,11 @@ def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
         page.get_by_role("button", name="Redeliver all").click()
         see(page, "1 delivered")
         see(page, "Nothing was put aside.")
+        opened(page, city, "subscriptions")
+        see(page, id_)
+        see(page, re.compile("answered 422"), "tbody")
+        opened(page, city, "subscriptions?service=flow")
+        see(page, re.compile(r"^0 of \d+$"), ".head")
         opened(page, city, "subscriptions")
         see(page, id_)
         http.delete(f"/v1/subscriptions/{id_}").raise_for_status()
@@ -263,7 +414,64 @@ def test_what_was_refused_is_corrected_and_sent_again(page: Any, city: City) -> 
     see(page, "Nothing here.")
 
 
+def test_what_is_refused_while_somebody_looks_is_there(page: Any, tmp_path: Path) -> None:
+    city = City(tmp_path)
+    city.refuse(1)
+    with city.running():
+        opened(page, city, "quarantine/services/gps")
+        page.get_by_role("button", name="speed 1").click()
+        comes(page, "document.activeElement.textContent === 'speed 1'")
+        city.refuse(2)
+        comes(page, "document.querySelectorAll('.refused > li').length === 3")
+        page.get_by_role("button", name="speed 3").wait_for()
+
+
 # Who, and where ---------------------------------------------------------------------------------
+
+
+PUBLIC = """
+streams: {st: {schema: {vid: string, time: timestamp}, event_time: time}}
+services:
+  weather: {from: st, access: public}
+  mine: {from: st}
+"""
+
+
+def test_a_guest_looks_at_what_is_public_and_is_asked_for_no_key(page: Any, tmp_path: Path) -> None:
+    refused: list[str] = []
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
+    city = City(tmp_path, PUBLIC)
+    city.needs_keys = True
+    city.tell("weather", read_per_s=5.0)
+    with city.running():
+        opened(page, city, "")
+        see(page, "weather", ".graph .name")
+        see(page, "5.0/s", "[data-tile=in]")
+        assert page.locator("nav a").all_inner_texts() == ["Overview", "Services", "Discover"]
+        opened(page, city, "services/weather")
+        see(page, "Schema")
+        assert page.get_by_role("link", name="Who subscribes").count() == 0
+        opened(page, city, "services/weather/workbench")
+        see(page, "live", ".tail-box")
+        assert page.locator(".actions button").all_inner_texts() == ["Copy curl", "Copy Python"]
+        with page.expect_response("**/v1/overview"):
+            pass
+        assert refused == [], "nothing is asked for that a guest may not have"
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("API key").wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        see(page, "live", ".tail-box")
+
+
+def test_nothing_is_asked_for_that_is_not_there(page: Any, city: City) -> None:
+    refused: list[str] = []
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status >= 400 else None)
+    for path in ("", "services", "services/gps", "subscriptions", "discover", "quarantine", "quarantine/services/gps"):
+        opened(page, city, path)
+        page.wait_for_load_state("networkidle")
+    assert refused == []
+    page.goto(f"{city.url}/#/services/%E0%A4%A")
+    see(page, "no service '%E0%A4%A'")
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +508,35 @@ def test_sign_in_and_what_a_role_may_not_do_is_not_shown(page: Any, locked: tupl
     page.get_by_role("link", name="Quarantine").first.wait_for()
 
 
+def test_what_is_copied_runs_as_it_is(page: Any, locked: tuple[City, dict[str, str]]) -> None:
+    city, keys = locked
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{city.url}/#/services/gps/workbench")
+    page.get_by_label("API key").fill(keys["consumer"])
+    page.get_by_role("button", name="Sign in").click()
+    parsed(page)
+    page.get_by_label("Filter", exact=True).fill("""vid <> 'O''Brien "$HOME" \\' AND speed > %0""")
+    page.get_by_label("%0").fill("0.5")
+    see(page, "speed > 0.5", ".verdict code")
+
+    def copied(what: str) -> str:
+        page.get_by_role("button", name=what).click()
+        comes(page, f"navigator.clipboard.readText().then((it) => it.includes({json.dumps(city.url)}))")
+        text: str = page.evaluate("navigator.clipboard.readText()")
+        page.evaluate("navigator.clipboard.writeText('')")
+        assert keys["consumer"] not in text
+        return text
+
+    run = [["sh", "-c", copied("Copy curl")], [sys.executable, "-u", "-c", copied("Copy Python")]]
+    with city.lively(20):
+        for words in run:
+            asks = {**os.environ, "TIDEGATE_KEY": keys["consumer"]}
+            with subprocess.Popen(words, env=asks, stdout=subprocess.PIPE, text=True) as running:
+                assert running.stdout is not None
+                assert any("B" in line and "latitude" in line for line in running.stdout), words
+                running.terminate()
+
+
 def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: Path) -> None:
     city = City(tmp_path)
     city.tell_all()
@@ -316,6 +553,33 @@ def test_a_lost_connection_recovers_and_nothing_is_missed(page: Any, tmp_path: P
         see(page, "afterwards", ".tail")
         assert page.locator(".tail td", has_text="meanwhile").count() == 1
         page.locator(".lost").wait_for(state="hidden")
+
+
+def test_what_is_begun_while_the_gateway_is_away_is_done_when_it_is_back(page: Any, tmp_path: Path) -> None:
+    city = City(tmp_path)
+    city.tell_all()
+    other, finder = page.context.new_page(), page.context.new_page()
+    with city.running():
+        opened(page, city, "services/gps/workbench")
+        parsed(page)
+        opened(other, city, "")
+        other.wait_for_load_state("networkidle")
+        opened(finder, city, "discover")
+        see(finder, "speeding", ".found")
+    page.get_by_label("Filter", exact=True).fill("speed > 7")
+    see(page, re.compile("It can't be checked for the moment"), ".verdict")
+    assert page.get_by_label("Filter", exact=True).get_attribute("aria-invalid") == "false", "it may be right"
+    other.get_by_role("link", name="Subscriptions").click()
+    other.goto(f"{city.url}/#/services/gps")
+    see(other, "the gateway can't be reached", ".problem")
+    finder.get_by_role("slider", name="Quality").fill("3")
+    see(finder, "the gateway can't be reached", ".problem")
+    with city.running():
+        see(page, "speed > 7", ".verdict code")
+        see(page, "live", ".tail-box")
+        see(page, re.compile(r"of \d+ events"), ".past")
+        see(other, "Schema")
+        see(finder, "speeding", ".found")
 
 
 def test_a_key_that_is_revoked_ends_what_is_shown(page: Any, locked: tuple[City, dict[str, str]]) -> None:
@@ -509,7 +773,7 @@ PAGES = {
     "discover": ("discover", "adds"),
     "quarantine": ("quarantine", "Raw streams"),
 }
-LOOKS = {"light": ("light", 1360), "dark": ("dark", 1360), "phone": ("light", 390)}
+LOOKS = {"light": ("light", 1360), "dark": ("dark", 1360), "phone": ("light", 360)}
 
 
 @pytest.fixture(scope="module")
@@ -578,6 +842,8 @@ def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser
         elif name == "subscriptions":
             page.locator("tr", has_text="to the depot").get_by_role("link").click()
             see(page, "Last error")
+            page.get_by_label("Choose one that came lately…").locator("option").nth(1).wait_for(state="attached")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, "it is wider than its window"
             page.screenshot(path=SHOTS / f"subscription-{look}.png", full_page=True)
     context.close()
 
@@ -592,7 +858,7 @@ def test_what_is_asked_for_is_public(page: Any, city: City) -> None:
         paths = http.get("/openapi.json").json()["paths"]
     known = [re.compile(re.sub(r"\{\w+\}", "[^/]+", path)) for path in paths]
     unknown = {path for path in asked if not path.startswith("/console/") and not any(k.fullmatch(path) for k in known)}
-    assert unknown <= {"/", "/v1/semantics", "/v1/links"}
+    assert unknown <= {"/"}
 
 
 # What is not everywhere --------------------------------------------------------------------------
@@ -606,6 +872,7 @@ def test_what_words_mean_where_a_space_is_installed(page: Any, tmp_path: Path) -
         page.get_by_label("Other terms").fill("computer, garage")
         page.get_by_role("button", name="Compare").click()
         see(page, "computer", "[data-to=computer]")
+        assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Meaning"]
         see(page, "Concepts behind laptop")
         page.screenshot(path=SHOTS / "meaning-light.png", full_page=True)
         page.get_by_label("Other terms").fill("zzyzx")
@@ -621,6 +888,9 @@ def test_links_to_other_brokers(page: Any, tmp_path: Path) -> None:
         page.goto(f"{north.url}/")
         page.get_by_role("link", name="Federation").click()
         see(page, "up", "[data-link=south]")
+        page.reload()
+        see(page, "up", "[data-link=south]")
+        assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Federation"]
         see(page, re.compile("gps"), "[data-link=south]")
         page.screenshot(path=SHOTS / "federation-light.png", full_page=True)
         page.get_by_role("link", name="Overview").click()

@@ -27,6 +27,7 @@ def as_(http: httpx.Client, key: str | None) -> dict[str, str]:
 def test_whoever_asks_where_nobody_is_known_may_do_everything(shared: httpx.Client) -> None:
     said = shared.get("/v1/me").json()
     assert (said["known"], said["role"], said["services"]) == (False, "admin", None)
+    assert said["has"] == ["_status"], "no space is installed, and it has no name among brokers"
 
 
 def test_everybody_sees_who_they_are_and_what_is_theirs(tmp_path: Path) -> None:
@@ -44,6 +45,13 @@ def test_everybody_sees_who_they_are_and_what_is_theirs(tmp_path: Path) -> None:
             names = [sorted(each["name"] for each in all_[kind]) for kind in ("streams", "services")]
             return f"{me['role']} {me['name']}", names[0], names[1]
 
+        def has(key: str | None) -> list[str]:
+            found: list[str] = http.get("/v1/me", headers=as_(http, key)).json()["has"]
+            return found
+
+        assert (has(None), has(keys["police"]), has(keys["one"])) == ([], ["_status"], []), (
+            "who sees all sees how it does"
+        )
         assert seen(None) == ("consumer guest", [], ["gps"]), "a guest sees what is public"
         assert seen(keys["police"]) == ("consumer police", ["taxi"], ["chases", "gps"])
         assert seen(keys["one"]) == ("provider one", [], ["gps"])

@@ -1,13 +1,19 @@
 /** The public HTTP API, as any client uses it: calls, problem documents, and streams of events that come back. */
 
+import { parse, write } from "./json.js";
+import { t } from "./texts.js";
+
 const STORED = "tidegate.key";
 const FIRST_WAIT_MS = 500;
 const MOST_WAIT_MS = 8000;
 
+/** Until what could not be had for the moment is asked for again. */
+export const AGAIN_MS = 2000;
+
 /** What the gateway says is wrong (RFC 9457), or that it can't be reached: status 0. */
 export class ApiProblem extends Error {
   constructor(status, document) {
-    super(document.detail ?? document.title ?? `HTTP ${status}`);
+    super(document.detail ?? document.title ?? t.app.status(status));
     this.status = status;
     this.document = document;
   }
@@ -18,6 +24,12 @@ export const key = {
   set: (secret) => sessionStorage.setItem(STORED, secret),
   forget: () => sessionStorage.removeItem(STORED),
 };
+
+/** Whether it may be well in a moment: the gateway is away, fails, or has too much to do. */
+export const isPassing = (problem) => problem.status === 0 || problem.status === 429 || problem.status >= 500;
+
+/** Whether a caller may have durable subscriptions: a guest may not. */
+export const mayKeep = (me) => me.known || me.role !== "consumer";
 
 /** Secrets of webhooks that were made here, by subscription: told once, and kept nowhere but here. */
 export const secrets = new Map();
@@ -54,10 +66,10 @@ export async function call(method, path, more = {}) {
     method,
     signal: more.signal,
     headers: headers({ accept: "application/json", ...(more.body === undefined ? {} : { "content-type": "application/json" }), ...more.headers }),
-    body: more.body === undefined ? undefined : JSON.stringify(more.body),
+    body: more.body === undefined ? undefined : write(more.body),
   });
   const text = await answer.text();
-  return text ? JSON.parse(text) : null;
+  return text ? parse(text) : null;
 }
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });
@@ -68,7 +80,7 @@ async function asked(url, options) {
     answer = await fetch(url, { credentials: "omit", cache: "no-store", ...options });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    throw new ApiProblem(0, { detail: String(problem.message ?? problem) });
+    throw new ApiProblem(0, { detail: t.app.away });
   }
   if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({ title: answer.statusText }));
@@ -119,7 +131,7 @@ export async function follow(path, query, { signal, on, state = () => {}, method
       const answer = await asked(address(path, query), {
         method,
         signal,
-        body: body === undefined ? undefined : JSON.stringify(body),
+        body: body === undefined ? undefined : write(body),
         headers: headers({ accept: "text/event-stream", ...(last === null ? {} : { "last-event-id": last }) }),
       });
       state("open");
@@ -141,7 +153,7 @@ export async function follow(path, query, { signal, on, state = () => {}, method
       state("lost");
     } catch (problem) {
       if (signal.aborted) return;
-      if (problem instanceof ApiProblem && problem.status >= 400 && problem.status < 500 && problem.status !== 429) {
+      if (problem instanceof ApiProblem && !isPassing(problem)) {
         state("ended", problem);
         return;
       }

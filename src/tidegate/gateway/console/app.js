@@ -1,6 +1,6 @@
 /** The console: who looks, where they are, and what is around every page. */
 
-import { get, gate, key } from "./api.js";
+import { AGAIN_MS, gate, get, isPassing, key, mayKeep, pause } from "./api.js";
 import { badge, button, field, h } from "./dom.js";
 import { live } from "./live.js";
 import { t } from "./texts.js";
@@ -11,11 +11,11 @@ const THEME = "tidegate.theme";
 const PAGES = [
   { path: "", title: t.nav.overview, load: () => import("./pages/overview.js") },
   { path: "services", title: t.nav.services, load: () => import("./pages/services.js") },
-  { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: (me) => me.known || me.role !== "consumer" },
+  { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: mayKeep },
   { path: "discover", title: t.nav.discover, load: () => import("./pages/discover.js") },
   { path: "quarantine", title: t.nav.quarantine, load: () => import("./pages/quarantine.js"), may: (me) => me.role !== "consumer" },
-  { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), probe: ["/v1/semantics", { term: "a", count: 0 }] },
-  { path: "federation", title: t.nav.federation, load: () => import("./pages/federation.js"), probe: ["/v1/links"], may: (me) => me.role === "admin" },
+  { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), may: (me) => me.has.includes("semantics") },
+  { path: "federation", title: t.nav.federation, load: () => import("./pages/federation.js"), may: (me) => me.has.includes("links") },
 ];
 
 const root = document.getElementById("app");
@@ -44,13 +44,18 @@ async function begin() {
   try {
     me = await get("/v1/me");
   } catch (problem) {
-    if (problem.status === 401 || problem.status === 403) return signIn(key.get() === null ? "" : problem.message);
+    if (problem.status === 401 || problem.status === 403) {
+      const hadKey = key.get() !== null;
+      key.forget();
+      return signIn(hadKey ? problem.message : "");
+    }
     return root.replaceChildren(h("main", { class: "alone" }, h("p", { class: "problem", role: "alert", text: t.app.unreachable(problem.message) }), button(t.app.again, begin)));
   }
   await open(me);
 }
 
-function signIn(problem = "") {
+/** Ask for a key; a guest, who needs none, may go back. */
+function signIn(problem = "", isGuest = false) {
   live.stop();
   leave?.abort();
   shell = null;
@@ -65,6 +70,7 @@ function signIn(problem = "") {
     field(t.signIn.key, secret),
     said,
     h("button", { type: "submit", class: "primary", text: t.signIn.enter }),
+    isGuest ? button(t.app.cancel, begin, { class: "quiet" }) : null,
   );
   root.replaceChildren(h("main", { class: "alone" }, form));
   document.title = t.title(t.signIn.title);
@@ -72,7 +78,7 @@ function signIn(problem = "") {
 }
 
 gate.refused = (detail) => {
-  if (shell === null) return;
+  if (shell === null || key.get() === null) return; // a guest sees what is public
   key.forget();
   signIn(detail);
 };
@@ -93,53 +99,70 @@ async function open(me) {
   const lost = h("div", { class: "lost", role: "status", hidden: true, text: t.app.lost });
   const nav = h("nav", { "aria-label": t.nav.label });
   const link = (each) => h("a", { href: `#/${each.path}`, text: each.title, data: { path: each.path } });
-  nav.append(...pages.filter((each) => !each.probe).map(link));
-  const who = h("div", { class: "who" }, h("span", { text: me.known ? me.name : t.app.anybody }), badge(t.roles[me.role]), me.known ? button(t.app.signOut, signOut, { class: "quiet" }) : key.get() === null && me.role === "consumer" ? button(t.signIn.enter, () => signIn(), { class: "quiet" }) : null);
-  const aside = h("header", { class: "side" }, h("a", { class: "brand", href: "#/" }, mark(), h("b", { text: "Tidegate" }), h("small", { class: "dim", text: me.version })), nav, h("div", { class: "foot" }, who, button(t.app.theme, otherTheme, { class: "quiet", "aria-label": t.app.themeLabel })));
+  nav.append(...pages.map(link));
+  const who = h("div", { class: "who" }, h("span", { text: me.known ? me.name : t.app.anybody }), badge(t.roles[me.role]), me.known ? button(t.app.signOut, signOut, { class: "quiet" }) : key.get() === null && me.role === "consumer" ? button(t.signIn.enter, () => signIn("", true), { class: "quiet" }) : null);
+  const aside = h("header", { class: "side" }, h("a", { class: "brand", href: "#/" }, mark(), h("b", { text: t.app.name }), h("small", { class: "dim", text: me.version })), nav, h("div", { class: "foot" }, who, button(t.app.theme, otherTheme, { class: "quiet", "aria-label": t.app.themeLabel })));
   root.replaceChildren(h("a", { class: "skip", href: "#main", text: t.app.skip, on: { click: (event) => (event.preventDefault(), main.focus()) } }), aside, h("div", { class: "body" }, lost, main));
   shell = { me, main, nav, pages };
   live.listeners.clear();
   live.listen((now) => (lost.hidden = !now.isLost));
-  live.start();
+  live.start(me.has.includes("_status"));
   await show();
-  for (const each of pages.filter((page) => page.probe)) {
-    get(...each.probe).then(
-      () => nav.append(link(each)),
-      () => {}, // it is not installed here, or not for this caller
-    );
-  }
+  for (const each of pages) each.load().catch(() => {}); // so that all are there when the gateway is not
 }
 
 /** The page's path, as parts, and its query. */
 function where() {
-  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query) };
+  const [, path, query] = /^#?\/?([^?]*)\??(.*)$/s.exec(location.hash);
+  return { parts: path.split("/").filter(Boolean).map(plain), query: new URLSearchParams(query) };
 }
 
-async function show() {
+/** A part of an address as it was before it was written as one; what is none is taken as it is. */
+function plain(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Show the page of the address; one that can't be had for the moment is tried again until it can, or another is wanted. */
+async function show(isMoved = false) {
   if (shell === null) return;
   const { parts, query } = where();
   const page = shell.pages.find((each) => each.path === (parts[0] ?? ""));
   leave?.abort();
   const mine = (leave = new AbortController());
   for (const each of shell.nav.children) each.dataset.path === (parts[0] ?? "") ? each.setAttribute("aria-current", "page") : each.removeAttribute("aria-current");
-  const into = h("div", { class: "page" });
+  document.title = t.title(parts[1] ?? page?.title ?? t.app.noPageTitle);
+  for (let isFirst = true; !mine.signal.aborted; isFirst = false) {
+    const into = h("div", { class: "page" });
+    const problem = await built(page, into, { me: shell.me, parts: parts.slice(1), query, signal: mine.signal });
+    if (mine.signal.aborted) return;
+    if (problem) into.replaceChildren(h("h1", { text: page?.title ?? t.app.noPageTitle }), h("p", { class: "problem", role: "alert", text: problem.message }));
+    if (isFirst || !problem) {
+      shell.main.replaceChildren(into);
+      scrollTo(0, 0);
+    }
+    // Whoever goes to another page by keyboard, or hears it read, goes on at its beginning.
+    if (isFirst && isMoved) shell.main.focus({ preventScroll: true });
+    if (!problem || !isPassing(problem)) return;
+    await pause(AGAIN_MS, mine.signal);
+  }
+}
+
+/** Build a page; give what was wrong, if anything was. */
+async function built(page, into, how) {
   try {
     if (!page) throw new Error(t.app.noPage);
     const { show: build } = await page.load();
-    if (mine.signal.aborted) return;
-    document.title = t.title(parts[1] ?? page.title);
-    await build({ into, me: shell.me, parts: parts.slice(1), query, signal: mine.signal });
+    if (!how.signal.aborted) await build({ into, ...how });
+    return null;
   } catch (problem) {
-    if (mine.signal.aborted) return;
-    into.append(h("p", { class: "problem", role: "alert", text: problem.message }));
+    return problem;
   }
-  if (mine.signal.aborted) return;
-  shell.main.replaceChildren(into);
-  scrollTo(0, 0);
 }
 
-// Whoever goes to another page by keyboard, or hears it read, goes on at its beginning.
-addEventListener("hashchange", () => show().then(() => shell?.main.focus({ preventScroll: true })));
+addEventListener("hashchange", () => show(true));
 
 void begin();

@@ -139,7 +139,7 @@ export function distribution(attribute) {
   if (attribute.bins) {
     const bins = attribute.bins;
     const items = bins.map((each) => ({ ...each, title: t.chart.of(`${number(each.from)} … ${number(each.to)}`, count(each.matched), count(each.events)) }));
-    const ends = h("div", { class: "ends dim" }, h("span", { text: number(bins[0].from) }), h("span", { text: number(bins.at(-1).to) }));
+    const ends = h("div", { class: "ends dim" }, [...new Set([number(bins[0].from), number(bins.at(-1).to)])].map((text) => h("span", { text })));
     return h("figure", { class: "chart" }, caption, bars(items, 56, t.chart.spread(attribute.name)), ends);
   }
   const top = Math.max(1, ...attribute.values.filter((each) => each.value !== null).map((each) => each.events));

@@ -1,7 +1,8 @@
-/** What is tried in the workbench, as lines that run elsewhere. */
+/** What is tried in the workbench, as lines that run elsewhere: the key is where `tidegate` looks for it, and never in them. */
 
 import { address, key, part } from "./api.js";
-import { t } from "./texts.js";
+
+const KEY = "TIDEGATE_KEY";
 
 /** A text as a word of a POSIX shell. */
 export const shell = (text) => `'${text.replaceAll("'", String.raw`'\''`)}'`;
@@ -12,7 +13,7 @@ export const python = (value) => JSON.stringify(value);
 /** A line for a shell that listens. */
 export function curl(service, filter, params) {
   const url = address(`/v1/services/${part(service)}/events`, { filter, param: params, format: "plain" });
-  const who = key.get() === null ? "" : ` -H ${shell(`Authorization: Bearer ${t.code.key}`)}`;
+  const who = key.get() === null ? "" : ` -H "Authorization: Bearer $${KEY}"`;
   return `curl -N -H ${shell("Accept: text/event-stream")}${who} ${shell(url.href)}`;
 }
 
@@ -22,6 +23,7 @@ export function client(service, filter, params) {
   const args = [python(service)];
   if (filter) args.push(`filter=${python(filter)}`);
   if (params.length) args.push(`params=${python(params)}`);
-  const who = key.get() === null ? "" : `, key=${python(t.code.key)}`;
-  return ["from tidegate import Client", "", `with Client(${python(url)}${who}) as client, client.subscribe(${args.join(", ")}) as events:`, "    for event in events:", "        print(event.id, event.data)"].join("\n");
+  const isKnown = key.get() !== null;
+  const who = isKnown ? `, key=os.environ[${python(KEY)}]` : "";
+  return [...(isKnown ? ["import os", ""] : []), "from tidegate import Client", "", `with Client(${python(url)}${who}) as client, client.subscribe(${args.join(", ")}) as events:`, "    for event in events:", "        print(event.id, event.data)"].join("\n");
 }

@@ -1,5 +1,7 @@
 /** Figures for people. */
 
+import { write } from "./json.js";
+
 const many = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -34,11 +36,16 @@ export function size(n) {
 /** A share of one. */
 export const percent = (share) => (Number.isFinite(share) ? `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %` : "–");
 
-/** A number as short as it can be said. */
+/** A number as short as it can be said; of a large one no digit is lost before the point. */
 export function number(n) {
+  if (typeof n === "bigint") return String(n);
   if (typeof n !== "number" || !Number.isFinite(n)) return "–";
-  return Number.isInteger(n) && Math.abs(n) < 1e7 ? many.format(n) : String(Number(n.toPrecision(4)));
+  if (Number.isInteger(n)) return Math.abs(n) < 1e7 ? many.format(n) : String(n);
+  return String(Number(Math.abs(n) < 1000 ? n.toPrecision(4) : n.toFixed(1)));
 }
+
+/** Names in the order that people expect: s2 before s10. */
+export const byName = new Intl.Collator("en", { numeric: true }).compare;
 
 /** The time of day of a moment. */
 export function clock(moment) {
@@ -69,6 +76,6 @@ export const clipped = (text, most = LONGEST) => (text.length > most ? `${text.s
 /** A value of an event, for a cell. */
 export function value(of) {
   if (of === null || of === undefined) return "";
-  if (typeof of === "number") return Number.isInteger(of) ? String(of) : String(Number(of.toPrecision(7)));
-  return clipped(typeof of === "object" ? JSON.stringify(of) : String(of));
+  if (typeof of === "number") return Number.isInteger(of) ? String(of) : String(Number(Math.abs(of) < 1 ? of.toPrecision(7) : of.toFixed(6)));
+  return clipped(typeof of === "object" ? write(of) : String(of));
 }

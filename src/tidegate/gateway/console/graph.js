@@ -1,7 +1,8 @@
 /** The graph of streams, services and subscribers: columns by how far each is from a raw stream, rates on the edges. */
 
+import { mayKeep } from "./api.js";
 import { put, s, say } from "./dom.js";
-import { clipped, count, ms, rate } from "./format.js";
+import { byName, clipped, count, rate } from "./format.js";
 import { severity } from "./live.js";
 import { t } from "./texts.js";
 
@@ -26,7 +27,7 @@ export function drawn(overview) {
   for (const each of overview.streams) nodes.push({ id: `stream:${each.name}`, kind: "stream", name: each.name, note: each.source, column: 0 });
   for (const each of services.values()) {
     const status = each.status;
-    const note = each.origin ? t.overview.origin(each.origin) : status?.state === "running" ? `p99 ${ms(status.latency_p99_ms)}` : (status?.state ?? t.states.never);
+    const note = each.origin ? t.overview.origin(each.origin) : status?.state === "running" ? t.overview.p99(status.latency_p99_ms) : (t.states[status?.state] ?? status?.state ?? t.states.never);
     nodes.push({ id: `service:${each.name}`, kind: "service", name: each.name, note, column: depth(each.name), level: severity(each) });
     for (const input of each.inputs.filter((name) => names.has(name))) {
       const from = services.has(input) ? `service:${input}` : `stream:${input}`;
@@ -49,7 +50,7 @@ export function drawn(overview) {
 export function chief(overview, most) {
   if (overview.services.length <= most) return overview;
   const carries = (each) => (each.status?.written_per_s ?? 0) + (each.sent_per_s ?? 0);
-  const ranked = [...overview.services].sort((a, b) => severity(b) - severity(a) || carries(b) - carries(a) || a.name.localeCompare(b.name));
+  const ranked = [...overview.services].sort((a, b) => severity(b) - severity(a) || carries(b) - carries(a) || byName(a.name, b.name));
   const services = ranked.slice(0, most);
   const read = new Set(services.flatMap((each) => each.inputs));
   return { streams: overview.streams.filter((each) => read.has(each.name)), services };
@@ -57,10 +58,11 @@ export function chief(overview, most) {
 
 /** A place for each node: columns from left to right, each sorted so that edges cross little. */
 export function placed({ nodes, edges }) {
-  const columns = [];
-  for (const each of nodes) (columns[each.column] ??= []).push(each);
+  const all = [];
+  for (const each of nodes) (all[each.column] ??= []).push(each);
+  const columns = all.filter(Boolean); // who may see no stream has none to begin with
   const places = new Map();
-  const tallest = Math.max(1, ...columns.map((each) => each?.length ?? 0));
+  const tallest = Math.max(1, ...columns.map((each) => each.length));
   const height = tallest * (TALL + GAP) - GAP;
   const into = Map.groupBy(edges, (each) => each.to);
   columns.forEach((column, x) => {
@@ -69,15 +71,15 @@ export function placed({ nodes, edges }) {
       return from.length ? from.reduce((a, b) => a + b, 0) / from.length : 0;
     };
     const middles = new Map(column.map((each) => [each, middle(each)]));
-    if (x > 0) column.sort((a, b) => middles.get(a) - middles.get(b) || a.name.localeCompare(b.name));
+    if (x > 0) column.sort((a, b) => middles.get(a) - middles.get(b) || byName(a.name, b.name));
     const offset = (height - (column.length * (TALL + GAP) - GAP)) / 2;
     column.forEach((node, y) => places.set(node.id, { x: x * (WIDE + ACROSS), y: offset + y * (TALL + GAP) }));
   });
   return { places, width: Math.max(1, columns.length) * (WIDE + ACROSS) - ACROSS + 2 * MARGIN, height: height + 2 * MARGIN };
 }
 
-/** The graph as a node of the page that is brought up to date. */
-export function graph() {
+/** The graph as a node of the page that is brought up to date; who may have no subscriptions is led to none. */
+export function graph(me) {
   const [lines, boxes] = [s("g"), s("g")];
   const svg = s("svg", { class: "graph", role: "group", "aria-label": t.overview.graph }, s("g", { transform: `translate(${MARGIN} ${MARGIN})` }, lines, boxes));
   const known = new Map();
@@ -89,7 +91,7 @@ export function graph() {
       const now = JSON.stringify([what.nodes.map((each) => [each.id, each.column]), what.edges.map((each) => each.id)]);
       if (now !== shape) {
         shape = now;
-        build(what, { svg, lines, boxes, known });
+        build(what, { svg, lines, boxes, known, isKept: mayKeep(me) });
       }
       for (const each of what.nodes) known.get(each.id).update(each);
       for (const each of what.edges) known.get(each.id).update(each);
@@ -97,12 +99,12 @@ export function graph() {
   };
 }
 
-function build(what, { svg, lines, boxes, known }) {
+function build(what, { svg, lines, boxes, known, isKept }) {
   const { places, width, height } = placed(what);
   for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height })) svg.setAttribute(name, String(value));
   known.clear();
   lines.replaceChildren(...what.edges.map((each) => edge(each, places, known)));
-  boxes.replaceChildren(...what.nodes.map((each) => box(each, places.get(each.id), known)));
+  boxes.replaceChildren(...what.nodes.map((each) => box(each, places.get(each.id), known, isKept)));
 }
 
 function edge(each, places, known) {
@@ -122,14 +124,14 @@ function edge(each, places, known) {
   return s("g", { class: "edge" }, s("path", { class: "way", d, fill: "none" }), flow, label);
 }
 
-function box(each, place, known) {
+function box(each, place, known, isKept) {
   const name = s("text", { class: "name", x: 14, y: 19 });
   const note = s("text", { class: "note", x: 14, y: 35 });
   const shape = s("rect", { width: WIDE, height: TALL, rx: 8 });
   const title = s("title");
   const inside = [title, shape, s("rect", { class: "stripe", width: 4, height: TALL - 16, x: 0, y: 8, rx: 2 }), name, note];
   const at = { transform: `translate(${place.x} ${place.y})` };
-  const to = each.kind === "service" ? `#/services/${encodeURIComponent(each.name)}` : each.kind === "subscribers" ? `#/subscriptions?service=${encodeURIComponent(each.of)}` : null;
+  const to = each.kind === "service" ? `#/services/${encodeURIComponent(each.name)}` : each.kind === "subscribers" && isKept ? `#/subscriptions?service=${encodeURIComponent(each.of)}` : null;
   const node = to === null ? s("g", at, inside) : s("a", { ...at, href: to }, inside);
   known.set(each.id, {
     update(now) {

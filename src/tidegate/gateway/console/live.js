@@ -35,11 +35,11 @@ class Live {
     this.running = null;
   }
 
-  /** Begin to ask, until `stop`. */
-  start() {
+  /** Begin to ask, until `stop`; with what `_status` knows of before, for those who see that. */
+  start(seesStatus) {
     this.stop();
     this.running = new AbortController();
-    void this.run(this.running.signal);
+    void this.run(this.running.signal, seesStatus);
   }
 
   stop() {
@@ -54,8 +54,8 @@ class Live {
     return () => this.listeners.delete(listener);
   }
 
-  async run(signal) {
-    void this.remember(signal);
+  async run(signal, seesStatus) {
+    if (seesStatus) void this.remember(signal);
     await every(EVERY_MS, signal, () => this.look(signal));
   }
 
@@ -105,7 +105,7 @@ class Live {
     if (kept.length > KEPT) kept.splice(0, kept.length - KEPT);
   }
 
-  /** Charts begin with what `_status` still knows, where one may see that. */
+  /** Charts begin with what `_status` still knows. */
   async remember(signal) {
     try {
       const from = `${Math.round((KEPT * EVERY_MS) / 1000)}s`;
@@ -123,7 +123,7 @@ class Live {
       }
       if (this.overview !== null) this.tell();
     } catch {
-      // It is not for this caller, or nothing has run: charts begin empty.
+      // Nothing has run, or it can't be had now: charts begin empty.
     }
   }
 

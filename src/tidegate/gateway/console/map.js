@@ -3,6 +3,7 @@
  * On a canvas, since thousands of places may be there. A degree of longitude is as wide as it is in the middle of the map.
  */
 
+import { flat, isNumber, named, valueAt } from "./attributes.js";
 import { button, h, say } from "./dom.js";
 import { number } from "./format.js";
 import { t } from "./texts.js";
@@ -17,19 +18,23 @@ const PAIRS = [
   ["long", "lat"],
 ];
 
-/** The attributes of a schema that say where; null where there are none. */
+/** The paths of the attributes that say where, side by side in a schema or in a record of it; null where there are none. */
 export function places(schema) {
-  const named = new Map(Object.keys(schema).map((each) => [each.toLowerCase(), each]));
-  const found = PAIRS.find(([x, y]) => named.has(x) && named.has(y));
-  return found ? { x: named.get(found[0]), y: named.get(found[1]) } : null;
+  const numbers = flat(schema).filter(({ type }) => isNumber(type)).map(({ path }) => path);
+  for (const [x, y] of PAIRS) {
+    for (const path of numbers.filter((each) => each.at(-1).toLowerCase() === x)) {
+      const beside = numbers.find((each) => each.at(-1).toLowerCase() === y && named(each.slice(0, -1)) === named(path.slice(0, -1)));
+      if (beside) return { x: path, y: beside };
+    }
+  }
+  return null;
 }
 
 const short = (n, digits = 5) => String(Number(n.toFixed(digits)));
-const name = (text) => (/^[A-Za-z_]\w*$/.test(text) ? text : `"${text.replaceAll('"', '""')}"`);
 
 /** A drawn area as a predicate of the filter language. */
 export function predicate({ x, y }, area) {
-  const of = `(${name(x)}, ${name(y)}) INSIDE`;
+  const of = `(${named(x)}, ${named(y)}) INSIDE`;
   if (area.kind === "circle") return `${of} CIRCLE(${short(area.at[0])}, ${short(area.at[1])}, ${Math.max(1, Math.round(area.metres))})`;
   if (area.kind === "box") {
     const [[x1, y1], [x2, y2]] = area.corners;
@@ -51,11 +56,12 @@ export function step(span, lines) {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
 }
 
-/** @param {{x: string, y: string}} where the attributes @param {(predicate: string) => void} drawn */
+/** @param {{x: string[], y: string[]}} where the attributes @param {(predicate: string) => void} drawn */
 export function map(where, drawn) {
   const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": t.map.label });
   const status = h("span", { class: "dim", role: "status" });
   let [middle, perPixel, points, isFitted] = [[0, 0], 0.5, [], false];
+  /** Once it has enough places, or somebody has moved it, the map stays where it is. */
   let [tool, area, pull, corners] = ["move", null, null, []];
   const tools = h("div", { class: "switch", role: "group", "aria-label": t.map.tools });
   for (const each of ["move", "circle", "box", "polygon"]) tools.append(button(t.map[each], () => pick(each), { "aria-pressed": String(each === tool), data: { tool: each } }));
@@ -84,6 +90,7 @@ export function map(where, drawn) {
   }
 
   function zoom(by) {
+    isFitted = true;
     perPixel = Math.max(1e-6, Math.min(1, perPixel * by));
     paint();
   }
@@ -116,6 +123,7 @@ export function map(where, drawn) {
   }
 
   canvas.addEventListener("pointerdown", (event) => {
+    isFitted = true;
     const place = under(event);
     if (tool === "polygon") {
       corners.push(place);
@@ -138,6 +146,7 @@ export function map(where, drawn) {
   canvas.addEventListener("keydown", (event) => {
     const by = perPixel * 40;
     const moves = { ArrowLeft: [-by, 0], ArrowRight: [by, 0], ArrowUp: [0, by], ArrowDown: [0, -by] };
+    isFitted = isFitted || event.key !== "Tab";
     if (event.key === "Enter" && (tool === "circle" || tool === "box")) inTheMiddle();
     else if (event.key === "+" || event.key === "=") zoom(0.8);
     else if (event.key === "-") zoom(1.25);
@@ -220,7 +229,7 @@ export function map(where, drawn) {
   return {
     node,
     take(event) {
-      const [x, y] = [event[where.x], event[where.y]];
+      const [x, y] = [valueAt(event, where.x), valueAt(event, where.y)];
       if (!Number.isFinite(x) || !Number.isFinite(y)) return;
       points.push([x, y]);
       if (points.length > KEPT * 1.2) points = points.slice(-KEPT);

@@ -1,6 +1,7 @@
 /** What is told for a moment, and what went wrong. */
 
 import { h } from "./dom.js";
+import { t } from "./texts.js";
 
 const SHOWN_MS = 5000;
 
@@ -8,12 +9,11 @@ const SHOWN_MS = 5000;
 export function toast(text, kind = "good") {
   let place = document.querySelector(".toasts");
   if (!place) document.body.append((place = h("div", { class: "toasts", role: "status", "aria-live": "polite" })));
+  for (const each of place.children) if (each.textContent === text) each.remove(); // said again, and not twice
   const node = h("div", { class: `toast ${kind}`, text });
   place.append(node);
   setTimeout(() => node.remove(), SHOWN_MS);
 }
-
-
 
 /** A problem that the API tells, with every place of it; an empty node where there is none. */
 export function problem(error) {
@@ -42,9 +42,22 @@ export async function attempt(work, done) {
 /** Put a text where others can paste it from. */
 export async function copy(text, done) {
   try {
-    await navigator.clipboard.writeText(text);
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else copyChosen(text);
     toast(done);
   } catch (error) {
     toast(error.message, "bad");
   }
+}
+
+/** The way of old, for pages that came over plain HTTP from another machine: browsers keep the other from them. */
+function copyChosen(text) {
+  const before = document.activeElement;
+  const box = h("textarea", { class: "unseen", readonly: true, "aria-hidden": "true", prop: { value: text } });
+  document.body.append(box);
+  box.select();
+  const isDone = document.execCommand("copy");
+  box.remove();
+  before?.focus();
+  if (!isDone) throw new Error(t.app.notCopied);
 }

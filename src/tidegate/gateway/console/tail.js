@@ -6,6 +6,7 @@
 import { follow, part } from "./api.js";
 import { button, h, say } from "./dom.js";
 import { clock, count, rate, value } from "./format.js";
+import { parse, write } from "./json.js";
 import { map, places } from "./map.js";
 import { t } from "./texts.js";
 
@@ -56,7 +57,7 @@ function table(columns) {
 
 function lines() {
   const text = h("pre", { class: "scroll tall json", tabindex: "0", "aria-label": t.tail.json });
-  return { node: text, draw: (events) => say(text, events.slice(0, LINES).map((each) => JSON.stringify(each)).join("\n")) };
+  return { node: text, draw: (events) => say(text, events.slice(0, LINES).map((each) => write(each)).join("\n")) };
 }
 
 /**
@@ -100,7 +101,7 @@ export function tail({ service, signal, picked, area }) {
     if (block.event !== "message") return;
     total += 1;
     if (isHeld) return;
-    events.unshift(JSON.parse(block.data));
+    events.unshift(parse(block.data));
     if (events.length > ROWS * 2) events.length = ROWS;
     views.map?.take(events[0]);
     isDirty = true;
@@ -159,11 +160,12 @@ export function tail({ service, signal, picked, area }) {
       views.map?.clear();
       void listen();
     },
-    /** Show what came before, where nothing has come yet; the newest first. */
+    /** Show what came before, behind what has come since; the newest first. */
     seed(before) {
-      if (events.length) return;
-      events = [...before];
-      for (const each of before.toReversed()) views.map?.take(each);
+      const shown = new Set(events.map((each) => each._id));
+      const older = before.filter((each) => !shown.has(each._id));
+      events = [...events, ...older].slice(0, ROWS);
+      for (const each of older.toReversed()) views.map?.take(each);
       isDirty = true;
     },
     stop() {

@@ -1,10 +1,12 @@
 /** The filter workbench: what a filter means while it is typed, what it would have matched, what it matches now. */
 
-import { call, get, part, secrets } from "./api.js";
+import { AGAIN_MS, call, get, isPassing, mayKeep, part, pause, secrets } from "./api.js";
+import { flat, named } from "./attributes.js";
 import { distribution, timeline } from "./charts.js";
 import { client, curl } from "./code.js";
 import { add, badge, button, card, field, h, say, settled } from "./dom.js";
 import { count, ms, percent } from "./format.js";
+import { write } from "./json.js";
 import { attempt, copy, problem } from "./notices.js";
 import { tail } from "./tail.js";
 import { t } from "./texts.js";
@@ -15,8 +17,32 @@ const SPANS = ["1m", "5m", "15m", "1h", "beginning"];
 
 /** How many parameters a filter's text names: one more than the highest `%n` outside of quotes. */
 export function parameters(text) {
-  const bare = text.replace(/'(?:[^']|'')*'/g, "");
+  const bare = text.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"/g, "");
   return Math.max(0, ...[...bare.matchAll(/%(\d{1,2})/g)].map((each) => Number(each[1]) + 1));
+}
+
+const AREA = /^(?:(.*\S)\s+AND\s+)?\([^()]*\)\s*INSIDE\s+(?:CIRCLE|BOX|POLYGON)\s*\([^()]*\)$/is;
+const REST = /\s*(?:\bWITH\s+THEME\s*\((?:'(?:[^']|'')*'|[^()'])*\)\s*)?(?:\bTHRESHOLD\s+[\w.%]+\s*)?$/i;
+
+/** Whether a filter is an OR that nothing holds together. */
+function isLoose(text) {
+  let [depth, bare] = [0, ""];
+  for (const each of text.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"/g, "_")) {
+    if (each === ")") depth -= 1;
+    if (depth === 0) bare += each;
+    if (each === "(") depth += 1;
+  }
+  return /\bOR\b/i.test(bare);
+}
+
+/** A filter that asks for an area too: in place of the one that it asked for last, and before its themes and threshold. */
+export function within(filter, area) {
+  const rest = REST.exec(filter)[0];
+  const asked = filter.slice(0, filter.length - rest.length);
+  const [is, before] = AREA.exec(asked) ?? [];
+  const kept = is === undefined || isLoose(before ?? "") ? asked : (before ?? "");
+  const all = kept.trim() ? `${isLoose(kept) ? `(${kept})` : kept} AND ${area}` : area;
+  return `${all}${rest.trim() ? ` ${rest.trim()}` : ""}`;
 }
 
 export function workbench({ into, service, signal, query, me }) {
@@ -28,11 +54,16 @@ export function workbench({ into, service, signal, query, me }) {
   const past = h("div", { class: "past" });
   const chosen = h("div");
   const coming = tail({ service, signal, picked: (event) => explain(event), area: (said) => join(said) });
-  const subscribe = button(t.workbench.subscribe, () => ask(), { class: "primary" });
+  const subscribe = button(t.workbench.subscribe, () => attempt(() => make({})), { class: "primary" });
+  const options = button(t.workbench.options, () => ask(), { "aria-label": t.workbench.optionsLabel });
   const shell = button(t.workbench.curl, () => copy(curl(service.name, text.value.trim(), values()), t.workbench.copied));
   const program = button(t.workbench.python, () => copy(client(service.name, text.value.trim(), values()), t.workbench.copied));
   const dialog = h("div");
   let [asked, looked] = [new AbortController(), new AbortController()];
+  let agreed = null;
+  /** The filter that was understood last, and its parameters. */
+  let picked = null;
+  /** The event that is explained, again for each filter that is typed. */
 
   const values = () => [...params.querySelectorAll("input")].map((each) => each.value);
 
@@ -47,21 +78,29 @@ export function workbench({ into, service, signal, query, me }) {
 
   function changed() {
     fill();
+    look.cancel();
+    looked.abort();
     check();
   }
 
   const check = settled(async () => {
     asked.abort();
     asked = new AbortController();
-    look.cancel();
     const filter = text.value.trim();
     try {
       const said = await get(`${at}/explain`, { filter, param: values() }, asked.signal);
       agree(filter, said);
+      if (filter !== (query.get("filter") ?? "") || values().join() !== query.getAll("param").join()) remember(filter);
     } catch (error) {
-      if (error.name !== "AbortError") refuse(error);
+      if (error.name !== "AbortError") refuse(error, asked.signal);
     }
   }, QUIET_MS);
+
+  /** In the address, so that whoever comes back, or is sent it, finds the filter. */
+  function remember(filter) {
+    query = new URLSearchParams([...(filter ? [["filter", filter]] : []), ...values().map((each) => ["param", each])]);
+    history.replaceState(null, "", `#/services/${part(service.name)}/workbench${query.size ? `?${query}` : ""}`);
+  }
 
   function agree(filter, said) {
     const alternatives = said.normal_form.alternatives;
@@ -77,22 +116,35 @@ export function workbench({ into, service, signal, query, me }) {
             h("ul", { class: "alternatives" }, alternatives.map((each) => h("li", {}, h("code", { text: each.filter }), h("small", { class: "dim", text: Object.entries(each.sets).map(([name, set]) => `${name} ∈ ${set}`).join(";  ") }), each.verify.length ? h("small", { class: "dim", text: t.workbench.verify(each.verify.join(" AND ")) }) : null))),
             said.tree.length > 1 ? h("pre", { text: said.tree.join("\n") }) : null,
           )
-        : null,
+        : "",
     );
     enable(true);
-    coming.follow(filter, values());
+    if (picked !== null) void explain(picked);
+    agreed = { filter, param: values() };
+    coming.follow(filter, agreed.param);
     look();
   }
 
-  function refuse(error) {
-    text.setAttribute("aria-invalid", "true");
-    verdict.replaceChildren(h("div", { class: "row" }, badge(t.workbench.wrong, "bad")), h("pre", { class: "caret", text: error.message }));
+  /** Say what is wrong: with the filter, or, while the gateway is away, that nobody knows yet. */
+  function refuse(error, mine) {
+    const isFilter = [400, 413, 422].includes(error.status);
+    text.setAttribute("aria-invalid", String(isFilter));
+    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", h("pre", { class: "caret", text: isPassing(error) ? t.workbench.unchecked(error.message) : error.message }));
     enable(false);
+    past.removeAttribute("aria-busy");
     coming.stop();
+    if (isPassing(error)) void again(mine, check);
+  }
+
+  /** Ask again in a moment, unless something else was asked meanwhile. */
+  async function again(mine, what) {
+    await pause(AGAIN_MS, mine);
+    if (!mine.aborted && !signal.aborted) what();
   }
 
   function enable(is) {
-    for (const each of [subscribe, shell, program]) each.disabled = !is;
+    for (const each of [subscribe, options, shell, program]) each.disabled = !is;
+    past.classList.toggle("stale", !is);
   }
 
   const look = settled(async () => {
@@ -100,7 +152,7 @@ export function workbench({ into, service, signal, query, me }) {
     looked = new AbortController();
     past.setAttribute("aria-busy", "true");
     try {
-      const found = await get(`${at}/backtest`, { filter: text.value.trim(), param: values(), from: span.value, sample: 25 }, looked.signal);
+      const found = await get(`${at}/backtest`, { ...agreed, from: span.value, sample: 25 }, looked.signal);
       coming.seed(found.sample);
       past.replaceChildren(
         h("p", { class: "result" }, h("b", { text: t.workbench.matched(count(found.matched), count(found.events)) }), " ", h("span", { class: "dim", text: `${percent(found.matched / found.events)} · ${ms(found.took_ms)}${found.complete ? "" : ` · ${t.workbench.partly}`}` })),
@@ -108,26 +160,35 @@ export function workbench({ into, service, signal, query, me }) {
         h("div", { class: "spreads" }, found.attributes.map((each) => distribution(each))),
       );
     } catch (error) {
-      if (error.name !== "AbortError") past.replaceChildren(problem(error));
+      if (error.name === "AbortError") return;
+      past.replaceChildren(problem(error));
+      if (isPassing(error)) void again(looked.signal, look);
     }
     past.removeAttribute("aria-busy");
   }, BACKTEST_MS);
 
   /** Why an event that was picked matches. */
   async function explain(event) {
-    const said = await attempt(() => get(`${at}/explain`, { filter: text.value.trim(), param: values(), event: JSON.stringify(event) }));
-    if (said) chosen.replaceChildren(card(t.explain.title, verdicts(said.event), h("pre", { text: JSON.stringify(event, null, 1) })));
+    picked = event;
+    const said = await attempt(() => get(`${at}/explain`, { filter: text.value.trim(), param: values(), event: write(event) }));
+    if (said && picked === event) chosen.replaceChildren(card(t.explain.title, verdicts(said.event), h("pre", { text: write(event, 1) })));
   }
 
   function join(said) {
-    const before = text.value.trim();
-    const without = before.replace(/(?:\s+AND\s+)?\([^()]*\)\s*INSIDE\s+(?:CIRCLE|BOX|POLYGON)\s*\([^()]*\)$/i, "");
-    text.value = without ? `${/\bOR\b/i.test(without) && !/^\(.*\)$/.test(without) ? `(${without})` : without} AND ${said}` : said;
+    text.value = within(text.value.trim(), said);
     changed();
   }
 
+  /** Make a subscription of it, and go there. */
+  async function make(more) {
+    const made = await call("POST", `${at}/subscriptions`, { body: { filter: text.value.trim(), params: values(), ...more } });
+    const secret = made.deliver?.webhook?.secret;
+    if (secret) secrets.set(made.id, secret);
+    location.hash = `#/subscriptions/${part(made.id)}`;
+  }
+
   function ask() {
-    const [description, url] = [h("input", { maxlength: 200 }), h("input", { type: "url", placeholder: "https://example.com/in" })];
+    const [description, url] = [h("input", { maxlength: 200 }), h("input", { type: "url", placeholder: t.subscribe.webhookExample })];
     const from = h("select", {}, h("option", { value: "now", text: t.subscribe.now }), h("option", { value: "beginning", text: t.subscribe.beginning }));
     const said = h("div");
     const form = h(
@@ -137,13 +198,8 @@ export function workbench({ into, service, signal, query, me }) {
         on: {
           submit: async (event) => {
             event.preventDefault();
-            const body = { filter: text.value.trim(), params: values(), description: description.value, from: from.value };
-            if (url.value) body.deliver = { webhook: { url: url.value } };
             try {
-              const made = await call("POST", `${at}/subscriptions`, { body });
-              const secret = made.deliver?.webhook?.secret;
-              if (secret) secrets.set(made.id, secret);
-              location.hash = `#/subscriptions/${part(made.id)}`;
+              await make({ description: description.value, from: from.value, ...(url.value ? { deliver: { webhook: { url: url.value } } } : {}) });
             } catch (error) {
               said.replaceChildren(problem(error));
             }
@@ -163,9 +219,11 @@ export function workbench({ into, service, signal, query, me }) {
   }
 
   text.addEventListener("input", changed);
-  span.addEventListener("change", () => look());
-  signal.addEventListener("abort", () => [check, look].forEach((each) => each.cancel()));
-  const mayKeep = me.known || me.role !== "consumer";
+  span.addEventListener("change", () => agreed !== null && look());
+  signal.addEventListener("abort", () => {
+    for (const each of [check, look]) each.cancel();
+    for (const each of [asked, looked]) each.abort();
+  });
   add(
     into,
     h(
@@ -177,8 +235,8 @@ export function workbench({ into, service, signal, query, me }) {
         field(t.workbench.filter, text),
         params,
         verdict,
-        h("div", { class: "row actions" }, mayKeep ? subscribe : null, shell, program),
-        h("p", { class: "attributes dim" }, t.workbench.attributes, " ", Object.entries(service.schema).map(([name, type]) => [button(name, () => insert(name), { class: "chip", title: typeof type === "string" ? type : JSON.stringify(type) }), " "])),
+        h("div", { class: "row actions" }, ...(mayKeep(me) ? [subscribe, options] : []), shell, program),
+        h("p", { class: "attributes dim" }, t.workbench.attributes, " ", flat(service.schema).map(({ path, type }) => [button(path.join("."), () => insert(named(path)), { class: "chip", title: type }), " "])),
         dialog,
       ),
       h("section", { class: "card" }, h("div", { class: "row spread" }, h("h2", { text: t.workbench.past }), span), past),
@@ -187,9 +245,7 @@ export function workbench({ into, service, signal, query, me }) {
   );
 
   function insert(name) {
-    const [begin, end] = [text.selectionStart, text.selectionEnd];
-    const said = /^[A-Za-z_]\w*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
-    text.setRangeText(`${said} `, begin, end, "end");
+    text.setRangeText(`${name} `, text.selectionStart, text.selectionEnd, "end");
     text.focus();
     changed();
   }
@@ -207,7 +263,7 @@ export function verdicts(event) {
     h(
       "table",
       { class: "plain" },
-      h("tbody", {}, event.predicates.map((each) => h("tr", {}, h("td", {}, badge(t.explain.truths[each.truth], { true: "good", false: "bad" }[each.truth] ?? "warn")), h("td", {}, h("code", { text: each.predicate })), h("td", { class: "dim", text: Object.entries(each.values).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join(", ") }), h("td", { text: each.decided ? t.explain.decided : "" })))),
+      h("tbody", {}, event.predicates.map((each) => h("tr", {}, h("td", {}, badge(t.explain.truths[each.truth], { true: "good", false: "bad" }[each.truth] ?? "warn")), h("td", {}, h("code", { text: each.predicate })), h("td", { class: "dim", text: Object.entries(each.values).map(([name, value]) => `${name} = ${write(value)}`).join(", ") }), h("td", { text: each.decided ? t.explain.decided : "" })))),
     ),
   );
 }

@@ -462,6 +462,10 @@ SCHEMAS: dict[str, Schema] = {
             "services": or_null(array(TEXT)),
             "expires_at": or_null(MOMENT),
             "version": {**TEXT, "description": "Of the gateway."},
+            "has": {
+                **array({"enum": ["semantics", "links", "_status"]}),
+                "description": "What is not everywhere, and this caller may ask for here.",
+            },
         }
     ),
     "Overview": record(

@@ -15,8 +15,8 @@ from fastapi import APIRouter, Request, Response
 from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.federation.link import Remote
-from tidegate.gateway.callers import caller_of
-from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.callers import GUEST, Caller, caller_of
+from tidegate.gateway.gateway import STATUS, Gateway
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, to_dict
 
@@ -44,6 +44,7 @@ def router(gateway: Gateway) -> APIRouter:
             "services": None if caller.services is None else list(caller.services),
             "expires_at": None if caller.expires_at is None else caller.expires_at.isoformat(),
             "version": __version__,
+            "has": _has(gateway, caller),
         }
 
     @routes.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
@@ -55,6 +56,16 @@ def router(gateway: Gateway) -> APIRouter:
         return Response(await told.newest((streams, seen)), media_type="application/json")
 
     return routes
+
+
+def _has(gateway: Gateway, caller: Caller) -> list[str]:
+    """What is not everywhere, or not for everybody, and is there for this caller."""
+    there = {
+        "semantics": gateway.semantics is not None and caller != GUEST,
+        "links": gateway.linked is not None and caller.role == "admin",
+        STATUS: gateway.policies.sees(caller, STATUS),
+    }
+    return [name for name, is_there in there.items() if is_there]
 
 
 class _Told:

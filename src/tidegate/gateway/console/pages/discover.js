@@ -1,6 +1,6 @@
 /** Finding services: what is needed, what matters; ranked again as the weights move. */
 
-import { call, part } from "../api.js";
+import { AGAIN_MS, call, isPassing, part, pause } from "../api.js";
 import { meter } from "../charts.js";
 import { add, badge, button, card, field, h, settled } from "../dom.js";
 import { percent } from "../format.js";
@@ -20,7 +20,7 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 
 export function show({ into, signal }) {
   const input = (placeholder) => h("input", { placeholder, spellcheck: "false", on: { input: () => later() } });
-  const [names, filter, themes] = [input("speed, vid:string"), input("price < 5"), input("traffic")];
+  const [names, filter, themes] = t.discover.examples.map(input);
   const least = weights([["coverage", t.discover.least, 0.5]], () => later(), 1, 0.1);
   const near = h("input", { type: "checkbox", on: { change: () => later() } });
   const parts = weights(t.discover.parts.map(([name, title]) => [name, title, 1]), () => later());
@@ -42,7 +42,10 @@ export function show({ into, signal }) {
     try {
       results.replaceChildren(...told(await call("POST", "/v1/discover", { body, signal: asked.signal })));
     } catch (error) {
-      if (error.name !== "AbortError") results.replaceChildren(problem(error));
+      if (error.name === "AbortError") return;
+      results.replaceChildren(problem(error));
+      const mine = asked.signal;
+      if (isPassing(error)) void pause(AGAIN_MS, mine).then(() => mine.aborted || later());
     }
   }, 120);
 

@@ -37,7 +37,7 @@ function link({ name }) {
     update(each) {
       const now = performance.now();
       const per_s = (figure) => (before === null ? null : Math.max(0, ((each.figures[figure] - before.figures[figure]) * 1000) / (now - before.now)));
-      state.replaceChildren(badge(each.state, each.state === "up" ? "good" : "bad"));
+      state.replaceChildren(badge(t.federation.states[each.state] ?? each.state, each.state === "up" ? "good" : "bad"));
       body.replaceChildren(
         each.problem ? h("p", { class: "problem", text: each.problem }) : "",
         pairs([

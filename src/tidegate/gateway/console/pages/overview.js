@@ -2,7 +2,7 @@
 
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
-import { clipped, compact, count, ms, rate, size } from "../format.js";
+import { byName, clipped, compact, count, ms, rate, size } from "../format.js";
 import { chief, graph } from "../graph.js";
 import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
@@ -16,7 +16,7 @@ export function show({ into, me, signal }) {
   const figures = tiles();
   const bad = h("ul", { class: "troubles" });
   const well = h("p", { class: "well", text: t.overview.well });
-  const picture = graph();
+  const picture = graph(me);
   const [some, fewer] = [h("span", { class: "dim" }), button(t.overview.every, () => ((isWhole = !isWhole), draw(live)), { class: "quiet" })];
   const partly = h("p", { class: "row", hidden: true }, some, fewer);
   const drawing = card(t.overview.graph, partly, h("div", { class: "scroll" }, picture.node));
@@ -39,7 +39,7 @@ export function show({ into, me, signal }) {
   );
   const draw = ({ overview }) => {
     if (overview === null) return;
-    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || byName(a.name, b.name));
     const wrong = services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })));
     figures.update(overview);
     keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what}`, (each) => troubleRow(each, me));
@@ -66,9 +66,10 @@ function tiles() {
       const sum = (of) => services.reduce((all, each) => all + (of(each) ?? 0), 0);
       const own = services.filter((each) => !each.origin);
       const running = own.filter((each) => each.status?.state === "running" && !each.lost).length;
-      const raw = new Set(streams.map((each) => each.name));
+      const seen = new Set(services.map((each) => each.name));
+      const isFirst = ({ inputs }) => !inputs.length || inputs.some((input) => !seen.has(input));
       set("running", `${running} / ${own.length}`, t.overview.streams(streams.length));
-      set("in", rate(sum((each) => (each.inputs.some((input) => raw.has(input)) ? each.status?.read_per_s : 0))));
+      set("in", rate(sum((each) => (isFirst(each) ? each.status?.read_per_s : 0))));
       set("out", rate(sum((each) => each.status?.written_per_s)));
       set("sent", rate(services.some((each) => each.sent_per_s !== null) ? sum((each) => each.sent_per_s) : null), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
       const worst = services.reduce((most, each) => ((each.status?.latency_p99_ms ?? -1) > (most?.status?.latency_p99_ms ?? -1) ? each : most), null);

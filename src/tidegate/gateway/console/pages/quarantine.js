@@ -1,13 +1,15 @@
 /** What was refused, and why, by rule; corrected, and sent again. */
 
-import { call, get, part } from "../api.js";
-import { add, badge, button, card, h, keyed, say } from "../dom.js";
-import { count, moment } from "../format.js";
+import { call, every, get, isPassing, part } from "../api.js";
+import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
+import { byName, count, moment } from "../format.js";
+import { parse, write } from "../json.js";
 import { live } from "../live.js";
 import { problem, toast } from "../notices.js";
 import { t } from "../texts.js";
 
 const PAGE = 200;
+const EVERY_MS = 5000;
 
 export async function show(page) {
   const [kind, name] = page.parts;
@@ -20,7 +22,7 @@ function list({ into, signal }) {
   const stop = live.listen(({ overview }) => {
     if (overview === null) return;
     const refused = (each) => each.status?.quarantined ?? 0;
-    keyed(services, [...overview.services].sort((a, b) => refused(b) - refused(a) || a.name.localeCompare(b.name)), (each) => each.name, (each) => entry("services", each.name, refused));
+    keyed(services, overview.services.filter((each) => !each.origin).sort((a, b) => refused(b) - refused(a) || byName(a.name, b.name)), (each) => each.name, (each) => entry("services", each.name, refused));
     keyed(streams, overview.streams, (each) => each.name, (each) => entry("streams", each.name, () => null));
   });
   signal.addEventListener("abort", stop);
@@ -35,12 +37,14 @@ async function one({ into, signal, query }, kind, name) {
   const path = `/v1/${kind}/${part(name)}/quarantine`;
   const rules = h("div", { class: "chips", role: "group", "aria-label": t.quarantine.rules });
   const rows = h("ul", { class: "refused" });
-  const [none, more, said] = [h("p", { class: "dim", text: t.quarantine.none, hidden: true }), button(t.quarantine.more, () => load()), h("div", { role: "status" })];
-  const patch = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: '{"speed": 0}', "aria-label": t.quarantine.patch });
+  const [wrong, none, more, said] = [h("div"), h("p", { class: "dim", text: t.quarantine.none, hidden: true }), button(t.quarantine.more, () => load(), { hidden: true }), h("div", { role: "status" })];
+  const patch = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: t.quarantine.example, "aria-label": t.quarantine.patch });
   const left = h("input", { type: "checkbox", prop: { checked: true }, on: { change: () => restart() } });
-  let [rule, cursor, entries, isLoading] = [query.get("rule"), null, [], false];
+  let [rule, cursor, entries, counts] = [query.get("rule"), null, [], new Map()];
+  let [isLoading, isRefused] = [false, false];
 
-  async function load() {
+  /** The next page, or, of what was read to its end, what was refused since. */
+  async function load(isLater = false) {
     if (isLoading) return;
     isLoading = true;
     try {
@@ -49,9 +53,12 @@ async function one({ into, signal, query }, kind, name) {
       cursor = page.cursor;
       more.hidden = !page.more;
       none.hidden = entries.length > 0;
-      draw();
+      wrong.replaceChildren();
+      if (!isLater || page.quarantined.length) draw();
     } catch (error) {
-      if (!signal.aborted) said.replaceChildren(problem(error));
+      if (signal.aborted) return;
+      wrong.replaceChildren(problem(error));
+      isRefused = !isPassing(error);
     }
     isLoading = false;
   }
@@ -62,13 +69,19 @@ async function one({ into, signal, query }, kind, name) {
   }
 
   function draw() {
-    const counts = new Map();
-    for (const each of entries) for (const of of each.rules.length ? each.rules : ["event"]) counts.set(of, (counts.get(of) ?? 0) + 1);
-    const chip = (of, text, pressed) => button(text, () => ((rule = of), void restart()), { class: "chip", "aria-pressed": String(pressed) });
-    rules.replaceChildren(chip(null, t.quarantine.all, rule === null), ...[...counts].sort((a, b) => b[1] - a[1]).map(([of, n]) => chip(of, `${of} ${count(n)}`, rule === of)));
+    const found = new Map();
+    for (const each of entries) for (const of of each.rules.length ? each.rules : ["event"]) found.set(of, (found.get(of) ?? 0) + 1);
+    counts = rule === null ? found : new Map([...counts, [rule, found.get(rule) ?? 0]]); // of other rules as many as there were
+    const named = [...counts].sort((a, b) => b[1] - a[1]).map(([of, n]) => ({ of, text: `${of} ${count(n)}` }));
+    keyed(rules, [{ of: null, text: t.quarantine.all }, ...named], ({ of }) => (of === null ? "" : `=${of}`), chip);
     all.textContent = rule === null ? t.quarantine.replayAll : t.quarantine.replayRule(rule);
     all.disabled = !entries.some((each) => !each.replayed);
     keyed(rows, entries, (each) => `${each.id} ${each.replayed ? 1 : 0}`, refused);
+  }
+
+  function chip({ of }) {
+    const node = button("", () => ((rule = of), void restart()), { class: "chip" });
+    return { node, update: ({ text }) => (say(node, text), put(node, "aria-pressed", String(rule === of))) };
   }
 
   async function send(body) {
@@ -88,7 +101,7 @@ async function one({ into, signal, query }, kind, name) {
   /** The patch that was typed; undefined where it is none. */
   function typed(text, into_) {
     try {
-      return text.trim() ? JSON.parse(text) : {};
+      return text.trim() ? parse(text) : {};
     } catch (error) {
       into_.replaceChildren(problem(error));
       return undefined;
@@ -98,14 +111,14 @@ async function one({ into, signal, query }, kind, name) {
   function refused(each) {
     const shown = each.event ?? each.raw ?? each.raw64;
     const mine = h("div");
-    const edit = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: '{"speed": 0}', "aria-label": t.quarantine.patchOf(each.id), prop: { value: each.event ? JSON.stringify(Object.fromEntries(each.rules.filter((name_) => name_ in each.event).map((name_) => [name_, each.event[name_]]))) : "" } });
+    const edit = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: t.quarantine.example, "aria-label": t.quarantine.patchOf(each.id), prop: { value: each.event ? write(Object.fromEntries(each.rules.filter((name_) => name_ in each.event).map((name_) => [name_, each.event[name_]]))) : "" } });
     const go = button(t.quarantine.replay, () => {
       const change = typed(edit.value, mine);
       if (change !== undefined) void send({ events: [each.event || !edit.value.trim() ? { id: each.id, patch: change } : { id: each.id, event: change }] });
     }, { class: "primary" });
     const state = each.replayed ? badge(t.quarantine.replayed(moment(each.replayed.at), each.replayed.stream), "good") : null;
     return {
-      node: h("li", {}, h("div", { class: "row" }, h("b", { class: "bad-text", text: each.reason }), h("span", { class: "dim", text: [moment(each.time), each.source].filter((of) => of && of !== "–").join(" · ") }), state), h("details", {}, h("summary", { text: typeof shown === "string" ? shown.slice(0, 120) : JSON.stringify(shown).slice(0, 120) }), h("pre", { text: typeof shown === "string" ? shown : JSON.stringify(shown, null, 1) }), each.replayed ? null : h("div", {}, h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), edit), mine, h("div", { class: "row" }, go)))),
+      node: h("li", {}, h("div", { class: "row" }, h("b", { class: "bad-text", text: each.reason }), h("span", { class: "dim", text: [moment(each.time), each.source].filter((of) => of && of !== "–").join(" · ") }), state), h("details", {}, h("summary", { text: typeof shown === "string" ? shown.slice(0, 120) : write(shown).slice(0, 120) }), h("pre", { text: typeof shown === "string" ? shown : write(shown, 1) }), each.replayed ? null : h("div", {}, h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), edit), mine, h("div", { class: "row" }, go)))),
       update: () => {},
     };
   }
@@ -117,7 +130,8 @@ async function one({ into, signal, query }, kind, name) {
   add(
     into,
     h("header", { class: "head" }, h("h1", { text: t.quarantine.of(name) }), h("a", { href: "#/quarantine", text: t.quarantine.back })),
-    card("", h("div", { class: "row spread" }, rules, h("label", { class: "check" }, left, t.quarantine.left)), said, h("details", {}, h("summary", { text: t.quarantine.together }), h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), patch), h("div", { class: "row" }, all)), none, rows, more),
+    card("", h("div", { class: "row spread" }, rules, h("label", { class: "check" }, left, t.quarantine.left)), wrong, said, h("details", {}, h("summary", { text: t.quarantine.together }), h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), patch), h("div", { class: "row" }, all)), none, rows, more),
   );
   await load();
+  void every(EVERY_MS, signal, async () => more.hidden && !isRefused && load(true));
 }

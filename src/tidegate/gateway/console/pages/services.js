@@ -1,9 +1,11 @@
 /** All services, one of them, and its workbench. */
 
-import { every, get, part } from "../api.js";
+import { every, get, mayKeep, part } from "../api.js";
+import { notation } from "../attributes.js";
 import { timeChart } from "../charts.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
-import { count, ms, rate, size } from "../format.js";
+import { byName, count, ms, rate, size } from "../format.js";
+import { write } from "../json.js";
 import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
 import { workbench } from "../workbench.js";
@@ -42,7 +44,7 @@ function list({ into, signal }) {
     if (overview === null) return;
     const wanted = find.value.trim().toLowerCase();
     const services = overview.services.filter((each) => `${each.name} ${each.description}`.toLowerCase().includes(wanted));
-    services.sort((a, b) => severity(b) - severity(a) || a.name.localeCompare(b.name));
+    services.sort((a, b) => severity(b) - severity(a) || byName(a.name, b.name));
     say(total, wanted ? t.services.some(services.length, overview.services.length) : count(services.length));
     say(none, wanted ? t.services.none : t.overview.empty);
     none.hidden = services.length > 0;
@@ -69,10 +71,11 @@ function listed({ name }) {
 
 function about({ into, service, signal, me }) {
   const { name, definition } = service;
+  const quantiles = t.service.quantiles.map(([kind, name_]) => ({ name: name_, class: kind }));
   const charts = [
     [timeChart(t.service.throughput, [{ name: t.service.in, class: "c1" }, { name: t.service.out, class: "c2" }, { name: t.service.sent, class: "c3" }], rate), ["in", "out", "sent"]],
-    [timeChart(t.service.engine, [{ name: "p50", class: "p50" }, { name: "p99", class: "p99" }], ms), ["p50", "p99"]],
-    [timeChart(t.service.dispatch, [{ name: "p50", class: "p50" }, { name: "p99", class: "p99" }], ms), ["d50", "d99"]],
+    [timeChart(t.service.engine, quantiles, ms), ["p50", "p99"]],
+    [timeChart(t.service.dispatch, quantiles, ms), ["d50", "d99"]],
     [timeChart(t.service.lag, [{ name: t.service.lag, class: "c1" }], size), ["lag"]],
   ];
   const [mode, why, errors] = [h("b"), h("p", { class: "dim bounded" }), h("p", { class: "problem", hidden: true })];
@@ -94,7 +97,7 @@ function about({ into, service, signal, me }) {
     const moments = kept.map((each) => each.at);
     for (const [chart, names] of charts) chart.update(moments, names.map((each) => now.series(name, each)));
     const status = found?.status;
-    say(mode, status ? (t.modes[status.mode] ?? status.mode) : t.states.never);
+    say(mode, status ? (t.modes[status.mode] ?? status.mode) : found?.origin ? t.overview.origin(found.origin) : t.states.never);
     say(why, status?.reason);
     say(errors, status?.error);
     errors.hidden = !status?.error;
@@ -115,12 +118,12 @@ function step(each) {
   if (typeof each === "string") return [each, ""];
   const [[name, how]] = Object.entries(each);
   if (typeof how !== "object" || how === null) return [name, String(how)];
-  return [name, Object.entries(how).map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("\n")];
+  return [name, Object.entries(how).map(([key, value]) => `${key}: ${typeof value === "object" ? write(value) : value}`).join("\n")];
 }
 
 function schema({ schema: attributes, definition }) {
   const rows = Object.entries(attributes).map(([name, type]) =>
-    h("tr", {}, h("th", { scope: "row" }, h("code", { text: name })), h("td", { text: typeof type === "string" ? type : JSON.stringify(type) }), h("td", {}, h("code", { text: definition.constraints?.[name] ?? "" }))),
+    h("tr", {}, h("th", { scope: "row" }, h("code", { text: name })), h("td", {}, h("code", { text: notation(type) })), h("td", {}, h("code", { text: definition.constraints?.[name] ?? "" }))),
   );
   return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.columns.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows));
 }
@@ -130,12 +133,12 @@ function more({ definition, name }, me) {
   const entries = [
     definition.themes && [t.service.themes, list_(definition.themes)],
     definition.categories && [t.service.categories, list_(definition.categories)],
-    definition.properties && [t.service.properties, h("pre", { text: JSON.stringify(definition.properties, null, 1) })],
-    definition.terms && [t.service.terms, h("pre", { text: JSON.stringify(definition.terms, null, 1) })],
+    definition.properties && [t.service.properties, h("pre", { text: write(definition.properties, 1) })],
+    definition.terms && [t.service.terms, h("pre", { text: write(definition.terms, 1) })],
     definition.on_violation && [t.service.violation, definition.on_violation],
-    definition.access && [t.service.access, h("pre", { text: JSON.stringify(definition.access, null, 1) })],
-    [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
-    me.role !== "consumer" && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
+    definition.access && [t.service.access, h("pre", { text: write(definition.access, 1) })],
+    mayKeep(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
+    me.role !== "consumer" && definition.from && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
   ];
   return pairs(entries);
 }

@@ -1,16 +1,19 @@
 /** Durable subscriptions: how each does, what it asks for, changed while it runs; why an event matches. */
 
 import { call, every, get, part, secrets } from "../api.js";
+import { flat, isNumber } from "../attributes.js";
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
-import { ago, count, moment, rate, size } from "../format.js";
+import { ago, clipped, count, moment, rate, size } from "../format.js";
+import { write } from "../json.js";
 import { attempt, copy, problem } from "../notices.js";
 import { t } from "../texts.js";
-import { verdicts } from "../workbench.js";
+import { parameters, verdicts } from "../workbench.js";
 
 const EVERY_MS = 2000;
 const SURE_MS = 5000;
 const LETTERS_MS = 10_000;
+const RECENT_MS = 5000;
 
 export async function show(page) {
   return page.parts.length ? one(page) : list(page);
@@ -56,7 +59,7 @@ async function list({ into, query, signal }) {
     const found = await get("/v1/subscriptions", { max: 1000 }, signal).catch(() => null);
     if (found === null) return;
     const shown = found.subscriptions.filter((each) => !service || each.service === service).sort((a, b) => Number(isWell(a)) - Number(isWell(b)));
-    say(total, count(found.total));
+    say(total, shown.length === found.total ? count(found.total) : t.services.some(shown.length, found.total));
     empty.hidden = shown.length > 0;
     table.hidden = !shown.length;
     keyed(rows, shown.map((each) => ({ ...each, rate: rates.of(each) })), (each) => each.id, row);
@@ -71,12 +74,12 @@ function row({ id, mine }) {
   const label = Object.fromEntries(t.subscription.columns.map(([text, , name]) => [name, text]));
   const cell = (name, kind, ...before) => h("td", { class: kind, data: { label: label[name] } }, before, cells[name]);
   return {
-    node: h("tr", {}, h("th", { scope: "row" }, mine ? h("a", { href: `#/subscriptions/${part(id)}`, text: id }) : h("span", { class: "dim", text: id, title: t.subscription.others })), cell("service", ""), cell("filter", "filter-cell"), cell("state", ""), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
+    node: h("tr", {}, h("th", { scope: "row" }, mine ? h("a", { href: `#/subscriptions/${part(id)}`, text: id }) : h("span", { class: "dim", text: id, title: t.subscription.others })), cell("service", ""), cell("filter", "filter-cell"), cell("state", "filter-cell"), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
     update(each) {
       say(cells.service, each.service);
       cells.filter.replaceChildren(h("code", { text: told(each) }), each.description ? h("small", { class: "dim", text: each.description }) : "");
-      cells.state.replaceChildren(state(each));
-      put(cells.state, "title", each.reason ?? each.last_error?.detail);
+      const wrong = each.reason ?? (each.last_error ? t.subscription.failed(each.last_error.detail, ago(each.last_error.at)) : "");
+      cells.state.replaceChildren(state(each), wrong ? h("small", { class: "dim", text: clipped(wrong, 80), title: wrong }) : "");
       say(cells.mode, mode(each));
       say(cells.lag, each.lag === null ? "–" : size(each.lag));
       say(cells.rate, rate(each.rate.now));
@@ -99,7 +102,23 @@ async function one({ into, parts, signal }) {
   let record = await get(`${path}/status`, {}, signal);
   const schema = await get(`/v1/services/${part(record.service)}`, {}, signal).then((found) => found.schema, () => ({}));
   const rates = new Rates();
-  const [facts, head, secret] = [h("div"), h("span"), secrets.get(record.id)];
+  const [head, secret] = [h("span"), secrets.get(record.id)];
+  const facts = Object.fromEntries(["mode", "lag", "delivered", "connected", "attempts", "version", "changed", "description"].map((each) => [each, h("span")]));
+  Object.assign(facts, { rate: h("b"), lastError: h("span", { class: "bad-text" }), cursor: button("", () => copy(record.cursor, t.workbench.copied), { class: "chip", title: t.subscription.copyCursor }) });
+  // Nodes that stay, and say something else: so focus and what is selected stay too.
+  const told_ = pairs([
+    [t.subscription.service, h("a", { href: `#/services/${part(record.service)}`, text: record.service })],
+    [t.subscription.mode, facts.mode],
+    [t.subscription.lag, facts.lag],
+    [t.subscription.rate, h("span", { class: "row" }, facts.rate, facts.delivered)],
+    [t.subscription.connected, facts.connected],
+    [t.subscription.attempts, facts.attempts],
+    [t.subscription.lastError, facts.lastError],
+    [t.subscription.cursor, facts.cursor],
+    [t.subscription.version, facts.version],
+    [t.subscription.changed, facts.changed],
+    [t.subscribe.description, facts.description],
+  ]);
   const spark = sparkline(["c2"], t.subscription.rateOf(record.id), 240, 40);
   const reason = h("p", { class: "problem", role: "alert", hidden: true });
   const enable = button(t.subscription.enable, () => attempt(() => call("POST", `${path}/enable`), t.subscription.enabled).then(look), { hidden: true });
@@ -113,7 +132,7 @@ async function one({ into, parts, signal }) {
       setTimeout(() => ((isSure = false), say(remove, t.subscription.remove)), SURE_MS);
       return;
     }
-    void attempt(() => call("DELETE", path), t.subscription.removed).then(() => (location.hash = "#/subscriptions"));
+    void attempt(() => call("DELETE", path).then(() => true), t.subscription.removed).then((is) => is && (location.hash = "#/subscriptions"));
   }
 
   function tell() {
@@ -123,30 +142,31 @@ async function one({ into, parts, signal }) {
     enable.hidden = record.state === "active";
     const flow = rates.of(record);
     spark.update([flow.kept]);
-    const webhook = record.deliver?.webhook;
-    facts.replaceChildren(
-      pairs([
-        [t.subscription.service, h("a", { href: `#/services/${part(record.service)}`, text: record.service })],
-        [t.subscription.mode, webhook ? h("code", { text: webhook.url }) : mode(record)],
-        [t.subscription.lag, record.lag === null || record.lag === undefined ? "–" : size(record.lag)],
-        [t.subscription.rate, h("span", { class: "row" }, h("b", { text: rate(flow.now) }), t.subscription.delivered(count(record.delivered)))],
-        [t.subscription.connected, count(record.connected)],
-        record.attempts ? [t.subscription.attempts, t.subscription.next(record.attempts, record.retry_at ? moment(record.retry_at) : "–")] : null,
-        record.last_error ? [t.subscription.lastError, h("span", { class: "bad-text", text: `${record.last_error.detail} (${t.ago(ago(record.last_error.at))})` })] : null,
-        [t.subscription.cursor, record.cursor ? button(`${record.cursor.slice(0, 18)}…`, () => copy(record.cursor, t.workbench.copied), { class: "chip", title: t.subscription.copyCursor }) : "–"],
-        [t.subscription.version, String(record.version)],
-        [t.subscription.changed, t.ago(ago(record.changed_at))],
-        record.description ? [t.subscribe.description, record.description] : null,
-      ]),
-    );
+    say(facts.mode, record.deliver?.webhook?.url ?? mode(record));
+    say(facts.lag, record.lag === null || record.lag === undefined ? "–" : size(record.lag));
+    say(facts.rate, rate(flow.now));
+    say(facts.delivered, t.subscription.delivered(count(record.delivered)));
+    say(facts.connected, count(record.connected));
+    say(facts.attempts, t.subscription.next(record.attempts, record.retry_at ? moment(record.retry_at) : "–"));
+    say(facts.lastError, record.last_error ? t.subscription.failed(record.last_error.detail, ago(record.last_error.at)) : "");
+    say(facts.cursor, record.cursor ? `${record.cursor.slice(0, 18)}…` : "–");
+    facts.cursor.disabled = !record.cursor;
+    say(facts.version, record.version);
+    say(facts.changed, t.ago(ago(record.changed_at)));
+    say(facts.description, record.description);
+    for (const [fact, is] of [[facts.attempts, record.attempts], [facts.lastError, record.last_error], [facts.description, record.description]]) {
+      for (const each of [fact.parentElement, fact.parentElement.previousElementSibling]) each.hidden = !is;
+    }
   }
 
   async function look() {
     const found = await get(`${path}/status`, {}, signal).catch((error) => (error.status === 404 ? error : null));
     if (found === null) return;
     if (found instanceof Error) return say(reason, found.message), void (reason.hidden = false);
+    const isOther = found.version !== record.version;
     record = found;
     tell();
+    if (isOther) wanted.fill(); // somebody else has changed it
   }
 
   const change = async (said) => {
@@ -156,48 +176,76 @@ async function one({ into, parts, signal }) {
     tell();
     return Boolean(done);
   };
+  const wanted = asks(() => record, schema, change);
 
   add(
     into,
     h("header", { class: "head" }, h("h1", { text: record.id }), head, h("span", { class: "grow" }), enable, remove),
     reason,
     secret ? card(t.subscription.secret, h("p", { class: "dim", text: t.subscription.secretWhy }), h("div", { class: "row" }, h("code", { text: secret }), button(t.workbench.copy, () => copy(secret, t.workbench.copied)))) : null,
-    h("div", { class: "columns" }, card(t.subscription.how, spark.node, facts), card(t.subscription.asks, asks(() => record, schema, change)), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
+    h("div", { class: "columns" }, card(t.subscription.how, spark.node, told_), card(t.subscription.asks, wanted.node), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
   );
   tell();
   void every(EVERY_MS, signal, look);
 }
 
-/** The filter and its parameters, changed while it runs. */
+/** The filter and its parameters, changed while it runs; `fill` shows what it asks for now, unless somebody types here. */
 function asks(record, schema, change) {
-  const now = record();
-  const text = h("textarea", { rows: 2, class: "filter", spellcheck: "false", prop: { value: now.filter } });
+  const text = h("textarea", { rows: 2, class: "filter", spellcheck: "false", on: { input: () => offer(typed()) } });
   const params = h("div", { class: "sliders" });
-  const send = settled(() => change({ params: [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value)) }), 300);
-  const fill = () => params.replaceChildren(...record().params.map((value, n) => parameter(n, value, send)));
-  const save = button(t.subscription.save, () => change({ filter: text.value, ...(text.value.includes("%") ? {} : { params: [] }) }).then((is) => is && fill()));
-  fill();
-  const keys = h("select", {}, h("option", { value: "", text: "–" }), Object.keys(schema).map((name) => h("option", { value: name, text: name, selected: name === now.key })));
-  const every_ = h("input", { size: 6, placeholder: "1s", prop: { value: now.every ?? "" } });
-  const description = h("input", { maxlength: 200, prop: { value: now.description } });
-  return h(
+  const typed = () => [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value));
+  // Of a filter that is not saved yet, parameters are saved with it.
+  const send = settled(() => text.value === record().filter && change({ params: typed() }), 300);
+  const offer = (values) => params.replaceChildren(...Array.from({ length: parameters(text.value) }, (_, n) => parameter(n, values[n] ?? "", isNumeric(text.value, n, schema), send)));
+  const save = button(t.subscription.save, () => change({ filter: text.value, params: typed() }).then((is) => is && offer(record().params)));
+  const keys = h("select", {}, h("option", { value: "", text: "–" }), Object.keys(schema).map((name) => h("option", { value: name, text: name })));
+  const every_ = h("input", { size: 6, placeholder: t.subscription.everyExample });
+  const description = h("input", { maxlength: 200 });
+  const bench = h("a", { text: t.subscription.bench });
+  const node = h(
     "div",
     {},
     field(t.workbench.filter, text),
     params,
     h("details", {}, h("summary", { text: t.subscription.more }), field(t.subscription.every, every_, t.subscription.everyHint), field(t.subscription.key, keys), field(t.subscribe.description, description), button(t.subscription.save, () => change({ every: every_.value || null, key: every_.value ? keys.value || null : null, description: description.value }))),
-    h("div", { class: "row" }, save, h("a", { href: `#/services/${part(now.service)}/workbench?${new URLSearchParams([["filter", now.filter], ...now.params.map((each) => ["param", String(each)])])}`, text: t.subscription.bench })),
+    h("div", { class: "row" }, save, bench),
   );
+  function fill() {
+    const now = record();
+    put(bench, "href", `#/services/${part(now.service)}/workbench?${new URLSearchParams([["filter", now.filter], ...now.params.map((each) => ["param", String(each)])])}`);
+    if (node.contains(document.activeElement)) return;
+    text.value = now.filter;
+    offer(now.params);
+    [every_.value, keys.value, description.value] = [now.every ?? "", now.key ?? "", now.description];
+  }
+  fill();
+  return { node, fill };
+}
+
+/** Whether a parameter stands for a number: by the attribute that a filter names before it, as far as that can be told. */
+function isNumeric(filter, n, schema) {
+  const before = filter.slice(0, filter.search(new RegExp(`%0?${n}(?!\\d)`)));
+  const named = flat(schema).map(({ path, type }) => ({ at: Math.max(...[`${path.join(".")}`, `"${path.at(-1)}"`].map((each) => before.lastIndexOf(each))), long: path.join(".").length, type }));
+  const [last] = named.filter(({ at }) => at >= 0).sort((a, b) => b.at - a.at || b.long - a.long);
+  return last === undefined || isNumber(last.type);
 }
 
 /** A slider and a field for a number, a field for all else. */
-function parameter(n, value, send) {
+function parameter(n, value, isNumeric_, send) {
   const number_ = Number(value);
-  if (typeof value === "boolean" || value === "" || Number.isNaN(number_)) return field(`%${n}`, h("input", { data: { param: n }, prop: { value: String(value) }, on: { change: send } }));
+  const isExact = Number.isFinite(number_) && (!Number.isInteger(number_) || Number.isSafeInteger(number_));
+  if (!isNumeric_ || typeof value === "boolean" || value === "" || !isExact) return field(`%${n}`, h("input", { data: { param: n }, prop: { value: String(value) }, on: { change: send } }));
   const reach = Math.max(1, Math.abs(number_) * 2);
   const step = reach > 20 ? 1 : reach / 100;
-  const box = h("input", { type: "number", step: "any", data: { param: n }, size: 7, prop: { value: number_ }, on: { input: () => ((slider.value = box.value), send()) } });
+  const box = h("input", { type: "number", step: "any", data: { param: n }, size: 7, "aria-label": `%${n}`, prop: { value: number_ }, on: { input: () => (reached(), send()) } });
   const slider = h("input", { type: "range", min: number_ < 0 ? -reach : 0, max: reach, step, "aria-label": t.subscription.slider(n), prop: { value: number_ }, on: { input: () => ((box.value = slider.value), send()) } });
+  /** The slider goes as far as what was typed. */
+  function reached() {
+    const to = Number(box.value);
+    if (to > Number(slider.max)) slider.max = box.value;
+    if (to < Number(slider.min)) slider.min = box.value;
+    slider.value = box.value;
+  }
   return h("div", { class: "slider" }, h("span", { class: "label", text: `%${n}` }), slider, box);
 }
 
@@ -209,15 +257,21 @@ function explaining(path, record, signal) {
   const ask = async () => {
     try {
       const said = await get(`${path}/explain`, { event: given.value.trim() || undefined }, signal);
-      answer.replaceChildren(said.event ? verdicts(said.event) : h("pre", { text: said.tree.join("\n") }), h("details", {}, h("summary", { text: t.explain.index }), h("pre", { text: typeof said.index === "string" ? said.index : JSON.stringify(said.index, null, 1) })));
+      answer.replaceChildren(said.event ? verdicts(said.event) : h("pre", { text: said.tree.join("\n") }), h("details", {}, h("summary", { text: t.explain.index }), h("pre", { text: typeof said.index === "string" ? said.index : write(said.index, 1) })));
     } catch (error) {
       if (!signal.aborted) answer.replaceChildren(problem(error));
     }
   };
-  recent.addEventListener("focus", async () => {
+  let asked = -Infinity;
+  const fill = async () => {
+    if (performance.now() - asked < RECENT_MS) return;
+    asked = performance.now();
     const found = await get(`/v1/services/${part(record().service)}/backtest`, { from: "1h", sample: 20, max: 1000 }, signal).catch(() => null);
-    if (found && recent.children.length < 2) recent.append(...found.sample.map((each) => h("option", { value: JSON.stringify(each), text: `${each._id} ${JSON.stringify(each).slice(0, 60)}` })));
-  }, { once: true });
+    if (found) recent.replaceChildren(recent.firstElementChild, ...found.sample.map((each) => h("option", { value: write(each), text: `${each._id} ${write(each).slice(0, 60)}` })));
+  };
+  // Before it is opened: a list that is open does not grow.
+  for (const near of ["pointerenter", "focus"]) recent.addEventListener(near, fill);
+  void fill();
   recent.addEventListener("change", () => ((given.value = recent.value), void ask()));
   return card(t.explain.title, recent, given, h("div", { class: "row" }, button(t.explain.ask, ask)), answer);
 }
@@ -239,7 +293,7 @@ function letters(path, signal) {
   };
   const all = button(t.letters.all, () => send("all"), { disabled: true });
   const letter = (each) => ({
-    node: h("li", {}, h("div", { class: "row" }, h("b", { text: `#${each.id}` }), h("span", { class: "bad-text", text: each.error }), h("span", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) }), h("span", { class: "grow" }), button(t.letters.again, () => send([each.id]), { class: "quiet" })), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: JSON.stringify(each.event, null, 1) }))),
+    node: h("li", {}, h("div", { class: "row" }, h("b", { text: `#${each.id}` }), h("span", { class: "bad-text", text: each.error }), h("span", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) }), h("span", { class: "grow" }), button(t.letters.again, () => send([each.id]), { class: "quiet" })), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: write(each.event, 1) }))),
     update: () => {},
   });
   void every(LETTERS_MS, signal, look);
