@@ -32,7 +32,7 @@ from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
-from tidegate.matching import kernels
+from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
@@ -134,6 +134,8 @@ class Gateway:
         """Look once, then go on looking."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
+        if self.semantics is not None:
+            await loop.run_in_executor(None, meaning_kernels.warm_up)
         await loop.run_in_executor(None, searching.warm_up)
         await loop.run_in_executor(None, outbox.warm_up)
         if isinstance(self.ingest, IngestWorker):
