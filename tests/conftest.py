@@ -49,6 +49,7 @@ PROCESSES = (
     "console/",
     "docs/test_client_document.py",
     "docs/test_delivery.py",
+    "docs/test_ingest_document.py",
     "docs/test_quarantine_document.py",
     "docs/test_subscriptions.py",
     "gateway/ingest/test_worker.py",

@@ -68,4 +68,13 @@ def test_a_java_that_compiles_nothing_is_slow(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = doctor.connector()
     assert (found.ok, found.found) == (False, "not compiled, and no javac: services run in micro-batches only")
+    assert found.optional
     assert "install a JDK" in found.remedy
+
+
+def test_a_missing_connector_alone_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = doctor.Finding("connector", False, "not compiled", "install a JDK", optional=True)
+    monkeypatch.setattr(doctor, "examine", lambda _, __: [doctor.Finding("python", True, "3.13"), slow])
+    shown = runner.invoke(app, ["doctor"])
+    assert shown.exit_code == 0
+    assert "slower   connector  not compiled\n                    install a JDK" in shown.stdout

@@ -37,6 +37,14 @@ def test_made_listed_revoked(tmp_path: Path) -> None:
     assert "was revoked at" in listed["state"]
 
 
+def test_a_list_cuts_no_id_off(tmp_path: Path) -> None:
+    keys(tmp_path, "create", "van 7", "--role", "provider", "--service", "gps", "--expires", "1ms")
+    (told,) = json.loads(keys(tmp_path, "list", "--json"))
+    shown = keys(tmp_path, "list").splitlines()[1].split("  ")
+    assert [told["id"], "van 7", "provider", "gps"] == [each for each in shown if each][:4]
+    assert "the key 'van 7' expired at" in shown[-2]
+
+
 def test_the_secret_as_json(tmp_path: Path) -> None:
     made = json.loads(keys(tmp_path, "create", "me", "--json"))
     assert made["secret"].startswith("tg_")

@@ -134,7 +134,7 @@ def test_published_over_http(stub: Stub, tmp_path: Path) -> None:
     told = runner.invoke(app, ["publish", "raw", file, "--url", stub.url])
     assert told.stdout == "2 events in raw\n"
     assert stub.seen[0][2] == [{"n": 1}, {"n": 2}]
-    errors = [{"index": 1, "path": "n", "message": "is no number"}]
+    errors = [{"index": 1, "pointer": "n", "detail": "is no number"}]
     stub.answers = [taken(1, duplicates=1, refused=1, errors=errors)]
     told = runner.invoke(app, ["publish", "raw", file, "--partial"], env={"TIDEGATE_URL": stub.url})
     assert told.stdout == "1 events in raw, 1 were there already, 1 refused\n"

@@ -120,7 +120,7 @@ def test_awaited(stub: Stub) -> None:
 
 
 def test_what_is_refused_alone_is_named_by_its_place_among_all(stub: Stub, client: Client) -> None:
-    errors = [{"index": 1, "path": "speed", "message": "'x' is no number", "line": 2}]
+    errors = [{"index": 1, "pointer": "speed", "detail": "'x' is no number", "line": 2}]
     stub.answers = [taken(2), taken(1, refused=1, errors=errors, error_count=1)]
     receipt = client.publish("gps", numbers(4), mode="partial", batch=2)
     assert receipt == Receipt(3, 0, 1, (Refusal(3, "speed", "'x' is no number"),), "c1")
@@ -129,7 +129,7 @@ def test_what_is_refused_alone_is_named_by_its_place_among_all(stub: Stub, clien
 
 
 def test_all_or_nothing_tells_what_is_there_already(stub: Stub, client: Client) -> None:
-    errors = [{"index": 0, "path": "speed", "message": "'x' is no number"}]
+    errors = [{"index": 0, "pointer": "speed", "detail": "'x' is no number"}]
     refused = problem(422, "bad-event", "nothing was taken", accepted=0, duplicates=0, refused=1, errors=errors)
     stub.answers = [taken(2), refused]
     with pytest.raises(PublishError, match="2 events are in gps; then: nothing was taken") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,7 +26,7 @@ from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.tracing import tracing_of
 from tidegate.gateway.webhook import WebhookSettings
 from tidegate.logs import SegmentLog
-from tidegate.model import Schema
+from tidegate.model import Schema, timestamps
 from tidegate.registry import SqliteRegistry
 from tidegate.services import loads
 
@@ -126,10 +127,10 @@ class World:
         """Who is served now."""
         return self._gateways[-1].hub.counts()
 
-    def tell_running(self, *services: str) -> None:
-        """Say of services what a runner would: that they run."""
+    def tell_running(self, *services: str, ago_s: float = 0.0) -> None:
+        """Say of services what a runner would: that they run, or did a while ago."""
         self.log.create("_status")
-        moment = "2026-01-01T00:00:00.000000Z"
+        moment = timestamps.to_text(time.time_ns() // 1_000 - round(ago_s * 1e6))
         said = [{"service": name, "state": "running", "version": 1, "time": moment} for name in services]
         self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
 

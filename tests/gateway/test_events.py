@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.gateway.running import World
+from tests.pipelines.running import until
 
 SSE = {"accept": "text/event-stream"}
 
@@ -190,6 +191,22 @@ def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: P
     with world.running(), world.client() as http, listening(http, {}, {"last-event-id": last}) as events:
         rest = events.take(5)
     assert [each["id"] for each in first + rest] == [f"gps_taxi:0:{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_whoever_waits_for_a_page_when_the_gateway_ends_gets_one(tmp_path: Path, durable: bool) -> None:
+    world, answers = World(tmp_path), []
+    with world.running(), world.client() as http:
+        path = "/v1/services/gps"
+        if durable:
+            path = f"/v1/subscriptions/{http.post(f'{path}/subscriptions', json={}).json()['id']}"
+        asking = threading.Thread(target=lambda: answers.append(http.get(f"{path}/events", params={"wait": "60s"})))
+        asking.start()
+        until(lambda: "gps" in world.counts(), "it to wait")
+        world.stop()
+        asking.join()
+    assert (answers[0].status_code, answers[0].json()["events"]) == (200, [])
+    assert answers[0].json()["cursor"]
 
 
 def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:

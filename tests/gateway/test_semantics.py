@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -83,6 +85,23 @@ def got(events: Iterable[Any], last: int) -> list[int]:
 
 def numbers(events: list[dict[str, Any]]) -> list[int]:
     return [int(str(each["_id"]).rpartition(":")[2]) for each in events]
+
+
+AT_ONCE = """
+import sys
+from pathlib import Path
+from tests.gateway.test_semantics import House
+from tidegate.matching import meaning_kernels
+
+with House(Path(sys.argv[1])).running():
+    print(len(meaning_kernels.match.signatures), len(meaning_kernels.similar_rows.signatures))
+"""
+
+
+def test_no_subscriber_waits_for_a_compiler(tmp_path: Path) -> None:
+    """A lane's matcher needs these: the first who subscribes to anything must not wait until they are compiled."""
+    ran = subprocess.run([sys.executable, "-c", AT_ONCE, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert ran.stdout == "1 1\n"
 
 
 @pytest.fixture

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
+from tidegate.gateway.gateway import SILENT_S
 
 
 def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None:
@@ -54,6 +57,18 @@ def test_ready_when_every_service_runs(world: World, http: httpx.Client) -> None
     assert http.get("/readyz").status_code == 503
     world.tell_running("gps", "fast")
     until(lambda: http.get("/readyz").status_code == 200, "all services to run")
+
+
+def test_not_ready_when_its_runner_was_last_heard_of_long_ago(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tell_running("gps", "fast", ago_s=SILENT_S + 5)
+    with world.running(), world.client() as http:
+        answer = http.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json() == {"status": "waiting", "services": {"fast": "silent", "gps": "silent"}}
+        assert 'tidegate_service_running{service="gps"} 0.0' in http.get("/metrics").text
+        world.tell_running("gps", "fast")
+        until(lambda: http.get("/readyz").status_code == 200, "the runner to be heard of")
 
 
 def test_what_prometheus_is_told(world: World, http: httpx.Client) -> None:

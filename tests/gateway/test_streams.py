@@ -33,7 +33,7 @@ def ready(world: World, http: httpx.Client) -> World:
 def test_what_is_acknowledged_is_in_the_log(ready: World, http: httpx.Client) -> None:
     answer = http.post(EVENTS, content=lines(event(1), event(2, _id="mine")), headers=NDJSON)
     assert (answer.status_code, answer.json()["accepted"]) == (200, 2)
-    again = http.post(EVENTS, json=event(2, _id="mine"))
+    again = http.post(EVENTS, content=lines(event(2, _id="mine")), headers={"content-type": "application/ndjson"})
     assert (again.json()["accepted"], again.json()["duplicates"]) == (0, 1)
     read = ready.log.read("gps_taxi", ready.log.begin("gps_taxi"))
     assert [json.loads(each)["vid"] for each in read.records] == ["B1", "B2"]
@@ -44,6 +44,9 @@ def test_all_or_nothing_and_partial(ready: World, http: httpx.Client) -> None:
     refused = http.post(EVENTS, content=body, headers=NDJSON)
     assert refused.status_code == 422
     assert "line 2: speed: expected a number (float64), not 'fast'" in refused.json()["detail"]
+    assert refused.json()["errors"] == [
+        {"index": 1, "pointer": "speed", "detail": "expected a number (float64), not 'fast'", "line": 2}
+    ]
     assert ready.log.read("gps_taxi", ready.log.begin("gps_taxi")).records == ()
     partial = http.post(EVENTS, params={"mode": "partial"}, content=body, headers=NDJSON)
     assert (partial.status_code, partial.json()["accepted"], partial.json()["refused"]) == (200, 1, 1)
@@ -55,6 +58,13 @@ def test_all_or_nothing_and_partial(ready: World, http: httpx.Client) -> None:
         ("gps_tax", {}, b"{}", 404, "no stream 'gps_tax'; did you mean 'gps_taxi'?"),
         ("gps_taxi", {"content-type": "text/csv"}, b"a,b", 415, "text/csv"),
         ("gps_taxi", NDJSON, b"{", 422, "line 1"),
+        (
+            "gps_taxi",
+            {**NDJSON, "content-encoding": "gzip"},
+            b"{}",
+            415,
+            "content encoding 'gzip'; expected a body that is not compressed",
+        ),
     ],
 )
 def test_what_is_wrong_is_shown(

@@ -374,9 +374,21 @@ def test_a_bad_change_changes_nothing(shared: httpx.Client) -> None:
     path = f"/v1/subscriptions/{sub['id']}"
     answer = shared.patch(path, json={"params": ["fast"]})
     assert answer.status_code == 400
-    answer = shared.patch(path, json={"from": "now"})
-    assert "unknown field 'from'" in answer.json()["detail"]
+    for name in ("from", "cursor"):
+        answer = shared.patch(path, json={name: "now"})
+        assert f"{name}: expected none: where a subscription begins is said when it is made" in answer.json()["detail"]
     assert shared.get(path).json() == sub
+
+
+def test_a_new_filter_keeps_the_parameters_that_it_names(shared: httpx.Client) -> None:
+    sub = made(shared, filter="speed > %0 AND vid LIKE %1", params=[5, "B%9"])
+    path = f"/v1/subscriptions/{sub['id']}"
+    for filter_, kept in (("vid = %1 AND speed < %0", [5, "B%9"]), ("speed < %0", [5]), ("vid LIKE 'B%0'", [])):
+        answer = shared.patch(path, json={"filter": filter_})
+        assert (answer.status_code, answer.json()["params"]) == (200, kept), answer.text
+    shared.patch(path, json={"filter": "speed > %0", "params": [5]})
+    assert shared.patch(path, json={"filter": None}).json()["params"] == []
+    assert shared.patch(path, json={"filter": "speed > 1 AND speed <", "params": None}).status_code == 400
 
 
 def test_a_removed_subscription_ends(world: World, http: httpx.Client) -> None:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -68,6 +68,14 @@ def opened(world: World, path: str = "/v1/events", **more: Any) -> Iterator[Clie
     more.setdefault("subprotocols", [Subprotocol(ours.SUBPROTOCOL)])
     with connect(url, max_queue=more.pop("max_queue", 100_000), **more) as raw:
         yield Client(raw)
+
+
+def test_a_path_without_a_socket_is_not_found(world: World) -> None:
+    with pytest.raises(InvalidStatus) as told, opened(world, "/v1/evnts"):
+        pass
+    answer = told.value.response
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert json.loads(answer.body or b"")["detail"] == "nothing is at '/v1/evnts'; all calls are in /openapi.json"
 
 
 def numbers(events: list[dict[str, Any]]) -> list[int]:

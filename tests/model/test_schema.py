@@ -86,7 +86,7 @@ def test_a_question_mark_makes_an_attribute_optional() -> None:
         ({"a": "enum()"}, "a: expected a label in type 'enum()', but found ')'"),
         ({"a": "enum(A, A)"}, "an enum's labels differ from each other"),
         ({"a": "{a:" * 70}, "a: a type may nest 64 deep at the most"),
-        ({"a": 5}, "a: 5 is not a type; expected a name such as 'float64'"),
+        ({"a": 5}, "a: 5 is not a type; expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict"),
         ({5: "int32"}, "an attribute's name is a string that is not empty, not 5"),
         ({"": "int32"}, "an attribute's name is a string that is not empty, not ''"),
         ({"_a": "int32"}, "_a: names that start with _ are reserved"),

@@ -38,6 +38,17 @@ def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_nobody_else_reads_what_webhooks_are_signed_with(tmp_path: Path) -> None:
+    registry = SqliteRegistry(tmp_path / "registry.db")
+    registry.apply(CITY)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
+        "registry.db": 0o600,
+        "registry.db-wal": 0o600,
+        "registry.db-shm": 0o600,
+    }
+    registry.close()
+
+
 def test_a_file_that_can_not_be_used_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(RegistryError, match=r"can't use the registry in '.*folder': unable to open database file"):

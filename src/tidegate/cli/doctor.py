@@ -30,6 +30,8 @@ class Finding:
     found: str
     remedy: str = ""
     """What to do about it; empty where it is fine."""
+    optional: bool = False
+    """Whether Tidegate runs without it, if not as well."""
 
 
 def doctor(
@@ -37,16 +39,20 @@ def doctor(
     data: Annotated[str, typer.Option(help="Where streams would be kept.")] = ".",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
-    """Say what this machine lacks to run Tidegate, and how to get it; exit code 1 if anything."""
+    """Say what this machine lacks to run Tidegate, and how to get it; exit code 1 if it can't run."""
     findings = examine(port, Path(data))
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in findings], indent=2))
     else:
         for each in findings:
-            typer.echo(f"{'ok     ' if each.ok else 'MISSING'}  {each.what:<10} {each.found}")
+            typer.echo(f"{_verdict(each):<7}  {each.what:<10} {each.found}")
             if each.remedy:
                 typer.echo(f"         {'':<10} {each.remedy}")
-    raise typer.Exit(0 if all(each.ok for each in findings) else 1)
+    raise typer.Exit(0 if all(each.ok or each.optional for each in findings) else 1)
+
+
+def _verdict(finding: Finding) -> str:
+    return "ok" if finding.ok else "slower" if finding.optional else "MISSING"
 
 
 def examine(port: int, data: Path) -> list[Finding]:
@@ -91,7 +97,7 @@ def package(name: str, extra: str) -> Finding:
 def connector() -> Finding:
     """Look for the connector to Spark, or what compiles it."""
     if find_spec("pyspark") is None:
-        return Finding("connector", False, "needs pyspark", "pip install 'tidegate[spark]'")
+        return Finding("connector", False, "needs pyspark", "pip install 'tidegate[spark]'", optional=True)
     from tidegate.pipelines.connector import build
 
     found = build.find()
@@ -100,7 +106,8 @@ def connector() -> Finding:
     if build.compiler() is not None:
         return Finding("connector", True, "compiled at the first start")
     remedy = "install a JDK, not only a JRE, which compiles it; or a wheel, which carries it"
-    return Finding("connector", False, "not compiled, and no javac: services run in micro-batches only", remedy)
+    found_none = "not compiled, and no javac: services run in micro-batches only"
+    return Finding("connector", False, found_none, remedy, optional=True)
 
 
 def free_port(port: int) -> Finding:

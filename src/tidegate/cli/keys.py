@@ -67,7 +67,7 @@ def list_(
         services = ", ".join(each["services"]) if each["services"] else "all"
         made = each["created_at"][:19]
         table.add_row(each["id"], each["name"], each["role"], services, f"tg_{each['prefix']}", made, each["state"])
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, width=options.WIDTH).print(table)
 
 
 @app.command("revoke")

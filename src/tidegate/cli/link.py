@@ -16,9 +16,6 @@ app = typer.Typer(
     help="Links to other brokers: make, list and remove them.", no_args_is_help=True, add_completion=False
 )
 
-WIDTH = 250
-"""Characters of a row: a terminal wraps it."""
-
 _TITLES = (
     "broker",
     "state",
@@ -105,7 +102,7 @@ def _print(links: Iterable[dict[str, Any]]) -> None:
         for service, said in each["filtering"].items():
             shown = [f"{said[figure]:,}" for figure in _FIGURES]
             filtering.add_row(each["name"], service, "a sample" if said["coarse"] else "all", *shown)
-    console = Console(soft_wrap=True, width=WIDTH)
+    console = Console(soft_wrap=True, width=options.WIDTH)
     console.print(table)
     if filtering.row_count:
         console.print("\nWhat goes there, by service")

@@ -35,6 +35,8 @@ Key = Annotated[str | None, typer.Option("--key", envvar="TIDEGATE_KEY", help="T
 Gateway = Annotated[str, typer.Option("--url", envvar="TIDEGATE_URL", help="The gateway.")]
 
 DATA = "tidegate-data"
+WIDTH = 250
+"""Characters of a table's row: a terminal wraps it, and an id is never cut, nor in a pipe."""
 GATEWAY = "http://127.0.0.1:8080"
 
 

@@ -45,7 +45,7 @@ def services(
             f"{status.get('quarantined', 0):,}",
             status.get("error") or "",
         )
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, width=options.WIDTH).print(table)
 
 
 def _of_folder(home: Home) -> list[dict[str, Any]]:

@@ -15,9 +15,6 @@ app = typer.Typer(
     help="Durable subscriptions: make, list, change and remove them.", no_args_is_help=True, add_completion=False
 )
 
-WIDTH = 250
-"""Characters of a row: a terminal wraps it, and an id is never cut."""
-
 Id = Annotated[str, typer.Argument(help="The subscription's id, as `tidegate subscriptions list` shows it.")]
 Filter = Annotated[str | None, typer.Option("--filter", help='Just events that match; "" is everything.')]
 Params = Annotated[list[str] | None, typer.Option("--param", help="Values of %0, %1, ...; may be repeated.")]
@@ -51,7 +48,7 @@ def list_(
         params = ", ".join(json.dumps(value) for value in each["params"])
         row = (each["id"], each["service"], each["state"], _way(each), str(each.get("connected", 0)))
         table.add_row(*row, each["filter"] or "all", params, each["description"])
-    Console(soft_wrap=True, width=WIDTH).print(table)
+    Console(soft_wrap=True, width=options.WIDTH).print(table)
 
 
 @app.command("show")

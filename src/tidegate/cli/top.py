@@ -46,7 +46,7 @@ def top(
         if as_json:
             _print(watcher, pause_s, once)
         elif once:
-            Console(soft_wrap=True).print(_shown(watcher.url, watcher.sample()))
+            Console(soft_wrap=True, width=options.WIDTH).print(_shown(watcher.url, watcher.sample()))
         else:
             _watch(watcher, pause_s)
     except KeyboardInterrupt:

@@ -127,7 +127,7 @@ def _has_id(event: Mapping[str, Any] | bytes) -> bool:
 
 
 def _added(receipt: Receipt, said: Mapping[str, Any], first: int) -> Receipt:
-    errors = [Refusal(first + each["index"], each["path"], each["message"]) for each in said.get("errors", ())]
+    errors = [Refusal(first + each["index"], each["pointer"], each["detail"]) for each in said.get("errors", ())]
     return replace(
         receipt,
         accepted=receipt.accepted + said["accepted"],

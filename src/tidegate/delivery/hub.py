@@ -86,6 +86,7 @@ class Hub:
         self._live: dict[str, Live] = {}
         self._replay: dict[str, Replay] = {}
         self._subscribers: set[Subscriber] = set()
+        self._is_draining = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers = ThreadPoolExecutor(READING, "latest")
         self._snapshots = asyncio.Semaphore(SNAPSHOTS)
@@ -177,6 +178,8 @@ class Hub:
         subscriber.begins_now = now
         self._heed(subscriber, True)
         self._follow([subscriber])
+        if self._is_draining:  # it was on its way
+            subscriber.sink.end()
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Serve a subscriber no more. Once all of a sink's are gone, nothing is written to it."""
@@ -264,7 +267,8 @@ class Hub:
         return found
 
     def drain(self) -> None:
-        """Let every sink end what it has begun."""
+        """Let every sink end what it has begun, and those that come yet."""
+        self._is_draining = True
         for sink in {each.sink for each in self._subscribers}:
             sink.end()
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from tidegate import __version__
 from tidegate.gateway import problems
@@ -14,6 +15,7 @@ from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.limits import Limits
 from tidegate.gateway.origins import Origins
+from tidegate.gateway.problems import Problem
 from tidegate.gateway.routes import (
     console,
     definitions,
@@ -80,6 +82,13 @@ def make_app(gateway: Gateway) -> FastAPI:
     # In one list: a router that is included is looked into by every request, and makes each of its routes twice.
     for each in (*(one.router(gateway) for one in _ROUTES), console.router()):
         app.router.routes.extend(each.routes)
+    app.router.default = _nowhere
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]
     return app
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """Say that there is nothing at a path, to sockets too."""
+    detail = f"nothing is at {scope['path']!r:.200}; all calls are in /openapi.json"
+    await Problem(404, "not-found", "There is no such thing", detail).response()(scope, receive, send)

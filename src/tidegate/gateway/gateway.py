@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -31,8 +32,8 @@ from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
-from tidegate.matching import kernels
-from tidegate.model import Schema
+from tidegate.matching import kernels, meaning_kernels
+from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
@@ -41,6 +42,8 @@ from tidegate.subscriptions import Webhook
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
 STATUS = "_status"
+SILENT_S = 15.0
+"""A runner tells of each service every second: after so long without a word it does not run any more."""
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -106,6 +109,8 @@ class Gateway:
         self.versions: Mapping[str, int] = {}
         self.status: dict[str, dict[str, Any]] = {}
         """The newest event of `_status` for each service."""
+        self._heard: dict[str, float] = {}
+        """When that was, by the clock of `monotonic`."""
         self._has_run: set[str] = set()
         self._revision = -1
         self._seen: Cursor | None = None
@@ -129,6 +134,8 @@ class Gateway:
         """Look once, then go on looking."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
+        if self.semantics is not None:
+            await loop.run_in_executor(None, meaning_kernels.warm_up)
         await loop.run_in_executor(None, searching.warm_up)
         await loop.run_in_executor(None, outbox.warm_up)
         if isinstance(self.ingest, IngestWorker):
@@ -165,12 +172,18 @@ class Gateway:
     @property
     def is_ready(self) -> bool:
         """Whether every service of the registry runs."""
-        running = {
-            name
-            for name, said in self.status.items()
-            if said["state"] == "running" and said["version"] == self.versions.get(name)
-        }
-        return not self.is_draining and self.definitions.services.keys() <= running
+        return not self.is_draining and all(
+            self.state(name) == "running" and self.status[name]["version"] == self.versions.get(name)
+            for name in self.definitions.services
+        )
+
+    def state(self, name: str) -> str:
+        """How a service is. One that ran when its runner was last heard of, some time ago, is `silent`."""
+        said = self.status.get(name)
+        if said is None:
+            return "never ran"
+        is_silent = said["state"] == "running" and time.monotonic() - self._heard[name] > SILENT_S
+        return "silent" if is_silent else str(said["state"])
 
     def view(self, request: HTTPConnection) -> View:
         """What whoever makes a request sees."""
@@ -254,11 +267,13 @@ class Gateway:
 
     def _read_status(self) -> None:
         try:
+            is_past = self._seen is None
             if self._seen is None:
                 self._seen = self.log.begin(STATUS)
             while (read := self.log.read(STATUS, self._seen, 1_000)).records:
                 for record in read.records:
                     said = orjson.loads(record)
+                    self._heard[said["service"]] = time.monotonic() - (_age_s(said) if is_past else 0.0)
                     self.status[said["service"]] = said
                     self.finder.hear(said)
                     if said["state"] == "running":
@@ -266,3 +281,9 @@ class Gateway:
                 self._seen = read.cursor
         except LogError:  # nothing has run here yet, or it was made anew
             self._seen = None
+
+
+def _age_s(said: Mapping[str, Any]) -> float:
+    """How long ago a status was told, by its own clock; what comes while we listen is new, whatever that says."""
+    told = timestamps.from_text(said["time"])
+    return 0.0 if told is None else max(0.0, time.time() - told / 1e6)

@@ -180,7 +180,7 @@ class _Of:
         }
         restarts = CounterMetricFamily("tidegate_service_restarts", "Restarts after failures.", labels=["service"])
         for name, said in self._gateway.status.items():
-            running.add_metric([name], float(said["state"] == "running"))
+            running.add_metric([name], float(self._gateway.state(name) == "running"))
             lag.add_metric([name], said.get("behind_bytes") or 0)
             restarts.add_metric([name], said.get("restarts") or 0)
             for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):

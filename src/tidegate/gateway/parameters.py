@@ -15,7 +15,6 @@ from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.logs import Cursor
 from tidegate.model import Schema, timestamps, units
 
-"""A day: of what is done every so often, or when nothing has come for so long."""
 FORMATS = ("cloudevents", "plain")
 
 

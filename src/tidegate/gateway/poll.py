@@ -76,6 +76,10 @@ class PageSink(Sink):
         if notice.kind == "error":
             self.filled.set()
 
+    def end(self) -> None:
+        """Let go of whoever waits, with what there is: the gateway ends."""
+        self.filled.set()
+
 
 async def page(hub: Hub, make: Callable[[Sink], Subscriber], most: int, wait_s: float) -> Page:
     """Read a page from a subscriber's position on; where there is nothing, wait for something."""

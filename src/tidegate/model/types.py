@@ -179,7 +179,9 @@ def parse_field_type(given: Any, path: str = "") -> tuple[Type, bool]:
         case Mapping():
             return parse_struct(given, path), True
     raise SchemaError(
-        f"{given!r} is not a type; expected a name such as 'float64', a dict, Enum, Array or Optional", path
+        f"{given!r} is not a type; expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict, Enum, "
+        "Array or Optional",
+        path,
     )
 
 

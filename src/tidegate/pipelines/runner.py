@@ -79,8 +79,8 @@ class Runner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every service runs."""
-        return bool(self._kept) and all(kept.status.state == "running" for kept in self._kept.values())
+        """Whether every service runs, as soon as it is known which there are."""
+        return self._revision >= 0 and all(kept.status.state == "running" for kept in self._kept.values())
 
     def close(self) -> None:
         """Stop all services, those that others read last."""

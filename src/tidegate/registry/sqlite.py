@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class SqliteRegistry(SqlRegistry):
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RegistryError(f"can't make the folder of {str(path)!r}: {error.strerror}") from error
+        with suppress(OSError):  # it is there; or who can't make it is told so by SQLite
+            path.touch(mode=0o600, exist_ok=False)  # it holds what webhooks and links are signed with
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from tidegate.errors import DefinitionProblem, SubscriptionError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
+from tidegate.filters.tokens import tokenize
 from tidegate.model import Schema, units
 from tidegate.subscriptions.subscription import Deliver, Pull, Subscription, Webhook
 
@@ -22,6 +23,8 @@ MOST_TEXT = 10_000
 """Characters of a filter or a description."""
 MOST_URL = 2_000
 MOST_S = 86_400.0
+BEGINNINGS = ("from", "cursor")
+"""Fields that say where a subscription begins."""
 LEAST_S = 0.01
 """Of what is done every so often: a timer that never rests serves nobody."""
 MOST_SECRETS = 4
@@ -46,9 +49,9 @@ def changed(
 ) -> Subscription:
     """A record with what a document says put in the place of what it had; null is a field's default.
 
-    `beside` are fields that the document may have and others read; `meaning` is what ~ is evaluated by. Raises a
-    `SubscriptionError` with every field that can't be used; then a
-    `FilterError` where the filter does not fit the schema.
+    A filter that comes without parameters keeps those of the old one that it names. `beside` are fields that the
+    document may have and others read; `meaning` is what ~ is evaluated by. Raises a `SubscriptionError` with every
+    field that can't be used; then a `FilterError` where the filter does not fit the schema.
 
     >>> schema = Schema({"speed": "float64"})
     >>> changed(Subscription("s", "gps"), {"filter": "speed > %0", "params": [60]}, schema).params
@@ -57,9 +60,7 @@ def changed(
     if not isinstance(said, Mapping):
         raise SubscriptionError([DefinitionProblem("", f"expected an object with fields, not {said!r:.60}")])
     known = (*_READERS, *beside)
-    problems = [
-        DefinitionProblem(name, f"unknown field {name!r}{_hint(name, known)}") for name in said if name not in known
-    ]
+    problems = [DefinitionProblem(name, _unknown(name, known)) for name in said if name not in known]
     values: dict[str, Any] = {}
     for name, (target, read) in _READERS.items():
         if name in said:
@@ -68,6 +69,8 @@ def changed(
             except _BadValue as bad:
                 problems.append(DefinitionProblem(name + bad.path, bad.message))
     if not problems:
+        if record.params and "filter" in values:
+            values.setdefault("params", record.params[: _named(values["filter"])])
         record = replace(record, **values)
         problems = _together(record)
     if problems:
@@ -100,6 +103,21 @@ def new_secret() -> str:
     True
     """
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def _named(text: str) -> int:
+    """How many parameters a filter's text wants.
+
+    >>> _named("speed > %0 AND vid LIKE 'B%9'")
+    1
+    """
+    return max((int(word[1:]) + 1 for kind, word, _ in tokenize(text) if kind == "param"), default=0)
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    if name in BEGINNINGS:
+        return "expected none: where a subscription begins is said when it is made, and `ack` moves its cursor"
+    return f"unknown field {name!r}{_hint(name, known)}"
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:

@@ -165,7 +165,7 @@ def test_a_receipt_shows_the_first_errors_and_counts_all(log: Unsteady, clock: H
         "accepted": 0,
         "duplicates": 0,
         "refused": 5,
-        "errors": [{"index": n, "path": "n", "message": told.errors[0].message} for n in range(3)],
+        "errors": [{"index": n, "pointer": "n", "detail": told.errors[0].message} for n in range(3)],
         "error_count": 5,
     }
 
@@ -173,7 +173,7 @@ def test_a_receipt_shows_the_first_errors_and_counts_all(log: Unsteady, clock: H
 def test_a_receipt_as_json(log: Unsteady) -> None:
     told = send(over(log, TIMED), lines([gps(1)]))
     assert told.to_json() == {"accepted": 1, "duplicates": 0, "refused": 0, "cursor": log.end("s").text}
-    assert Refusal(1, "n", "bad", 3).to_json() == {"index": 1, "path": "n", "message": "bad", "line": 3}
+    assert Refusal(1, "n", "bad", 3).to_json() == {"index": 1, "pointer": "n", "detail": "bad", "line": 3}
 
 
 def test_what_can_not_be_taken_is_told(log: Unsteady) -> None:

@@ -110,6 +110,21 @@ def test_close_finishes_what_was_sent(tmp_path: Path) -> None:
     assert len(written(tmp_path)) == 50
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_tells_the_gateway_to_end_does_not_end_it(tmp_path: Path, number: signal.Signals) -> None:
+    """A shell, or whoever starts a group of processes, tells all of them: the gateway drains, and needs this one."""
+
+    async def body(worker: IngestWorker) -> None:
+        assert (await worker.ingest("s", LINES, {}, lines([gps(1)]))).accepted == 1
+        assert worker._link is not None
+        process = worker._link.process
+        process.send_signal(number)
+        assert (await worker.ingest("s", LINES, {}, lines([gps(2)]))).accepted == 1
+        assert worker._link.process is process
+
+    with_worker(tmp_path, body)
+
+
 def test_more_than_may_be_under_way_is_refused(tmp_path: Path) -> None:
     one = lines([gps(1)])
 

@@ -23,7 +23,7 @@ export function problem(error) {
     "div",
     { class: "problem", role: "alert" },
     h("pre", { text: error.message }),
-    places.length > 1 ? h("ul", {}, places.map((each) => h("li", { text: [each.pointer ?? each.path, each.detail ?? each.message].filter(Boolean).join(": ") }))) : null,
+    places.length > 1 ? h("ul", {}, places.map((each) => h("li", { text: [each.pointer, each.detail].filter(Boolean).join(": ") }))) : null,
   );
 }
 

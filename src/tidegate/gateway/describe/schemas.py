@@ -98,7 +98,7 @@ def _optional(properties: Schema, **more: Any) -> Schema:
     return record(properties, optional=tuple(properties), closed=True, **more)
 
 
-_ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT, "path": TEXT, "message": TEXT}})
+_ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT}})
 
 _COUNTS: Schema = {"type": "object", "additionalProperties": WHOLE}
 _NUMBER: Schema = {"type": "number"}

@@ -205,6 +205,7 @@ _STRUCTURED = (_SINGLE, _BATCH)
 _READERS: dict[str, Callable[[_Body], Parsed]] = {
     "application/json": _read_json,
     "application/x-ndjson": _read_lines,
+    "application/ndjson": _read_lines,
     "application/jsonl": _read_lines,
     "application/json-lines": _read_lines,
     _SINGLE: _read_structured,

@@ -28,7 +28,8 @@ _READ_BYTES = 1024 * 1024
 
 def main(descriptor: int) -> None:
     """Be that process: answer until the other side closes its end, or dies; what has arrived by then is appended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end ends this
+    for each in (signal.SIGINT, signal.SIGTERM):  # for the parent, who drains, and whose end ends this
+        signal.signal(each, signal.SIG_IGN)
     stand_back()
     with socket.socket(fileno=descriptor) as link:
         waiting: _Waiting = SimpleQueue()

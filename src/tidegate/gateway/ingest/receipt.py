@@ -26,7 +26,7 @@ class Refusal:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        said: dict[str, Any] = {"index": self.index, "path": self.path, "message": self.message}
+        said: dict[str, Any] = {"index": self.index, "pointer": self.path, "detail": self.message}
         return said if self.line is None else {**said, "line": self.line}
 
 

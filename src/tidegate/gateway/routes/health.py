@@ -20,7 +20,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/readyz", summary="Whether every service runs")
     async def readyz(response: Response) -> dict[str, Any]:
-        states = {name: gateway.status.get(name, {}).get("state", "never ran") for name in gateway.definitions.services}
+        states = {name: gateway.state(name) for name in gateway.definitions.services}
         if not gateway.is_ready:
             response.status_code = 503
         return {"status": "ok" if gateway.is_ready else "waiting", "services": states}

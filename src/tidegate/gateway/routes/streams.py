@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
+from tidegate.errors import MediaTypeError
 from tidegate.gateway.bodies import document_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
@@ -76,6 +77,8 @@ async def take_events(
 ) -> Response:
     """Put the events of a request's body into a raw stream; `read` gives the body, once it is known to be wanted."""
     need_stream(gateway, stream)
+    if (packed := headers.get("content-encoding", "identity").lower()) != "identity":
+        raise MediaTypeError(f"content encoding {packed!r:.40}; expected a body that is not compressed")
     gateway.meter.need_events(caller)
     body = await read()
     take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
@@ -122,4 +125,4 @@ def need_stream(gateway: Gateway, stream: str) -> None:
 
 def _told(error: dict[str, Any]) -> str:
     place = f"line {error['line']}" if error.get("line") is not None else f"event {error['index']}"
-    return f"{place}: {error['path']}: {error['message']}" if error.get("path") else f"{place}: {error['message']}"
+    return f"{place}: {error['pointer']}: {error['detail']}" if error.get("pointer") else f"{place}: {error['detail']}"

@@ -36,7 +36,7 @@ from tidegate.matching import Matcher
 from tidegate.model import Schema, timestamps, units
 from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
-from tidegate.subscriptions import Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
+from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
 """Of a subscription's document."""
@@ -108,7 +108,7 @@ def router(gateway: Gateway) -> APIRouter:
         begun = Subscription(new_id(), name, owner=caller.id)
         gateway.meter.need("durable", caller, durable.count(caller.id))
         meaning = gateway.policies.meaning(name)
-        record = changed(begun, said, schema, beside=("from", "cursor"), meaning=meaning)
+        record = changed(begun, said, schema, beside=BEGINNINGS, meaning=meaning)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
