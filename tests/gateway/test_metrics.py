@@ -10,10 +10,12 @@ import httpx
 from tests.docs.test_documents import ROOT
 from tests.gateway.receiver import Receiver
 from tests.gateway.running import World
+from tests.gateway.test_discover import say
 from tests.gateway.test_events import listening
 from tests.gateway.test_websocket import opened
 
 PATIENCE_S = 120.0
+BOUNDS = ("0.0005", "0.001", "0.002", "2.0", "+Inf")
 
 
 def told(http: httpx.Client, name: str) -> float | None:
@@ -61,6 +63,14 @@ def test_messages_of_webhooks_and_lags_of_durable_subscriptions(world: World, ht
     cursor = http.get(f"/v1/subscriptions/{pull}/events").json()["cursor"]
     http.post(f"/v1/subscriptions/{pull}/ack", json={"cursor": cursor})
     assert told(http, f'tidegate_subscription_lag{{service="gps",subscription="{pull}"}}') == 0
+
+
+def test_how_long_events_took_on_spark(world: World, http: httpx.Client) -> None:
+    say(world, "gps", latencies=[1, 0, 4, *[0] * 9, 2], latency_s=6.5)
+    until(http, 'tidegate_engine_seconds_count{service="gps"}', 7)
+    within = {bound: told(http, f'tidegate_engine_seconds_bucket{{le="{bound}",service="gps"}}') for bound in BOUNDS}
+    assert within == {"0.0005": 1, "0.001": 1, "0.002": 5, "2.0": 5, "+Inf": 7}
+    assert told(http, 'tidegate_engine_seconds_sum{service="gps"}') == 6.5
 
 
 def test_every_metric_of_delivery_is_documented(http: httpx.Client) -> None:

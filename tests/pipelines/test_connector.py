@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ import pytest
 
 from tidegate.errors import EnvironmentProblem
 from tidegate.pipelines.connector import archive, build
+from tidegate.services.quality import LATENCY_BOUNDS_S
 
 pytestmark = pytest.mark.spark  # needs a JDK, as Spark does
 
@@ -65,6 +67,13 @@ def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_
         build.compile_to(tmp_path / "a.jar")
     assert "Broken.java" in str(caught.value)
     assert not (tmp_path / "a.jar").exists()
+
+
+def test_latencies_are_counted_by_the_same_bounds_on_both_sides() -> None:
+    java = (build._SOURCES / "tidegate" / "Metrics.java").read_text()
+    bounds = re.search(r"long\[\] BOUNDS = \{([^}]+)\}", java)
+    assert bounds is not None
+    assert tuple(int(each) / 1e6 for each in bounds[1].split(",")) == LATENCY_BOUNDS_S
 
 
 def test_the_archive_of_classes_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

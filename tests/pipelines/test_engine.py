@@ -13,6 +13,7 @@ import pytest
 from tests.pipelines.running import KEY, World, until
 from tidegate.gateway.quarantine import Entry, Marks, Planner, Subject, Wanted, select
 from tidegate.model import timestamps
+from tidegate.services.quality import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,10 @@ def test_what_was_filtered_out_is_not_read_again(world: MADE, tmp_path: Path) ->
     job = here.start("gps")
     here.append("a", [gps(1)])
     here.await_events("gps", 1)
-    assert here.engine.metrics("gps")["reached"]["a/0"] > end
+    found = here.engine.metrics("gps")
+    assert found["reached"]["a/0"] > end
+    assert (sum(found["latencies"]), len(found["latencies"])) == (found["written"], len(LATENCY_BOUNDS_S) + 1)
+    assert found["latency_micros"] > 0
     assert job.failure() is None
 
 

@@ -71,6 +71,8 @@ services:
     assert (found["written"], found["quarantined"]) == (len(ids), 1)
     assert found["read"] >= 61, "a batch that was stopped before it was committed is read again"
     assert found["latency_ms"]["p50"] > 0
+    assert sum(found["latencies"]) == found["written"]
+    assert found["latency_micros"] > 0
 
 
 def test_a_state_of_another_mode_begins_anew_where_it_was(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from tidegate.services.quality import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from tidegate.delivery.webhook import Outcome
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Way = Literal["sse", "websocket", "poll", "webhook"]
-
-_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class Tally:
@@ -54,7 +55,7 @@ class Metrics:
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
             ["service"],
-            buckets=_BUCKETS,
+            buckets=LATENCY_BOUNDS_S,
             registry=self._registry,
         )
 
@@ -173,6 +174,9 @@ class _Of:
             "From a raw stream to a service's output, over the last second.",
             labels=["service", "quantile"],
         )
+        engine = HistogramMetricFamily(
+            "tidegate_engine_seconds", "From a raw stream to a service's output, by events.", labels=["service"]
+        )
         lag = GaugeMetricFamily("tidegate_service_lag_bytes", "What a service has yet to read.", labels=["service"])
         counts = {
             key: CounterMetricFamily(f"tidegate_service_events_{key}", f"Events {key}.", labels=["service"])
@@ -186,9 +190,11 @@ class _Of:
             for quantile, key in (("0.5", "latency_p50_ms"), ("0.99", "latency_p99_ms")):
                 if said.get(key) is not None:
                     latency.add_metric([name, quantile], said[key] / 1_000)
+            if said.get("latencies") is not None:
+                engine.add_metric([name], _cumulative(said["latencies"]), said["latency_s"])
             for key, family in counts.items():
                 family.add_metric([name], said.get(key) or 0)
-        return running, latency, lag, restarts, *counts.values()
+        return running, latency, engine, lag, restarts, *counts.values()
 
     def _links(self) -> Iterable[Metric]:
         linked = self._gateway.linked
@@ -250,3 +256,9 @@ class _Of:
                 turns.add_metric([name, service, "tight"], figures.tightened)
                 seconds.add_metric([name, service], figures.asking_s)
         return coarse, events, turns, seconds
+
+
+def _cumulative(counts: Iterable[int]) -> list[tuple[str, float]]:
+    """Counts by their bounds as a histogram has them: each with all that are less."""
+    bounds = (*map(str, LATENCY_BOUNDS_S), "+Inf")
+    return list(zip(bounds, accumulate(counts), strict=True))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tidegate.model import Schema, timestamps
+from tidegate.services.quality import LATENCY_BOUNDS_S
 
 STREAM = "_status"
 
@@ -24,6 +25,8 @@ SCHEMA = Schema(
         "written_per_s": "float64",
         "latency_p50_ms": "float64?",
         "latency_p99_ms": "float64?",
+        "latencies": f"int64[{len(LATENCY_BOUNDS_S) + 1}]?",
+        "latency_s": "float64?",
         "read": "int64",
         "written": "int64",
         "quarantined": "int64",
@@ -38,7 +41,7 @@ SCHEMA = Schema(
     },
     event_time="time",
 )
-"""Of the events of `_status`: counts are since the process began, rates and latencies since the event before."""
+"""Of the events of `_status`: counts are since the process began, rates and quantiles since the event before."""
 
 
 @dataclass
@@ -54,6 +57,10 @@ class Status:
     written_per_s: float = 0.0
     latency_p50_ms: float | None = None
     latency_p99_ms: float | None = None
+    latencies: tuple[int, ...] | None = None
+    """How many events were within each of `LATENCY_BOUNDS_S`, and not within the one before; then all others."""
+    latency_s: float | None = None
+    """Of all of them together."""
     read: int = 0
     written: int = 0
     quarantined: int = 0
@@ -73,6 +80,8 @@ class Status:
             setattr(self, name, metrics[name])
         self.latency_p50_ms = metrics["latency_ms"]["p50"]
         self.latency_p99_ms = metrics["latency_ms"]["p99"]
+        self.latencies = tuple(metrics["latencies"])
+        self.latency_s = metrics["latency_micros"] / 1e6
 
     def record(self, micros: int) -> bytes:
         """As a record of the log."""

@@ -15,6 +15,9 @@ from tidegate.errors import did_you_mean
 from tidegate.services.definitions import Qos
 from tidegate.services.findings import Spot
 
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Latencies are counted by how many are within each of these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

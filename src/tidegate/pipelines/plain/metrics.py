@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from threading import Lock
 from typing import Any
+
+from tidegate.services.quality import LATENCY_BOUNDS_S
 
 COUNTS = ("read", "bytes", "missed_bytes", "written", "quarantined", "flagged", "dropped", "skipped")
 
@@ -21,6 +24,8 @@ class Metrics:
         self._counts = Counter[str]()
         self._reached: dict[str, int] = {}
         self._latencies = Counter[int]()
+        self._within = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self._waited = 0
 
     def count(self, what: str, many: int = 1) -> None:
         """Add to one of the counts."""
@@ -36,6 +41,8 @@ class Metrics:
         """Count how long an event took from where it was read to where it was written."""
         with self._lock:
             self._latencies[int(math.log2(max(1, micros)) * _STEPS)] += 1
+            self._within[bisect_left(LATENCY_BOUNDS_S, max(0, micros) / 1e6)] += 1
+            self._waited += max(0, micros)
 
     def snapshot(self) -> dict[str, Any]:
         """All of it, as the status of a service takes it; latencies in milliseconds."""
@@ -44,6 +51,8 @@ class Metrics:
             return {
                 **{name: self._counts[name] for name in COUNTS},
                 "reached": dict(self._reached),
+                "latencies": list(self._within),
+                "latency_micros": self._waited,
                 "latency_ms": {
                     "p50": _quantile(latencies, 0.5),
                     "p99": _quantile(latencies, 0.99),

@@ -12,6 +12,10 @@ public final class Metrics {
   /** Buckets of latencies in microseconds: sixteen for every doubling. */
   private static final int STEPS = 16;
   private static final int BUCKETS = 40 * STEPS;
+  /** Bounds of the counts that are kept, in microseconds, as Python's LATENCY_BOUNDS_S has them. */
+  private static final long[] BOUNDS = {
+    500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000
+  };
   private static final Map<String, Metrics> ALL = new ConcurrentHashMap<>();
 
   private final AtomicLong records = new AtomicLong();
@@ -24,6 +28,8 @@ public final class Metrics {
   private final AtomicLong skipped = new AtomicLong();
   private final Map<String, AtomicLong> reached = new ConcurrentHashMap<>();
   private final AtomicLongArray latencies = new AtomicLongArray(BUCKETS);
+  private final AtomicLongArray within = new AtomicLongArray(BOUNDS.length + 1);
+  private final AtomicLong waited = new AtomicLong();
 
   static Metrics of(String service) {
     return ALL.computeIfAbsent(service, name -> new Metrics());
@@ -45,7 +51,14 @@ public final class Metrics {
   void written(long arrivedMicros) {
     written.incrementAndGet();
     if (arrivedMicros > 0) {
-      latencies.incrementAndGet(bucket(nowMicros() - arrivedMicros));
+      long micros = Math.max(0, nowMicros() - arrivedMicros);
+      latencies.incrementAndGet(bucket(micros));
+      waited.addAndGet(micros);
+      int n = 0;
+      while (n < BOUNDS.length && micros > BOUNDS[n]) {
+        n++;
+      }
+      within.incrementAndGet(n);
     }
   }
 
@@ -75,7 +88,7 @@ public final class Metrics {
     return Math.min(BUCKETS - 1, (int) place);
   }
 
-  /** The counts since the start as JSON, and the latencies since the last call, in milliseconds. */
+  /** The counts since the start as JSON, latencies by their bounds too; and those since the last call, in milliseconds. */
   public static String snapshot(String service) {
     Metrics of = of(service);
     long[] counts = new long[BUCKETS];
@@ -86,10 +99,12 @@ public final class Metrics {
     }
     return String.format(
         "{\"read\":%d,\"bytes\":%d,\"missed_bytes\":%d,\"written\":%d,\"quarantined\":%d,\"flagged\":%d,"
-            + "\"dropped\":%d,\"skipped\":%d,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s}}",
+            + "\"dropped\":%d,\"skipped\":%d,\"reached\":%s,\"latency_ms\":{\"p50\":%s,\"p99\":%s,\"max\":%s},"
+            + "\"latencies\":%s,\"latency_micros\":%d}",
         of.records.get(), of.bytes.get(), of.missed.get(), of.written.get(), of.quarantined.get(), of.flagged.get(),
         of.dropped.get(), of.skipped.get(), new LogOffset(of.positions()).json(),
-        quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0));
+        quantile(counts, total, 0.5), quantile(counts, total, 0.99), quantile(counts, total, 1.0),
+        of.within, of.waited.get());
   }
 
   private Map<String, Long> positions() {
