@@ -20,16 +20,22 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 300.0
 """Long: a start takes seconds, but twenty times so many where a machine is busy. Only what hangs is waited for so."""
+LOOK_S, LOOK_SHARE = 0.5, 0.05
+"""The longest pause between two looks, and the share of the time waited so far that a pause is."""
 KEY = b"a secret of the tests"
 WHY_PLAIN = "the test wants no connector"
 
 
 def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, every_s: float = 0.02) -> None:
-    """Wait for something that happens elsewhere; fail where it does not."""
-    deadline = time.monotonic() + patience_s
+    """Wait for something that happens elsewhere; fail where it does not.
+
+    Looks less often the longer it takes: to look costs what is waited for some of its core.
+    """
+    begun = time.monotonic()
     while not true():
-        assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
-        time.sleep(every_s)
+        waited = time.monotonic() - begun
+        assert waited < patience_s, f"waited {patience_s:g} s for {what}"
+        time.sleep(max(every_s, min(LOOK_S, waited * LOOK_SHARE)))
 
 
 def _embedded(spark: SparkSession, folder: Path) -> tuple[EventLog, Streams]:
