@@ -84,18 +84,21 @@ LONGEST = (
 """What begins first, behind groups of many tests: at the end all others would wait for it."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Group what shares a server, before pytest-xdist looks at groups."""
+    server = next((each for each in SHARED if each in getattr(item, "fixturenames", ())), None)
+    if server is not None:
+        item.add_marker(pytest.mark.xdist_group(server))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest; mark what takes its time, and what shares a server."""
+    """Begin with the longest; mark what takes its time."""
     places = {item.path: _place(item.path) for item in items}
     items.sort(key=lambda item: _turn(places[item.path]))
     for item in items:
         place = places[item.path]
         if place.startswith(PROCESSES) and place not in QUICK:
             item.add_marker("processes")
-        server = next((each for each in SHARED if each in getattr(item, "fixturenames", ())), None)
-        if server is not None:
-            item.add_marker(pytest.mark.xdist_group(server))
 
 
 def _place(path: Path) -> str:
