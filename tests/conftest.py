@@ -66,19 +66,30 @@ QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
 """Of these those that do not, or not many."""
 
 
+SHARED = ("kafka", "spark", "postgres")
+"""Fixtures that start a server: all tests that ask for one run in the same process, where it is started once. Of
+several the first counts: it takes the longest to start, and each next may be started twice."""
+
+
 LONGEST = (
-    "pipelines/test_engine.py",  # and with it all of the group that shares its Spark
     "pipelines/test_kill.py",
-    "console/test_pages.py",
     "cli/test_demo.py",
     "cli/test_up.py",
+    "pipelines/test_semantics.py",
     "cli/",
     "gateway/test_links_kill.py",
     "gateway/test_openapi.py",
     "gateway/test_gateway_kill.py",
     "benchmarks/",
 )
-"""What begins first, as at the end all others would wait for it. Of what has a JVM two at a time, as far as it goes."""
+"""What begins first, behind groups of many tests: at the end all others would wait for it."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Group what shares a server, before pytest-xdist looks at groups."""
+    server = next((each for each in SHARED if each in getattr(item, "fixturenames", ())), None)
+    if server is not None:
+        item.add_marker(pytest.mark.xdist_group(server))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -128,7 +128,6 @@ spark: {{spark.driver.host: 127.0.0.1, spark.driver.bindAddress: 127.0.0.1, spar
 
 
 @pytest.mark.kafka
-@pytest.mark.xdist_group("spark")
 def test_a_log_in_kafka(kafka: str, tmp_path: Path) -> None:
     with up(tmp_path, f"log: {{kafka: '{kafka}'}}") as options:
         publish(options, 40)

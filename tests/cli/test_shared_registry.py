@@ -22,7 +22,7 @@ from tests.postgres_server import PASSWORD, PASSWORD_IN_URL
 from tests.registry import stores
 from tidegate.logs import KafkaLog, SegmentLog
 
-pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
+pytestmark = pytest.mark.postgres
 
 
 @dataclass

@@ -7,13 +7,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import CodeType
 from typing import Any
 
+import fastapi.routing
 import httpx
 import uvloop
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_dependant
 
 from tidegate.delivery.webhook import CourierSettings
 from tidegate.federation.link import LinkSettings
@@ -46,6 +51,20 @@ HASTY = DurableSettings(
     webhooks=WebhookSettings(allow_private=True, timeout_s=20.0),
 )
 """Durable subscriptions that wait for nothing long but answers, as a machine may be busy; receivers on loopback."""
+
+
+_seen: dict[tuple[CodeType, str], Dependant] = {}
+
+
+def _seen_before(*, path: str, call: Any, **more: Any) -> Dependant:
+    """What a route's function takes, as it was found in a gateway before: all have the same routes."""
+    if (call.__code__, path) not in _seen:
+        _seen[call.__code__, path] = get_dependant(path=path, call=call, **more)
+    return replace(_seen[call.__code__, path], call=call)
+
+
+# FastAPI looks into each function of each gateway, which takes longer than all else that most tests do.
+fastapi.routing.get_dependant = _seen_before  # type: ignore[attr-defined]
 
 
 def record(n: int, **more: Any) -> bytes:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.xdist_group("spark"),  # one JVM for all that needs Spark
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 

@@ -16,11 +16,9 @@ from tests.registry.test_definitions import CITY
 from tidegate import MissingDependency, RegistryError
 from tidegate.registry import PostgresRegistry, SqliteRegistry, open_registry
 
-server = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
-
 
 class TestServer:
-    pytestmark = server
+    pytestmark = pytest.mark.postgres
 
     def test_it_survives_being_closed(self, postgres: str) -> None:
         where = new_schema(postgres)

@@ -18,12 +18,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-import structlog
 import typer
 
 from tidegate.cli import options
 from tidegate.cli.home import Home
-from tidegate.cli.logging import log_to_stderr
+from tidegate.cli.logging import log_to_stderr, logger
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 
@@ -50,8 +49,6 @@ Origin = Annotated[
 Broker = Annotated[
     str | None, typer.Option("--broker", help="Its name among brokers that are linked; the machine's, if not given.")
 ]
-
-_log = structlog.get_logger("tidegate.gateway")
 
 
 def gateway(
@@ -256,7 +253,7 @@ class Child:
             lived_s = time.monotonic() - self._begun
             self._failures = 1 if lived_s > BACKOFF_S[1] else self._failures + 1
             pause = min(BACKOFF_S[1], BACKOFF_S[0] * 2.0 ** (self._failures - 1))
-            _log.warning("the gateway has ended", code=self._process.returncode, again_in_s=pause)
+            logger("tidegate.gateway").warning("the gateway has ended", code=self._process.returncode, again_in_s=pause)
             self._again_at, self._process = time.monotonic() + pause, None
         if self._process is None and time.monotonic() >= self._again_at:
             self.start()

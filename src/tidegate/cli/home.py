@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import structlog
-
+from tidegate.cli.logging import logger
 from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:  # each takes its time to import, and no command needs all
     from tidegate.logs import EventLog
     from tidegate.pipelines.streams import Streams
     from tidegate.registry import PostgresRegistry, SqliteRegistry
-
-_log = structlog.get_logger("tidegate.home")
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
 """The environment variable that holds the secret of `mask: hmac`, where it is not the folder's own."""
@@ -139,7 +136,7 @@ class Home:
         if self.obstacle:
             from tidegate.pipelines.plain.log import PlainLog
 
-            _log.warning("services run in micro-batches only", reason=self.obstacle)
+            logger("tidegate.home").warning("services run in micro-batches only", reason=self.obstacle)
             return PlainLog(spark, self.log_folder, self.obstacle)
         from tidegate.pipelines.embedded import EmbeddedLog
 

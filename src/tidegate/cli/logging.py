@@ -1,11 +1,12 @@
-"""What happens, as lines on standard error."""
+"""What happens, as lines on standard error.
+
+structlog is imported by what logs: it takes a tenth of a second, and most commands never do.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TextIO, cast
-
-import structlog
+from typing import Any, TextIO, cast
 
 
 class _StandardError:
@@ -18,8 +19,17 @@ class _StandardError:
         sys.stderr.flush()
 
 
+def logger(name: str) -> Any:
+    """What writes it, for a part of Tidegate."""
+    import structlog
+
+    return structlog.get_logger(name)
+
+
 def log_to_stderr(least: str = "info") -> None:
     """Write what happens as lines to standard error."""
+    import structlog
+
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(least),
         processors=[

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING
 
-import structlog
-
+from tidegate.cli.logging import logger
 from tidegate.errors import EnvironmentProblem, RegistryError
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ LEASE_S = 20.0
 """How long after the death of one another takes over."""
 RENEW_S = 4.0
 LOOK_S = 1.0
-
-_log = structlog.get_logger("tidegate.up")
 
 
 @contextmanager
@@ -50,7 +47,7 @@ def turn(
                     stop.set()
                     return
             except RegistryError as problem:
-                _log.warning("the lease of the services can't be renewed", problem=str(problem))
+                logger("tidegate.up").warning("the lease of the services can't be renewed", problem=str(problem))
 
     thread = threading.Thread(target=renew, name="turn", daemon=True)
     thread.start()
@@ -73,7 +70,9 @@ def _has_come(registry: Registry, holder: str, stop: Event, look: Callable[[], o
         if not is_told:
             held = registry.leases().get(NAME)
             where = held.holder.rpartition(":")[0] if held else "another process"
-            _log.info("standing by: the services run elsewhere, and here when those end", runs_at=where)
+            logger("tidegate.up").info(
+                "standing by: the services run elsewhere, and here when those end", runs_at=where
+            )
             is_told = True
         look()
         stop.wait(LOOK_S)

@@ -83,4 +83,4 @@ def history(spark: SparkSession, log: SegmentLog, log_folder: Path, stream: str,
         F.lit(0).cast("long").alias("arrived"),
         "value",
     )
-    return records.Parser(schema)(scanned, stream).where(F.col("_problem").isNull())
+    return records.parser(schema)(scanned, stream).where(F.col("_problem").isNull())

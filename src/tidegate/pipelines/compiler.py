@@ -57,10 +57,10 @@ def compile_service(
     shape = shapes.shape(service, inputs)
     chosen = plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
-    parsers = {schema: records.Parser(schema, shows=not service.mask) for schema in inputs.values()}
+    parsers = {name: records.parser(inputs[name], shows=not service.mask) for name in service.inputs}
 
     def parsed(follow: Following | None) -> dict[str, DataFrame]:
-        return {name: parsers[inputs[name]](scan(name, follow), name) for name in service.inputs}
+        return {name: parser(scan(name, follow), name) for name, parser in parsers.items()}
 
     frames = parsed(following)
     if chosen.keyed:

@@ -68,29 +68,28 @@ class EmbeddedLog:
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what readers noted."""
         places = {name: self._root / output / f"{stream}.{name}" for name in partitions}
-        found = {name: self._jvm.Marks.resume(str(place)) for name, place in places.items()}
+        found = {name: self._java("Marks.resume")(str(place)) for name, place in places.items()}
         return {name: position for name, position in found.items() if position >= 0}
 
     def metrics(self, service: str) -> dict[str, Any]:
         """What the tasks of a service have done: counts since the start, latencies since the last call."""
-        return json.loads(self._jvm.Metrics.snapshot(service))  # type: ignore[no-any-return]
+        return json.loads(self._java("Metrics.snapshot")(service))  # type: ignore[no-any-return]
 
     def forget(self, service: str) -> None:
         """Begin to count anew for a service of this name."""
-        self._jvm.Metrics.forget(service)
+        self._java("Metrics.forget")(service)
 
     def release(self, service: Service) -> None:
         """Close the files of a service that was stopped."""
         for stream in (service.name, service.quarantine):
-            self._jvm.ServiceWriter.closeStream(str(self._root / stream))
+            self._java("ServiceWriter.closeStream")(str(self._root / stream))
 
     def _writer(self, service: Service, identity: str, since_micros: int, floor: Mapping[str, int]) -> Any:
         output, quarantine = str(self._root / service.name), str(self._root / service.quarantine)
         floors = json.dumps(dict(floor))
-        return self._jvm.ServiceWriter(
+        return self._java("ServiceWriter")(
             service.name, output, quarantine, self._segment_bytes, identity, since_micros, floors
         )
 
-    @property
-    def _jvm(self) -> Any:
-        return attach.java(self._spark)
+    def _java(self, name: str) -> Any:
+        return attach.java(self._spark, name)

@@ -85,7 +85,7 @@ class KafkaStreams:
         group = self._group(output)
         if group is None:
             return {}
-        noted = json.loads(self._jvm.KafkaClients.noted(self._settings, group, self._log.topic(stream)))
+        noted = json.loads(self._java("KafkaClients.noted")(self._settings, group, self._log.topic(stream)))
         found: dict[str, int] = {name: noted[name] for name in partitions if name in noted}
         marks = self._marks(output, {f"{stream}/{name}" for name in partitions})
         for name in partitions:
@@ -97,16 +97,16 @@ class KafkaStreams:
 
     def metrics(self, service: str) -> dict[str, Any]:
         """What the tasks of a service have done; what expired unread is counted in records."""
-        return json.loads(self._jvm.Metrics.snapshot(service))  # type: ignore[no-any-return]
+        return json.loads(self._java("Metrics.snapshot")(service))  # type: ignore[no-any-return]
 
     def forget(self, service: str) -> None:
         """Begin to count anew for a service of this name."""
-        self._jvm.Metrics.forget(service)
+        self._java("Metrics.forget")(service)
 
     def release(self, service: Service) -> None:
         """Wait for what a service that was stopped has sent, and close its consumers."""
         for stream in (service.name, service.quarantine):
-            self._jvm.KafkaServiceWriter.release(self._settings, stream, self._log.topic(stream))
+            self._java("KafkaServiceWriter.release")(self._settings, stream, self._log.topic(stream))
 
     # How far outputs came ------------------------------------------------------------
 
@@ -145,13 +145,12 @@ class KafkaStreams:
         self, service: Service, identity: str, since_micros: int, floor: Mapping[str, int], written: str
     ) -> Any:
         output, quarantine = self._log.topic(service.name), self._log.topic(service.quarantine)
-        return self._jvm.KafkaServiceWriter(
+        return self._java("KafkaServiceWriter")(
             self._settings, service.name, output, quarantine, identity, since_micros, json.dumps(dict(floor)), written
         )
 
-    @property
-    def _jvm(self) -> Any:
-        return attach.java(self._spark)
+    def _java(self, name: str) -> Any:
+        return attach.java(self._spark, name)
 
 
 def _text(mark: Mark) -> str:

@@ -14,6 +14,7 @@ Inside a pipeline a frame has the attributes and these columns of our own:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -49,8 +50,7 @@ class Parser:
     """Makes columns of scanned records of a schema; those that do not fit it have a `_problem`.
 
     It tells what was found in the place of a value only where that `shows`. One
-    serves any number of streams: the columns are made once, as each costs some
-    calls into the JVM.
+    serves any number of streams, of any number of services.
     """
 
     def __init__(self, schema: Schema, *, shows: bool = True) -> None:
@@ -87,6 +87,12 @@ class Parser:
         name = F.lit(stream).alias("stream")
         opened = scanned.select(name, "partition", "position", "arrived", "value", self._event)
         return opened.select(*self._columns).select("*", self._clock)
+
+
+@lru_cache(maxsize=256)
+def parser(schema: Schema, *, shows: bool = True) -> Parser:
+    """The parser of a schema. Its columns are made once in a process: they take a thousand calls into the JVM."""
+    return Parser(schema, shows=shows)
 
 
 def _read(field: Field) -> Column:

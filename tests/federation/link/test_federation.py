@@ -842,7 +842,6 @@ async def pass_on_and_begin_again(here: Side, there: Side) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.xdist_group("postgres")
 def test_links_are_kept_in_postgresql(tmp_path: Path, postgres: str) -> None:
     registries = [open_registry(stores.new_schema(postgres)) for _ in range(2)]
     here = Side(tmp_path, "here", registry=registries[0])
@@ -853,7 +852,6 @@ def test_links_are_kept_in_postgresql(tmp_path: Path, postgres: str) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
 @pytest.mark.parametrize("which", ["here", "there"])
 def test_mirrors_and_services_may_be_in_kafka(tmp_path: Path, kafka: str, which: str) -> None:
     def log(name: str) -> KafkaLog | None:

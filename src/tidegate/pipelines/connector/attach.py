@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-def java(spark: SparkSession) -> Any:
-    """The connector's Java package in the driver's JVM."""
-    return spark._jvm.tidegate  # type: ignore[union-attr]
+def java(spark: SparkSession, name: str) -> Any:
+    """A class of the connector in the driver's JVM, or a static method: `ServiceWriter`, `Metrics.snapshot`.
+
+    Each is looked up once: the JVM goes through hundreds of jars for a name in a package that is not Spark's.
+    """
+    return _looked_up(spark._jvm, name)
+
+
+@cache
+def _looked_up(jvm: Any, name: str) -> Any:
+    return reduce(getattr, name.split("."), jvm.tidegate)
 
 
 def real_time(writer: DataStreamWriter, epoch: str) -> DataStreamWriter:

@@ -24,6 +24,8 @@ from tidegate.pipelines.connector import maven
 
 _HERE = Path(__file__).parent
 _RELEASE = "17"
+_BRIEFLY = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
+"""A compiler that lives for seconds: to compile itself well costs it as much again as all else that it does."""
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 
 
@@ -85,7 +87,7 @@ def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path) -> P
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         classes = Path(folder, "classes")
         known = os.pathsep.join(map(str, [*needed, f"{spark_jars()}/*"]))
-        command = [javac, "--release", _RELEASE, "-proc:none", "-nowarn", "-cp", known, "-d", str(classes)]
+        command = [javac, *_BRIEFLY, "--release", _RELEASE, "-proc:none", "-nowarn", "-cp", known, "-d", str(classes)]
         done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise EnvironmentProblem(f"the connector to Spark does not compile with {javac}:\n{done.stderr.strip()}")
