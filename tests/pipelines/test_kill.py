@@ -109,6 +109,21 @@ class Output:
         return self._events
 
 
+class Counts:
+    """The last that was put out of each window, read on likewise."""
+
+    def __init__(self, output: Output) -> None:
+        self._output, self._read = output, 0
+        self._found: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def last(self) -> dict[tuple[str, int], tuple[int, int]]:
+        events = self._output.events()
+        for event in events[self._read :]:
+            self._found[event["vid"], _micros(event["window_end"])] = event["count"], event["total"]
+        self._read = len(events)
+        return self._found
+
+
 def size(log: SegmentLog, stream: str) -> int:
     return sum(log.end(stream).offsets.values()) if stream in log.streams() else 0
 
@@ -149,10 +164,10 @@ def _grew(log: SegmentLog, before: dict[str, int], process: subprocess.Popen[byt
 
 def _await_end(outputs: dict[str, Output], load: Load, process: subprocess.Popen[bytes]) -> None:
     wanted = sum(1 for sent in load.sent.values() for e in sent if e["speed"] != 50.0 and e["speed"] < 90)
-    counts = _truth(load, 4.0, 2.0)
+    counts, told = _truth(load, 4.0, 2.0), Counts(outputs["counted"])
     closed = sum(1 for _, end in _truth(load, 2.0, 2.0) if end < _last_moment(load))
     until(lambda: len(outputs["twice"].events()) >= wanted, "the last of the merged events")
-    until(lambda: _last_counts(outputs) == counts, "the last update", every_s=0.5)
+    until(lambda: told.last() == counts, "the last update", every_s=0.5)
     until(lambda: len(outputs["closed"].events()) >= closed, "the last window that can close")
     assert process.poll() is None
 
@@ -166,17 +181,13 @@ def _judge(outputs: dict[str, Output], load: Load) -> None:
         assert [e["n"] for e in found["merged"] if e["_src"].startswith(f"{stream}/")] == passed
         assert [e["n"] for e in found["merged.quarantine"] if e["_src"].startswith(f"{stream}/")] == refused
         assert [e["n"] for e in found["twice"] if e["_src"].startswith(f"merged/{stream}.")] == passed
-    assert _last_counts(outputs) == _truth(load, 4.0, 2.0)
+    assert Counts(outputs["counted"]).last() == _truth(load, 4.0, 2.0)
     for name in ("counted", "closed"):
         doubled = [id_ for id_, count in Counter(e["_id"] for e in found[name]).items() if count > 1]
         assert doubled == []
     truth = _truth(load, 2.0, 2.0)
     for event in found["closed"]:
         assert truth[event["vid"], _micros(event["window_end"])] == (event["count"], event["total"])
-
-
-def _last_counts(outputs: dict[str, Output]) -> dict[tuple[str, int], tuple[int, int]]:
-    return {(e["vid"], _micros(e["window_end"])): (e["count"], e["total"]) for e in outputs["counted"].events()}
 
 
 def _truth(load: Load, length_s: float, slide_s: float) -> dict[tuple[str, int], tuple[int, int]]:

@@ -22,6 +22,9 @@ from tidegate.pipelines.plain.written import resume
 from tidegate.pipelines.planner import Plan
 from tidegate.services.definitions import Service
 
+_POLLING, POLLING_DELAY = "spark.sql.streaming.pollingDelay", "100ms"
+"""Between two looks for something new: each is a question to a process of Python, of each source of each query."""
+
 
 class PlainLog:
     """Reads and writes the streams below a folder, in micro-batches."""
@@ -82,7 +85,12 @@ class PlainLog:
         progress = Progress(self._root, checkpoint, self._starts[name], self._metrics[name], marks)
         writer = BatchWriter(outputs, self._metrics[service.name], progress, self._segment_bytes)
         self._writers[name] = writer
-        return write.option("checkpointLocation", str(checkpoint)).foreachBatch(writer).start()
+        usual = str(self._spark.conf.get(_POLLING))
+        self._spark.conf.set(_POLLING, POLLING_DELAY)  # a query takes what is set when it is started
+        try:
+            return write.option("checkpointLocation", str(checkpoint)).foreachBatch(writer).start()
+        finally:
+            self._spark.conf.set(_POLLING, usual)
 
     def resume(self, output: str, stream: str, partitions: Sequence[str]) -> dict[str, int]:
         """Where to go on reading a stream: as the last records of the output tell, and what was noted."""
