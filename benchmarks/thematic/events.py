@@ -104,9 +104,12 @@ def sensors(chance: random.Random) -> Event:
     return seed | {name: value for name, value in maybe.items() if chance.random() < 0.5}
 
 
-def other_words(thesaurus: Thesaurus, part: int, parts: int = 2) -> Callable[[random.Random], Event]:
-    """Seeds of concepts under the names of their micro-thesauri: a part of the thesaurus, which shares no concept."""
-    drawn = random.Random(part)
+def other_words(thesaurus: Thesaurus, part: int, draw: int = 0, parts: int = 2) -> Callable[[random.Random], Event]:
+    """Seeds of concepts under the names of their micro-thesauri: a part of the thesaurus, which shares no concept.
+
+    A draw are 14 names and 5 values of each.
+    """
+    drawn = random.Random(part + parts * draw)
     groups = {
         name: [each for each in concepts if zlib.crc32(each.encode()) % parts == part]
         for name, concepts in thesaurus.groups.items()

@@ -102,6 +102,8 @@ def test_other_words_of_two_parts_share_no_value(own: Thesaurus) -> None:
 
     one, two = (make(own, 10, seeds=other_words(own, part)) for part in (0, 1))
     assert values(one).isdisjoint(values(two))
+    assert values(make(own, 10, seeds=other_words(own, 1, draw=1))).isdisjoint(values(one))
+    assert values(make(own, 10, seeds=other_words(own, 1, draw=1))) != values(two)
 
 
 def test_degrees_are_those_of_the_matcher(own: Thesaurus, space: Space) -> None:
