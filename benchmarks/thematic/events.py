@@ -108,12 +108,14 @@ FEWEST_GROUPS = 4
 """Names that seeds of other words are made of, at least."""
 
 
-def other_words(thesaurus: Thesaurus, part: int, parts: int = 2) -> Callable[[random.Random], Event] | None:
+def other_words(
+    thesaurus: Thesaurus, part: int, draw: int = 0, parts: int = 2
+) -> Callable[[random.Random], Event] | None:
     """Seeds of concepts under the names of their micro-thesauri: a part of the thesaurus, which shares no concept.
 
-    None where it has too few groups of concepts.
+    A draw are 14 names and 5 values of each. None where it has too few groups of concepts.
     """
-    drawn = random.Random(part)
+    drawn = random.Random(part + parts * draw)
     groups = {
         name: [each for each in concepts if zlib.crc32(each.encode()) % parts == part]
         for name, concepts in thesaurus.groups.items()

@@ -122,10 +122,14 @@ def test_other_words_of_two_parts_share_no_value(own: Thesaurus) -> None:
     def values(given: EventSet) -> set[str]:
         return {value for each in given.subscriptions for _, value in each}
 
-    some, others = other_words(own, 0), other_words(own, 1)
+    some, others, again = other_words(own, 0), other_words(own, 1), other_words(own, 1, draw=1)
     assert some is not None
     assert others is not None
-    assert values(make(own, 10, seeds=some)).isdisjoint(values(make(own, 10, seeds=others)))
+    assert again is not None
+    one, two, three = (values(make(own, 10, seeds=each)) for each in (some, others, again))
+    assert one.isdisjoint(two)
+    assert one.isdisjoint(three)
+    assert two != three
 
 
 def test_a_small_thesaurus_makes_what_it_can(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.filters.thematic import SAME, Array, competed
+from tidegate.filters.thematic import ALIKE, SAME, Array, company, competed, in_company
 
 _figures = st.sampled_from([0.0, 1.0, 0.5, 1e-9]) | st.floats(0, 1)
 _two = st.tuples(st.integers(0, 4), st.integers(0, 4)).flatmap(
@@ -28,36 +28,62 @@ def said(name: float, value: float) -> float:
     return odds(name) + odds(value)
 
 
+def chance(evidence: list[float], own: float, rivalry: float) -> float:
+    """Slow and obvious: the lead over the best of those that say something else."""
+    others = [each for each in evidence if abs(each - own) > ALIKE]
+    if max(evidence) - own <= ALIKE:
+        others = [each for each in others if each < own]
+    if not others or max(others) == -math.inf:
+        return 1.0
+    return 1 / (1 + math.exp(min(700.0, rivalry * (max(others) - own))))
+
+
 @given(_two, st.sampled_from([0.0, 0.5, 1.0]))
-def test_who_is_behind_the_best_loses_by_how_far(figures: tuple[Array, Array], rivalry: float) -> None:
+def test_a_predicate_has_the_chance_that_its_lead_gives_it(figures: tuple[Array, Array], rivalry: float) -> None:
     names, values = figures
     found = competed(names, values, rivalry)
     for column in range(names.shape[1]):
         evidence = [said(*pair) for pair in zip(names[:, column].tolist(), values[:, column].tolist(), strict=True)]
         for row, own in enumerate(evidence):
-            plain = names[row, column] * values[row, column]
-            lost = math.exp(rivalry * (own - max(evidence))) if own > -math.inf else 0.0
-            assert found[row, column] == pytest.approx(plain * lost if rivalry else plain, rel=1e-6, abs=1e-12)
+            expected = names[row, column] * values[row, column]
+            if rivalry and expected:
+                odds = company(len(evidence))
+                credible = float(in_company(names[row, column], odds) * in_company(values[row, column], odds))
+                expected = credible * chance(evidence, own, rivalry)
+            assert found[row, column] == pytest.approx(expected, rel=1e-5, abs=1e-12)
 
 
-def test_a_better_rival_takes_and_a_worse_one_does_not() -> None:
-    names, values = np.ones((2, 1)), np.array([[0.9], [0.5]])
-    ireland, spain = competed(names, values, 1.0)[:, 0]
-    assert ireland == 0.9
-    assert spain == pytest.approx(0.5 / 9)
+def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
+    names, values = np.ones((16, 1)), np.zeros((16, 1))
+    values[:2] = [[0.9], [0.5]]
+    ireland, spain = competed(names, values, 1.0)[:2, 0]
+    assert ireland == pytest.approx(0.9 * 0.9)  # a lead of ln 9
+    assert spain == pytest.approx(0.5 * 0.1)
 
 
 def test_what_fits_alike_takes_nothing_from_each_other_and_the_same_is_one() -> None:
-    assert competed(np.ones((2, 1)), np.full((2, 1), 0.7), 1.0)[:, 0].tolist() == [0.7, 0.7]
-    assert competed(np.ones((2, 1)), np.array([[1.0], [0.9]]), 1.0)[:, 0].tolist() == [
-        1.0,
-        pytest.approx(0.9 * 9 * math.exp(-SAME)),
-    ]
+    names = np.ones((16, 1))
+    assert competed(names, np.full((16, 1), 0.7), 1.0)[:, 0] == pytest.approx(np.full(16, 0.7))
+    texts = np.array([[1.0], [1.0], *[[0.9]] * 14])
+    same, again, like, *_ = competed(names, texts, 1.0)[:, 0]
+    assert same == again == pytest.approx(1, abs=1e-4)
+    assert like < 1e-4
+
+
+def test_the_more_is_asked_for_the_likelier_it_is_that_it_is_meant() -> None:
+    def alone_among(rivals: int) -> float:
+        values = np.zeros((rivals, 1))
+        values[0] = 0.5
+        return float(competed(np.ones((rivals, 1)), values, 1.0)[0, 0])
+
+    assert [alone_among(rivals) for rivals in (16, 32, 48)] == pytest.approx([1 / 2, 2 / 3, 3 / 4])
+    assert alone_among(1) == alone_among(4) == pytest.approx(1 / 5)
+    assert alone_among(256) == alone_among(1_000) == pytest.approx(16 / 17)
 
 
 def test_a_name_tells_which_sense_of_a_value_is_meant() -> None:
     # A bank of a river, where somebody asks for banks of money too: by values alone money would win.
     names, values = np.array([[0.95], [0.05]]), np.array([[0.6], [0.7]])
     river, money = competed(names, values, 1.0)[:, 0]
-    assert river == pytest.approx(0.95 * 0.6)
+    assert river > 0.2
     assert money < 0.01

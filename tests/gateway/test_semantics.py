@@ -156,7 +156,7 @@ def test_who_is_live_and_who_catches_up_get_the_same_whoever_else_subscribes(hou
 def test_a_threshold_says_how_near(house: House) -> None:
     house.put(*EVENTS)
     assert house.page(f"{COMPUTERS} THRESHOLD 1") == [3, 5]
-    assert house.page(f"{COMPUTERS} THRESHOLD 0.01") == [0, 1, 2, 3, 5]
+    assert house.page(f"{COMPUTERS} THRESHOLD 0.001") == [0, 1, 2, 3, 5]
 
 
 def test_the_themes_of_an_event_are_its_own_and_its_services(house: House) -> None:

@@ -277,7 +277,7 @@ def test_a_rival_more_takes_from_a_filter_that_would_cover() -> None:
     known = Likeness({("device", "machine"): 0.5, ("laptop", "notebook"): 0.5})
     wide, narrow = "device~ = 'laptop'~ OR machine = 'car'~ AND z = 1", "device~ = 'laptop'~"
     event = {"machine": "notebook"}
-    known.threshold, known.figures["car", "notebook"] = 0.2, 0.4
+    known.threshold, known.figures["car", "notebook"] = 0.03, 0.4
     one, other = (Filter(text, semantics=known) for text in (wide, narrow))
     assert one.matches(event)
     assert one.covers(other)

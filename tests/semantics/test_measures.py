@@ -178,6 +178,12 @@ def test_evidence_is_the_mean_of_sources_and_what_one_does_not_know_the_other_de
     assert best.evidence(["a", "b", "c"], ["x"])[:, 0].tolist() == pytest.approx([1.5, 1.0, -np.inf])
 
 
+def test_a_scale_takes_the_root_of_figures_and_knows_nothing_of_what_is_unknown() -> None:
+    scale = Scale(centre=0.5, unit=0.1, power=0.5)
+    assert scale.evidence(np.array([0.25, 0.36, 0.0, -0.1])).tolist() == pytest.approx([0, 1, -5, -5])
+    assert np.isnan(scale.evidence(np.array([np.nan]))).all()
+
+
 def test_the_embedding_tells_what_words_mean(installed: Embedding) -> None:
     electricity, motor = installed.figures(["energy consumption"], ["electricity usage", "motor car"])[0]
     assert electricity > 0.4 > motor

@@ -280,7 +280,7 @@ services:
         "t.yaml:5: streams.gps.event_tme: unknown key 'event_tme'; did you mean 'event_time'?",
         "t.yaml:4: streams.gps.schema.speed: unknown type 'flot64'; did you mean 'float64'?",
         "t.yaml:4: streams.gps.schema.pos.x: 7 is not a type; "
-        "expected a name such as 'float64', a dict, Enum, Array or Optional",
+        "expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict, Enum, Array or Optional",
         "t.yaml:16: services.fast.qos.latency_p99: expected a length of time such as 50ms, 10s, 2m, 24h or 7d, not 50",
         "t.yaml:16: services.fast.qos.availability: expected a share from 0 to 1, such as 0.999, not 2",
         "t.yaml:11: services.fast.pipeline[0].aggregate.window.length: "

@@ -91,6 +91,14 @@ Rivals = tuple[Predicate, ...]
 SAME = 12.0
 """The evidence that what is the same counts with; none counts with more."""
 
+ALIKE = 1e-6
+"""Predicates whose evidence differs by less mean the same: they are no rivals."""
+
+COMPANY = 16
+"""So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant."""
+FEWEST, MOST = 4, 256
+"""Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
+
 
 def rivals_among(several: Iterable[Thematic]) -> Rivals:
     """The predicates of some conjuncts."""
@@ -104,19 +112,44 @@ def _key(predicate: Predicate) -> tuple[Predicate, str]:
 def competed(by_name: Array, by_value: Array, rivalry: float) -> Array:
     """How similar predicates are to tuples by the relatedness of their names and values: a row a rival.
 
-    The *evidence* of a relatedness x is ln(x / (1 - x)), that of a pair the sum over name and value. Who has the most
-    evidence for a tuple keeps the product of both; another loses by how far it is behind. `Eire` is somewhat related
-    to `Spain`, yet where somebody asks for `Ireland`, that is what is meant. Name and value count together, so that
-    an attribute tells which sense of a value is meant. As only the best counts, not how many there are, predicates
-    that mean the same do not take from each other.
+    The *evidence* of a relatedness x is ln(x / (1 - x)), that of a pair the sum over name and value. `Eire` is somewhat
+    related to `Spain`, yet where somebody asks for `Ireland`, that is what is meant: a predicate has the chance that
+    its lead over the best of the others gives it, 1 / (1 + e^-lead). Name and value count together, so that an
+    attribute tells which sense of a value is meant. As only the best other counts, not how many there are, and none
+    that has the same evidence, predicates that mean the same hardly take from each other.
+
+    And the more is asked for, the likelier it is that what is met is among it: see `company`.
     """
-    plain: Array = by_name * by_value
-    if not rivalry or not plain.size:
-        return plain
-    evidence = evidence_of(by_name) + evidence_of(by_value)
+    if not rivalry or not by_name.size:
+        return np.asarray(by_name * by_value)
+    odds = company(len(by_name))
+    similar = in_company(by_name, odds) * in_company(by_value, odds)
+    return np.asarray(similar * _chances(evidence_of(by_name) + evidence_of(by_value), rivalry))
+
+
+def company(rivals: int) -> float:
+    """By how much the odds that a term means another grow with how many predicates there are.
+
+    A word that is a little like the one thing that is asked for seldom means it; where a hundred things are, most words
+    mean the one that they are most like. So one threshold does for few and for many.
+    """
+    return min(max(rivals, FEWEST), MOST) / COMPANY
+
+
+def in_company(relatedness: Array, odds: Array | float) -> Array:
+    """Relatedness whose odds are multiplied; 0 and 1 stay what they are."""
+    more = relatedness * odds
+    return np.asarray(more / (more + (1 - relatedness)))
+
+
+def _chances(evidence: Array, rivalry: float) -> Array:
+    """Of each predicate that it is the one that is meant, and not the best of the others."""
     most = evidence.max(axis=0)
-    behind = evidence - np.where(np.isfinite(most), most, 0.0)
-    return np.asarray(plain * np.exp(rivalry * behind))
+    first = evidence >= most - ALIKE
+    second = np.where(first, -np.inf, evidence).max(axis=0)
+    with np.errstate(invalid="ignore", over="ignore"):  # nobody is anything like it: whatever is said, it is times 0
+        lead = evidence - np.where(first, second, most)
+        return np.asarray(np.nan_to_num(1 / (1 + np.exp(-rivalry * lead))))
 
 
 def evidence_of(relatedness: Array) -> Array:

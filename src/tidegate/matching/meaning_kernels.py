@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tidegate.filters.thematic import ALIKE
+
 _compiled: Any = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 
@@ -36,32 +38,43 @@ def similar_rows(
 
     `names` and `values`: how similar each subscribed name is to each attribute, and so on, a line a term of events.
     Predicates are in the order of their names: those of name g are `first[g]` to `first[g + 1]`. `bound`: the least
-    similarity that can be part of a match; `group_bound`: the least of those of a name. With rivalry, predicates lose
-    by how far their evidence is behind the most in their theme, that of name g.
+    similarity that can be part of a match; `group_bound`: the least of those of a name. With rivalry, each has
+    the chance that its evidence gives it against the best other of its theme, that of name g (`thematic.competed`).
     """
     size = 0
     groups = len(group_bound)
-    most = np.full(groups, -np.inf)
+    most, second = np.full(groups, -np.inf), np.full(groups, -np.inf)
     for n in range(len(attribute)):
         by_name, by_value = names[attribute[n]], values[value[n]]
         if rivalry > 0.0:
-            most[:] = -np.inf
+            most[:] = second[:] = -np.inf
             told, say = name_evidence[attribute[n]], value_evidence[value[n]]
             top = say.max()
             for group in range(groups):
+                of = theme[group]
                 for predicate in range(first[group], first[group + 1]):
-                    if told[group] + top <= most[theme[group]]:
+                    if told[group] + top <= second[of]:
                         break
-                    most[theme[group]] = max(most[theme[group]], told[group] + say[value_row[predicate]])
+                    evidence = told[group] + say[value_row[predicate]]
+                    if evidence > most[of]:
+                        if evidence - ALIKE > most[of]:
+                            second[of] = most[of]
+                        most[of] = evidence
+                    elif evidence < most[of] - ALIKE:
+                        second[of] = max(second[of], evidence)
         for group in range(groups):
             one = by_name[group]
             if one <= 0.0 or one < group_bound[group]:
                 continue
             for predicate in range(first[group], first[group + 1]):
                 found = one * by_value[value_row[predicate]]
-                if found > 0.0 and rivalry > 0.0:
+                if found <= 0.0 or found < bound[predicate]:
+                    continue
+                if rivalry > 0.0:
                     evidence = name_evidence[attribute[n], group] + value_evidence[value[n], value_row[predicate]]
-                    found *= np.exp(rivalry * (evidence - most[theme[group]]))
+                    best = most[theme[group]]
+                    other = second[theme[group]] if evidence >= best - ALIKE else best
+                    found /= 1.0 + np.exp(rivalry * (other - evidence))
                 if found > 0.0 and found >= bound[predicate]:
                     if size < len(predicates):
                         predicates[size] = predicate

@@ -18,7 +18,17 @@ from tidegate.filters.by_meaning import Alternative
 from tidegate.filters.meaning import Semantics
 from tidegate.filters.nodes import EVERYTHING, Group, Node, predicates
 from tidegate.filters.shapes import SLACK
-from tidegate.filters.thematic import Predicate, Rivals, Scalar, Thematic, checked, equals, number_of, readable
+from tidegate.filters.thematic import (
+    Predicate,
+    Rivals,
+    Scalar,
+    Thematic,
+    checked,
+    company,
+    equals,
+    number_of,
+    readable,
+)
 from tidegate.matching.index import Entry
 from tidegate.matching.tuples import Numbers
 
@@ -97,6 +107,9 @@ class Plan:
     """Predicates are ordered by name: where those of each begin."""
     theme_of_name: Any
     """Rivals are those of the same theme."""
+    company_of_name: Any
+    """By how much odds grow with how many rivals there are in the theme of each name."""
+    company_of_value: Any
     value_of: Any
     bound: Any
     """Of each predicate the least similarity that can be part of a match; infinite: it is but a rival of others."""
@@ -255,12 +268,16 @@ def _predicates(
     first = np.searchsorted(pairs[order, 0], np.arange(len(name_keys) + 1))
     flat = place[[number for mine in of for number in mine]].astype(np.int32)
     names = tuple(_names(theme, name_keys) for theme in ordered)
+    values = tuple(_values(theme, value_keys) for theme in ordered)
+    odds = np.array([company(len(rivals.get(theme, ()))) for theme in ordered])
     return {
         "names": names,
-        "values": tuple(_values(theme, value_keys) for theme in ordered),
+        "values": values,
         "numbers": _numbers([p for _, p in value_keys.values()], any(not p.soft_attribute for p in lone)),
         "first_of_name": first,
         "theme_of_name": np.repeat(np.arange(len(names)), [len(each.soft) for each in names]),
+        "company_of_name": np.repeat(odds, [len(each.soft) for each in names]),
+        "company_of_value": np.repeat(odds, [len(each.soft) for each in values]),
         "value_of": pairs[order, 1],
         "bound": bound,
         "name_bound": np.array([bound[a:b].min() for a, b in pairwise(first.tolist())]),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.filters.meaning import Meaning
-from tidegate.filters.thematic import Scalar, evidence_of
+from tidegate.filters.thematic import Scalar, evidence_of, in_company
 from tidegate.matching import meaning_kernels
 from tidegate.matching.meaning_plan import Listing, Plan, Theme
 from tidegate.matching.tuples import Themes, TupleColumn
@@ -139,7 +139,8 @@ class Memory:
             return
         semantics = self._meaning.semantics
         figures = np.concatenate([names.figures(semantics, new, of) for names in self._plan.names], axis=1)
-        alive = ((figures > 0) & (figures >= self._plan.name_bound)).any(axis=1)
+        most = in_company(figures, self._plan.company_of_name) if semantics.rivalry else figures
+        alive = ((most > 0) & (most >= self._plan.name_bound)).any(axis=1)
         for attribute, line in zip(new, (np.cumsum(alive) - 1 + len(met.figures)).tolist(), strict=True):
             met.lines[attribute] = line
         for attribute in (each for each, some in zip(new, alive.tolist(), strict=True) if not some):
@@ -185,7 +186,10 @@ class Memory:
         figures = np.concatenate([each.figures(semantics, values, of) for each in plan.values], axis=1)
         at = met.lines[attribute]
         by_name = met.figures[at : at + 1]
-        evidence = (evidence_of(by_name), evidence_of(figures)) if semantics.rivalry else (by_name, figures)
+        evidence = by_name, figures
+        if semantics.rivalry:
+            evidence = evidence_of(by_name), evidence_of(figures)
+            by_name, figures = in_company(by_name, plan.company_of_name), in_company(figures, plan.company_of_value)
         line = np.zeros(len(values), np.int64)
         offsets = np.zeros(len(values) + 1, np.int64)
         room = 4_096

@@ -28,9 +28,17 @@ class Scale:
     """How a source's figures become evidence."""
 
     centre: float
-    """The figure at which terms are as likely related as not."""
+    """The figure, by its power, at which terms are as likely related as not."""
     unit: float
     """The distance from it that makes the odds 2.7 times as great."""
+    power: float = 1.0
+    """Of the figures: by a root, small ones are told apart as well as great ones are."""
+
+    def evidence(self, figures: Array) -> Array:
+        """How far figures lie above the centre, in units."""
+        if self.power != 1:
+            figures = np.maximum(figures, 0.0) ** self.power
+        return np.asarray((figures - self.centre) / self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Competition:
     """What is the same for all sources."""
 
     rivalry: float
-    """How much a unit of evidence behind the best predicate costs; 0: no competition."""
+    """How much a unit of evidence ahead of the best other predicate gives; 0: no competition."""
     threshold: float
 
 
@@ -72,7 +80,7 @@ class Best:
         total = np.zeros((len(subscribed), len(terms)))
         voices = np.zeros_like(total)
         for source, scale in self.sources:
-            found = (source.figures(subscribed, terms, themes, event_themes) - scale.centre) / scale.unit
+            found = scale.evidence(source.figures(subscribed, terms, themes, event_themes))
             knows = ~np.isnan(found)
             total[knows] += found[knows]
             voices += knows

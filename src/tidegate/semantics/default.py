@@ -14,10 +14,10 @@ from tidegate.semantics.embedding import Embedding
 from tidegate.semantics.measures import Esa, Semantics
 from tidegate.semantics.space import Space
 
-ESA_SCALE = Scale(centre=0.25, unit=0.08)
+ESA_SCALE = Scale(centre=0.5, unit=0.08, power=0.5)
 EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
-COMPETITION = Competition(rivalry=1.0, threshold=0.25)
-"""A lone filter has no rivals and would want a threshold of 0.5, a hundred with other words one of 0.2."""
+COMPETITION = Competition(rivalry=1.0, threshold=0.28)
+"""One threshold for a lone filter and for hundreds: odds go with how many there are (`filters.thematic.company`)."""
 
 
 def default_semantics(space: Space | Path | str | None = None) -> Semantics:
