@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -39,8 +40,12 @@ class Dialled:
         return bytes(found)
 
     async def close(self, reason: str) -> None:
-        """Close, and say why."""
-        await self._connection.close(1000, reason.encode()[:_LONGEST_REASON].decode(errors="ignore"))
+        """Close, and say why; where that is given up, without."""
+        try:
+            await self._connection.close(1000, reason.encode()[:_LONGEST_REASON].decode(errors="ignore"))
+        except asyncio.CancelledError:
+            self._connection.transport.abort()
+            raise
 
 
 async def dial(url: str, settings: LinkSettings) -> Dialled:

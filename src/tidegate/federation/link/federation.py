@@ -260,7 +260,7 @@ class Federation:
                         await proof.introduce(socket, self.name, neighbour.name, neighbour.link.secret)
                     await self._live(neighbour, socket, is_dialled=True)
                 finally:
-                    await socket.close("the link broke")  # unless it is, with a better reason
+                    await _close(socket, "the link broke")  # unless it is, with a better reason
             except LinkRefused as problem:
                 neighbour.state, neighbour.problem = "refused", str(problem)
             except (FederationError, LinkClosed, TimeoutError) as problem:
@@ -280,11 +280,11 @@ class Federation:
             async with asyncio.timeout(self.settings.handshake_s):
                 name = await proof.admit(socket, self.name, self._secret, self._may_enter)
         except (FederationError, TimeoutError, LinkClosed) as problem:
-            await socket.close(str(problem) or "nobody said who dialled")
+            await _close(socket, str(problem) or "nobody said who dialled")
             return
         neighbour = self.neighbours.get(name)
         if neighbour is None:  # it was removed just now
-            await socket.close("the link was removed")
+            await _close(socket, "the link was removed")
             return
         living = self._spawn(self._live(neighbour, socket, is_dialled=False))
         try:
@@ -337,7 +337,7 @@ class Federation:
                 try:
                     await self._down(neighbour, session, reason)
                 finally:
-                    await socket.close(reason)
+                    await _close(socket, reason)
 
     async def _down(self, neighbour: Neighbour, session: Session, reason: str) -> None:
         _log.info("a link is down", to=neighbour.name, reason=reason)
@@ -963,6 +963,13 @@ class Federation:
 def _settled(found: asyncio.Future[Cursor | None], at: Cursor | None) -> None:
     if not found.done():
         found.set_result(at)
+
+
+async def _close(socket: Socket, reason: str) -> None:
+    """Close a socket. A frame more waits for room, which an end that does not read never makes."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL_S):
+            await socket.close(reason)
 
 
 def _read(said: Mapping[str, Any], schema: Schema | None) -> Message:
