@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks import measure, peers, workloads
-from tidegate import Filter
+from tidegate import Filter, TidegateError
 
 ROWS = 1_000_000
 
@@ -25,6 +25,7 @@ def run(quick: bool, as_json: bool, out: Path) -> None:
     console = Console(stderr=as_json)
     steps: dict[str, Callable[[int], Any]] = {
         "parse": parsing,
+        "hostile texts": hostile,
         "one event": one_event,
         "batch": batches,
         "parameters and covering": changing,
@@ -79,6 +80,21 @@ def parsing(repeats: int) -> list[dict[str, Any]]:
             lark_us,
         ),
     ]
+
+
+def hostile(repeats: int) -> list[dict[str, Any]]:
+    """The dearest of the texts that are to make the language slow, beside a plain one of the same length."""
+    taken = {text: measure.seconds(lambda text=text: _read(text), 1) for text in workloads.HOSTILE}  # type: ignore[misc]
+    dearest = max(taken, key=lambda text: taken[text])
+    value, plain = (measure.seconds(lambda text=text: _read(text), repeats) * 1e3 for text in (dearest, workloads.LONG))  # type: ignore[misc]
+    return [_row(f"{dearest[:24]}… ({len(dearest)} characters)", value, "ms", "< 50", "a plain one", plain)]
+
+
+def _read(text: str) -> Filter | TidegateError:
+    try:
+        return Filter(text)
+    except TidegateError as error:
+        return error
 
 
 def one_event(repeats: int) -> list[dict[str, Any]]:

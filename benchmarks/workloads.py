@@ -20,6 +20,61 @@ TWO_PREDICATES = "speed > 60 AND vid = 'BJ00017'"
 FIVE_NUMERIC = "a > 10 AND b < 90 AND c >= 20 AND d <= 80 AND e > 30"
 """Five ordered predicates over five float64 columns of `numeric_batch`: about 0.35 of the rows."""
 
+LONG = "x=1 OR " * 2_300 + "x=1"
+"""As long as a text may be, and nothing special."""
+
+HOSTILE = [
+    "(" * 20_000,
+    "(" * 256 + "x=1" + ")" * 256,
+    "(" * 257 + "x=1" + ")" * 257,
+    "NOT " * 4_000 + "x=1",
+    LONG,
+    "x=1 AND " * 2_000 + "x=1",
+    "x<>1 AND " * 1_800 + "x<>1",
+    " AND ".join(f"x<>{n}" for n in range(1_000)),
+    " AND ".join(f"(a=1 OR b={n})" for n in range(800)),
+    " OR ".join(f"(a=1 AND b={n})" for n in range(800)),
+    "x IN (" + ",".join(map(str, range(3_500))) + ")",
+    "x IN (" + "1," * 8_000 + "1)",
+    "x IN (" + ",".join(map(str, range(0, 6_000, 2))) + ") AND x > 3",
+    "x < 1" + "0" * 400 + " AND x < 2" + "0" * 400,
+    "x > 1.5 AND x < 2" + "0" * 400,
+    "x = " + "9" * 16_000,
+    "x = 0x" + "f" * 16_000,
+    "x = " + "9" * 5_000 + ".5",
+    "x = '" + "a" * 16_000 + "'",
+    "x = '" + "''" * 8_000 + "'",
+    "x = '" + "''" * 8_000,
+    "x LIKE '" + "%a" * 8_000 + "'",
+    "x LIKE '" + "%_" * 8_000 + "'",
+    "x LIKE '" + "%_a" * 5_000 + "'",
+    "x LIKE '" + "_" * 16_000 + "'",
+    "x MATCH '" + "(a*)*" * 3_000 + "b'",
+    "x MATCH '" + "(" * 900 + ")" * 900 + "'",
+    "x MATCH '((((a{100}){100}){100}){100})'",
+    "x MATCH '" + "a?" * 4_000 + "a" * 4_000 + "'",
+    "x MATCH '(?i)" + "[^a]" * 3_000 + "'",
+    "x MATCH '\\\\pL{900}'",
+    "a" + ".a" * 8_000 + " = 1",
+    "a" + "[1]" * 5_000 + " = 1",
+    "a[" + "9" * 10_000 + "] = 1",
+    '"' + '""' * 8_000 + '" = 1',
+    "FUZZY(" + ", ".join(["x IS S(1, 2)"] * 1_100) + ")",
+    "(x, y) INSIDE POLYGON(" + ", ".join(["1 1"] * 4_000) + ")",
+    "x STRLIKE '" + "ab" * 8_000 + "' WITHIN 9999",
+    "~" * 16_000,
+    "%0 " * 5_000,
+    "x = 1 WITH THEME (" + "'a', " * 3_000 + "'a')",
+    "\ud800",
+    "x = '\udfff'",
+    " " * 16_000,
+    "x" * 17_000,
+    "é" * 9_000,
+    "(" + "a AND (" * 2_000,
+    "(a=1 AND (b=1 OR " * 120 + "c=1" + "))" * 120,
+]
+"""Texts that are to make the language slow, deep or large; each gives a filter or an error."""
+
 VEHICLE = Schema(
     {
         "speed": "float64",
