@@ -1,5 +1,6 @@
 """The data plane on Spark, and the only home of pyspark.
 
-Today: sessions, types, the filter language as native column expressions, and the
-sources that feed raw streams, which do without Spark.
+Compiles a service into a query, plans how it runs, and keeps running what the
+registry says. Serves nobody: what comes out is in the log. The sources that feed
+raw streams do without Spark.
 """
