@@ -102,6 +102,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("processes")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where pytest-xdist does not keep groups together, as 3.8 does not with pytest 9.2."""
+    if getattr(session.config.option, "loadgroup", False):
+        apart = [
+            item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid
+        ]
+        if apart:
+            raise pytest.UsageError(f"{len(apart)} tests would not run with their group, the first: {apart[0]}")
+
+
 def _place(path: Path) -> str:
     """Where a file is among the tests; empty: elsewhere."""
     here = Path(__file__).parent
