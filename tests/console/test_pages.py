@@ -426,6 +426,22 @@ def test_what_is_refused_while_somebody_looks_is_there(page: Any, tmp_path: Path
         page.get_by_role("button", name="speed 3").wait_for()
 
 
+def test_a_rule_that_is_chosen_while_more_is_asked_for_shows_all_of_it(page: Any, tmp_path: Path) -> None:
+    city = City(tmp_path)
+    city.refuse(1)
+    with city.running():
+        opened(page, city, "quarantine/services/gps")
+        page.get_by_role("button", name="speed 1").wait_for()
+        held: list[Any] = []
+        page.route("**/quarantine?**", lambda route: route.continue_() if held else held.append(route))
+        until(lambda: page.evaluate("true") and bool(held), "what came since to be asked for")
+        page.get_by_role("button", name="speed 1").click()
+        comes(page, "document.querySelector('.chip[aria-pressed=true]').textContent === 'speed 1'")
+        held[0].continue_()
+        city.refuse(2)
+        comes(page, "document.querySelectorAll('.refused > li').length === 3")
+
+
 # Who, and where ---------------------------------------------------------------------------------
 
 

@@ -42,13 +42,16 @@ async function one({ into, signal, query }, kind, name) {
   const left = h("input", { type: "checkbox", prop: { checked: true }, on: { change: () => restart() } });
   let [rule, cursor, entries, counts] = [query.get("rule"), null, [], new Map()];
   let [isLoading, isRefused] = [false, false];
+  let turn = 0; // what was asked for before it last began anew is void
 
   /** The next page, or, of what was read to its end, what was refused since. */
   async function load(isLater = false) {
     if (isLoading) return;
     isLoading = true;
+    const mine = turn;
     try {
       const page = await get(path, { rule, cursor, max: PAGE, replayed: left.checked ? "false" : undefined }, signal);
+      if (mine !== turn) return;
       entries = [...entries, ...page.quarantined];
       cursor = page.cursor;
       more.hidden = !page.more;
@@ -56,7 +59,7 @@ async function one({ into, signal, query }, kind, name) {
       wrong.replaceChildren();
       if (!isLater || page.quarantined.length) draw();
     } catch (error) {
-      if (signal.aborted) return;
+      if (signal.aborted || mine !== turn) return;
       wrong.replaceChildren(problem(error));
       isRefused = !isPassing(error);
     }
@@ -64,7 +67,7 @@ async function one({ into, signal, query }, kind, name) {
   }
 
   function restart() {
-    [cursor, entries] = [null, []];
+    [turn, isLoading, cursor, entries] = [turn + 1, false, null, []];
     return load();
   }
 
