@@ -76,6 +76,12 @@ def test_a_term_is_looked_into_in_a_theme(space: str) -> None:
     assert "in politics: 1 of 6 documents" in run("inspect", "power", "--space", space, "--theme", "politics")
 
 
+def test_a_space_is_named_as_elsewhere(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = run("inspect", "power", "--semantics", space)
+    monkeypatch.setenv("TIDEGATE_SEMANTICS", space)
+    assert run("inspect", "power") == named
+
+
 def test_a_term_that_means_nothing_says_so(space: str) -> None:
     assert run("inspect", "the of", "--space", space) == "the of = nothing that counts\n"
 

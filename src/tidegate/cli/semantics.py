@@ -145,7 +145,9 @@ def _told(space: Space) -> str:
 @app.command("inspect")
 def inspect(
     term: Annotated[str, typer.Argument(help="A term, of one word or more.")],
-    space: Annotated[str, typer.Option(help="The folder of the space.")] = "space",
+    space: Annotated[
+        str, typer.Option("--space", "--semantics", envvar="TIDEGATE_SEMANTICS", help="The folder of the space.")
+    ] = "space",
     theme: Annotated[list[str] | None, typer.Option(help="A theme tag; may be given again.")] = None,
     to: Annotated[list[str] | None, typer.Option(help="A term to relate it to; may be given again.")] = None,
     count: Annotated[int, typer.Option(min=1, max=1_000, help="How many concepts and terms.")] = 10,
