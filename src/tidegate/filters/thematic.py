@@ -96,7 +96,7 @@ ALIKE = 1e-6
 
 COMPANY = 16
 """So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant."""
-FEWEST, MOST = 4, 256
+FEWEST, MOST = 5, 256
 """Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
 
 
