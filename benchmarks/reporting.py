@@ -46,8 +46,10 @@ Workload = Callable[[Setting], Iterator[Row]]
 
 
 def measured(what: str, value: float, unit: str, most: float | None = None, least: float | None = None) -> Row:
-    """A measured value; `most` or `least` is what it should be."""
+    """A measured value; `most` or `least`, or what is between them, is what it should be."""
     found: Row = {"what": what, "value": value, "unit": unit}
+    if most is not None and least is not None:
+        return found | {"target": f"{least:g} to {most:g} {unit}", "met": least <= value <= most}
     if most is not None:
         found |= {"target": f"at most {most:g} {unit}", "met": value <= most}
     if least is not None:

@@ -34,6 +34,8 @@ from tidegate.semantics.storage import Parameters
 SIZES = (1, 2, 5, 10, 20, 30)
 SAMPLES = 5
 EVENTS, QUICK_EVENTS = 2_000, 300
+PAPER_EVENTS = 14_743
+"""The paper's, where its own figures are to be met: of fewer events, more are easy to rank."""
 DRAWS = 5
 """Of other words: one draw may be 0.05 easier than another."""
 NONSENSE = ("zxqvw blorf", "qqkj", "vrrmpl", "ttgghh", "wuxqo zzy")
@@ -45,6 +47,8 @@ TARGETS = {
     "best-esa-best+embedding": 0.90,
 }
 """F1 without themes, on the large corpus and EuroVoc."""
+LETTER_AT_MOST = 0.65
+"""What is much better than the paper's 0.62 by the paper's own equations was measured otherwise."""
 FIXED_TARGET, THEMES_TARGET = 0.85, 0.66
 SPEED_TARGETS = {94: 100_000, 10_000: 10_000}
 """Events/s through the matcher, by the number of subscriptions."""
@@ -115,9 +119,11 @@ def every_semantics(space: Space) -> list[Semantics]:
     return found
 
 
-def event_sets(words: Thesaurus, events: int, draws: int = DRAWS) -> dict[str, list[EventSet]]:
-    """The paper's words; concepts of the thesaurus, several draws; and subscriptions whose terms occur in no event."""
-    sets = {"sensors": [make(words, events)]}
+def event_sets(
+    words: Thesaurus, events: int, draws: int = DRAWS, sensors: int | None = None
+) -> dict[str, list[EventSet]]:
+    """The paper's words, `sensors` events of them; concepts of the thesaurus, several draws; and terms never seen."""
+    sets = {"sensors": [make(words, sensors or events)]}
     seeds = [other_words(words, 1, draw) for draw in range(draws)]
     others = [make(words, events, seed=8 + draw, seeds=each) for draw, each in enumerate(seeds) if each is not None]
     if others:
@@ -128,14 +134,15 @@ def event_sets(words: Thesaurus, events: int, draws: int = DRAWS) -> dict[str, l
 def no_themes(space: Space, words: Thesaurus, given: bool, setting: Setting) -> Iterator[Row]:
     """Every semantics on every kind of event set: the mean over its sets."""
     many, draws = (QUICK_EVENTS, 1) if setting.quick else (EVENTS, DRAWS)
-    for name, sets in event_sets(words, many, draws).items():
+    for name, sets in event_sets(words, many, draws, PAPER_EVENTS if given else many).items():
         interned = list(map(Interned, sets))
         for semantics in every_semantics(space):
             found = [score(each, semantics) for each in interned]
             f1, fixed = statistics.mean(each.f1 for each in found), statistics.mean(each.fixed for each in found)
             named = given and name == "sensors"
             least = TARGETS.get(semantics.name) if named else None
-            yield measured(f"{name}: {semantics.name}", f1, "F1", least=least)
+            most = LETTER_AT_MOST if named and semantics.name.endswith("letter") else None
+            yield measured(f"{name}: {semantics.name}", f1, "F1", most, least)
             least = FIXED_TARGET if named and "+" in semantics.name else None
             yield measured(f"{name}: {semantics.name}, at {semantics.threshold:g}", fixed, "F1", least=least)
             yield measured(f"{name}: {semantics.name}, nothing remembered", found[0].events_s, "events/s")

@@ -188,6 +188,7 @@ def test_a_heat_map_has_a_cell_for_each_pair_of_sizes() -> None:
 
 def test_every_table_has_rows(own: Thesaurus, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thematic, "QUICK_EVENTS", 20)
+    monkeypatch.setattr(thematic, "PAPER_EVENTS", 30)
     monkeypatch.setattr(thematic, "SIZES", (1, 2, 3))
     drawn: dict[str, str] = {}
     setting = Setting(quick=True)
@@ -199,5 +200,8 @@ def test_every_table_has_rows(own: Thesaurus, space: Space, monkeypatch: pytest.
     ]
     assert all(0 <= row["value"] <= 1 for row in rows if row["unit"] == "F1" and "gain" not in row["what"])
     assert [row["value"] for row in rows if "nonsense tags" in row["what"]] == [0, 0, 0]
+    by_the_letter = next(row for row in rows if row["what"] == "sensors: esa-paper-by-the-letter")
+    assert by_the_letter["target"] == "0.57 to 0.65 F1"
+    assert by_the_letter["met"] is (0.57 <= by_the_letter["value"] <= 0.65)
     assert [row["target"] for row in rows if "from Arrow" in row["what"]] == ["at least 100000 events/s"]
     assert sorted(drawn) == sorted(f"{mode}-figure{n}" for mode in thematic.MODES for n in (7, 8, 9, 10))

@@ -43,10 +43,19 @@ def test_a_space_is_made_and_told(corpus: Path) -> None:
 
 def test_a_space_is_described_for_programs(corpus: Path) -> None:
     out = str(corpus.parent / "space")
-    found = json.loads(run("build", str(corpus), "-o", out, "--least-words", "1", "--json"))
+    found = json.loads(run("build", str(corpus), "-o", out, "--least-documents", "3", "--json"))
     assert found["parameters"] == {"least_words": 1, "least_documents": 3}
     assert found["corpus"]["name"] == "articles"
     assert (found["space"], found["terms"], found["postings"]) == (out, 2, 7)
+
+
+def test_of_a_small_corpus_nothing_is_left_out_and_of_a_large_one_stubs_are(corpus: Path, tmp_path: Path) -> None:
+    found = json.loads(run("build", str(corpus), "-o", str(tmp_path / "small"), "--json"))
+    assert (found["parameters"], found["corpus"]["documents"]) == ({"least_words": 1, "least_documents": 1}, len(CITY))
+    for n in range(3):
+        (corpus / f"long {n}.txt").write_text("energy and power of a laptop " * 13_000)
+    found = json.loads(run("build", str(corpus), "-o", str(tmp_path / "large"), "--json"))
+    assert (found["parameters"], found["corpus"]["documents"]) == ({"least_words": 100, "least_documents": 3}, 3)
 
 
 def test_a_term_is_looked_into(space: str) -> None:
@@ -65,6 +74,12 @@ def test_a_term_is_looked_into_in_a_theme(space: str) -> None:
     assert [each["concept"] for each in themed["concepts"]] == ["Politics"]
     assert {"presid", "influenc"} <= {each["term"] for each in themed["nearest"]}
     assert "in politics: 1 of 6 documents" in run("inspect", "power", "--space", space, "--theme", "politics")
+
+
+def test_a_space_is_named_as_elsewhere(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = run("inspect", "power", "--semantics", space)
+    monkeypatch.setenv("TIDEGATE_SEMANTICS", space)
+    assert run("inspect", "power") == named
 
 
 def test_a_term_that_means_nothing_says_so(space: str) -> None:

@@ -77,7 +77,7 @@ def test_the_more_is_asked_for_the_likelier_it_is_that_it_is_meant() -> None:
         return float(competed(np.ones((rivals, 1)), values, 1.0)[0, 0])
 
     assert [alone_among(rivals) for rivals in (16, 32, 48)] == pytest.approx([1 / 2, 2 / 3, 3 / 4])
-    assert alone_among(1) == alone_among(4) == pytest.approx(1 / 5)
+    assert alone_among(1) == alone_among(5) == pytest.approx(5 / 21)
     assert alone_among(256) == alone_among(1_000) == pytest.approx(16 / 17)
 
 

@@ -282,10 +282,13 @@ def test_numbers_are_compared_exactly_in_every_form() -> None:
         pa.array([["city"], None, ["power"]], pa.list_view(pa.string())),
         pa.array([["city"], None, ["power"]], pa.large_list_view(pa.large_string())),
         pa.DictionaryArray.from_arrays(pa.array([1, None, 0]), pa.array([["power"], ["city"]])),
+        pa.array(["city", None, "power"]),
+        pa.array(["city", None, "power"], pa.string_view()),
+        pa.array(["city", None, "power"]).dictionary_encode(),
     ],
-    ids=["list view", "large list view", "dictionary of lists"],
+    ids=["list view", "large list view", "dictionary of lists", "text", "text view", "dictionary of texts"],
 )
-def test_tags_come_in_every_kind_of_list(column: pa.Array) -> None:
+def test_tags_come_in_every_kind_of_list_and_alone(column: pa.Array) -> None:
     rows = [{"device": "computer", "_themes": tags} for tags in (["city"], None, ["power"])]
     batch = pa.RecordBatch.from_pydict({"device": ["computer"] * 3, "_themes": column})
     matchers = [Matcher(engine=engine, semantics=Chance(), threshold=0.1) for engine in ("scan", "columnar")]

@@ -164,7 +164,9 @@ def test_the_command_builds_on_a_spark_of_its_own(tmp_path: Path) -> None:
     corpus, out = tmp_path / "corpus.parquet", tmp_path / "space"
     write_corpus(corpus, 60)
     command = [sys.executable, "-m", "tidegate", "semantics", "build", str(corpus), "-o", str(out), "--spark"]
-    told = subprocess.run([*command, "--least-words", "8"], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [*command, "--least-words", "8", "--least-documents", "3"], capture_output=True, text=True, check=True
+    ).stdout
     assert told.startswith(f"{out}: ")
     build(open_corpus(corpus), tmp_path / "plain", name="corpus.parquet", parameters=Parameters(8, 3))
     assert (out / "space.json").read_bytes() == (tmp_path / "plain" / "space.json").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, WORDS, make
 from tidegate import Space
-from tidegate.errors import EnvironmentProblem, SpaceError
+from tidegate.errors import EnvironmentProblem, MatcherError, SpaceError
 from tidegate.semantics import (
     Alone,
     CosineEsa,
@@ -119,6 +120,26 @@ def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: S
 
     assert figure(paper(city, rules=False)) < 1
     assert figure(paper(city)) == 1
+
+
+def test_a_space_is_opened_as_the_mode_that_is_asked_for(city: Space) -> None:
+    wanted, met, tags = ["energy", "laptop"], ["power", "energy", "xyzzy"], (frozenset({"laptop"}), frozenset({"car"}))
+    made = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
+    for mode, expected in made.items():
+        space = Space.open(city.folder, mode=mode)
+        for each in (space, default_semantics(space), pickle.loads(pickle.dumps(space))):
+            assert (each.threshold, each.rivalry) == (expected.threshold, expected.rivalry)
+            assert np.array_equal(each.relatedness(wanted, met, *tags), expected.relatedness(wanted, met, *tags))
+    assert city.mode == "best"
+    assert city.semantics.name == default_semantics(city).name
+    assert "mode 'paper'" in repr(Space.open(city.folder, mode="paper"))
+
+
+def test_a_mode_that_there_is_not_is_refused(city: Space) -> None:
+    with pytest.raises(MatcherError, match=r"unknown mode 'papers'; did you mean 'paper'\?"):
+        Space.open(city.folder, mode="papers")
+    with pytest.raises(MatcherError, match="unknown mode 'zzz'; expected one of best, esa, paper, letter"):
+        Space.open(city.folder, mode="zzz")
 
 
 def test_an_unknown_word_is_0_in_a_space_and_the_embedding_decides(city: Space, installed: Embedding) -> None:

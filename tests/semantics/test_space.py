@@ -189,9 +189,9 @@ def test_progress_is_told(tmp_path: Path) -> None:
     ("corpus", "parameters", "message"),
     [
         ([], Parameters(), "no document has 100 words that count; 0 were read"),
-        (CITY, Parameters(), "no document has 100 words that count; 6 were read"),
+        (CITY, Parameters(), r"no document has 100 words that count; 6 were read: .* \(--least-words"),
         ([Document("a", "the of and")], Parameters(0, 1), "no document has 0 words that count; 1 were read"),
-        (CITY, Parameters(1, 7), "no term occurs in 7 documents; 6 were read"),
+        (CITY, Parameters(1, 7), r"no term occurs in 7 documents; 6 were read: .* \(--least-documents"),
         ([Document("", "energy")], Parameters(1, 1), "none of 1 documents has a title"),
     ],
 )

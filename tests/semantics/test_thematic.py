@@ -6,7 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,7 +148,14 @@ def test_tuples_are_values_that_can_be_meant() -> None:
 
 def test_themes_that_are_no_texts_are_none() -> None:
     assert themes_of({"_themes": ["a", 1, None]}) == {"a"}
-    assert themes_of({"_themes": "a"}) == themes_of({}) == frozenset()
+    assert themes_of({"_themes": 5}) == themes_of({"_themes": {"a": "b"}}) == themes_of({}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "tags", ["land transport", ("land transport",), {"land transport"}, np.array(["land transport"])]
+)
+def test_a_single_tag_and_any_collection_of_tags_are_themes(tags: Any) -> None:
+    assert themes_of({"_themes": tags}) == {"land transport"}
 
 
 def test_names_and_values_as_words(related: Relatedness) -> None:

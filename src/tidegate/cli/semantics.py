@@ -25,6 +25,8 @@ app = typer.Typer(help="Spaces of meaning: make them, look into them.", no_args_
 
 _EVERY = 50
 """Documents between two looks at how far it has come."""
+_SMALL = 1 << 20
+"""Bytes of a corpus of which nothing is left out: somebody wrote it for what they look for."""
 _LARGE = 32 << 20
 """Bytes of a corpus that are worth starting Spark for, which takes some ten seconds."""
 
@@ -35,8 +37,16 @@ def build(
         str, typer.Argument(help="A folder of .txt or .parquet, a Wikipedia dump (.xml.bz2, .xml), or .parquet.")
     ],
     out: Annotated[str, typer.Option("--out", "-o", help="The folder to make.")],
-    least_words: Annotated[int, typer.Option(min=1, help="Leave out documents with fewer words that count.")] = 100,
-    least_documents: Annotated[int, typer.Option(min=1, help="Leave out terms in fewer documents.")] = 3,
+    least_words: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Leave out documents with fewer words that count.", show_default="100; 1 of a corpus under 1 MB"
+        ),
+    ] = None,
+    least_documents: Annotated[
+        int | None,
+        typer.Option(min=1, help="Leave out terms in fewer documents.", show_default="3; 1 of a corpus under 1 MB"),
+    ] = None,
     on_spark: Annotated[
         bool | None,
         typer.Option(
@@ -52,10 +62,12 @@ def build(
     from tidegate.semantics.corpora import open_corpus
     from tidegate.semantics.storage import Parameters
 
-    parameters = Parameters(least_words, least_documents)
     found = open_corpus(corpus)
+    size = sum(each.stat().st_size for each in found.files)
+    usual = Parameters(1, 1) if size < _SMALL else Parameters()
+    parameters = Parameters(least_words or usual.least_words, least_documents or usual.least_documents)
     if on_spark is None:
-        on_spark = sum(each.stat().st_size for each in found.files) >= _LARGE and _spark_runs_here()
+        on_spark = size >= _LARGE and _spark_runs_here()
     if on_spark:
         _build_on_spark(corpus, out, parameters)
     else:
@@ -133,7 +145,9 @@ def _told(space: Space) -> str:
 @app.command("inspect")
 def inspect(
     term: Annotated[str, typer.Argument(help="A term, of one word or more.")],
-    space: Annotated[str, typer.Option(help="The folder of the space.")] = "space",
+    space: Annotated[
+        str, typer.Option("--space", "--semantics", envvar="TIDEGATE_SEMANTICS", help="The folder of the space.")
+    ] = "space",
     theme: Annotated[list[str] | None, typer.Option(help="A theme tag; may be given again.")] = None,
     to: Annotated[list[str] | None, typer.Option(help="A term to relate it to; may be given again.")] = None,
     count: Annotated[int, typer.Option(min=1, max=1_000, help="How many concepts and terms.")] = 10,

@@ -96,7 +96,7 @@ ALIKE = 1e-6
 
 COMPANY = 16
 """So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant."""
-FEWEST, MOST = 4, 256
+FEWEST, MOST = 5, 256
 """Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
 
 
@@ -369,9 +369,16 @@ def _scalar(value: Any) -> Scalar | None:
 
 
 def themes_of(event: Mapping[str, Any]) -> frozenset[str]:
-    """An event's own theme tags; what is no text is none."""
-    tags = event.get("_themes")
-    return frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list | tuple) else frozenset()
+    """An event's own theme tags: a list of them, or a single one; what is no text is none."""
+    return tags_in(event.get("_themes"))
+
+
+def tags_in(given: Any) -> frozenset[str]:
+    """The tags of what stands under `_themes`."""
+    if isinstance(given, str):
+        return frozenset((given,))
+    several = isinstance(given, list | tuple | set | frozenset | np.ndarray)
+    return frozenset(tag for tag in given if isinstance(tag, str)) if several else frozenset()
 
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

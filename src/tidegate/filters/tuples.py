@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.filters.columns import Column, path_array, read_column
 from tidegate.filters.nodes import Path
-from tidegate.filters.thematic import Tuple, tuple_paths, typed
+from tidegate.filters.thematic import Tuple, tags_in, tuple_paths, typed
 from tidegate.model.schema import Schema
 from tidegate.model.types import Enum
 
@@ -87,18 +87,21 @@ def _values(column: Column) -> list[Any]:
 
 
 def themes_of_rows(batch: pa.RecordBatch) -> list[frozenset[str]]:
-    """The theme tags of each event; what is no list of texts has none."""
+    """The theme tags of each event; what is neither texts nor lists of them has none."""
     array = path_array(batch, Path(("_themes",)))
-    if array is None or not _is_list(array.type):
+    if array is None or not _is_tags(array.type):
         return [frozenset()] * batch.num_rows
-    return [frozenset(tag for tag in tags or () if isinstance(tag, str)) for tags in array.to_pylist()]
+    return [tags_in(tags) for tags in array.to_pylist()]
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def _is_tags(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return any(
         is_it(kind)
         for is_it in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
             pa.types.is_list,
             pa.types.is_large_list,
             pa.types.is_fixed_size_list,

@@ -138,13 +138,15 @@ class Writing:
         """Write the terms, which come in the order of their bytes, and give the space its name."""
         if not self._documents:
             raise SpaceError(
-                f"no document has {self._parameters.least_words} words that count; {self._left_out:,} were read"
+                f"no document has {self._parameters.least_words} words that count; {self._left_out:,} were read: "
+                "expected longer ones, or fewer words to be asked for (--least-words)"
             )
         if not self._title_end:
             raise SpaceError(f"none of {self._documents:,} documents has a title")
         if not self._write_terms(postings):
             raise SpaceError(
-                f"no term occurs in {self._parameters.least_documents} documents; {self._documents:,} were read"
+                f"no term occurs in {self._parameters.least_documents} documents; {self._documents:,} were read: "
+                "expected more of them, or fewer to be asked for (--least-documents)"
             )
         files = {each: sink.close() for each, sink in self._sinks.items() if each != "lengths.f64"}
         lengths = self._sinks["lengths.f64"]

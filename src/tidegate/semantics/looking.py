@@ -11,7 +11,6 @@ from tidegate.filters.explain import describe
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.filters.thematic import Meant, readable, text_of, themes_of, tuple_reader
 from tidegate.semantics.competition import Best
-from tidegate.semantics.default import esa_only
 from tidegate.semantics.measures import Alone
 from tidegate.semantics.neighbours import concepts, nearest, shared
 from tidegate.semantics.relatedness import Relatedness
@@ -29,7 +28,7 @@ def documents_of(semantics: Semantics | None) -> Relatedness | None:
     if isinstance(semantics, Relatedness):
         return semantics
     if isinstance(semantics, Space):
-        return documents_of(esa_only(semantics))
+        return documents_of(semantics.semantics)
     return semantics.documents if isinstance(semantics, Best | Alone) else None
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidegate.errors import MatcherError, did_you_mean
 from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_arrays, read_header
 from tidegate.semantics.words import Analyser
 
@@ -24,11 +25,13 @@ class Occurrences(NamedTuple):
 class Space:
     """An index of terms by the documents they occur in, mapped from a folder; open it with `Space.open`.
 
-    It keeps raw frequencies, as the weight of a term depends on the theme it is looked at in.
+    It keeps raw frequencies, as the weight of a term depends on the theme it is looked at in. As `semantics` of a
+    filter or a matcher it says how related terms are by its `mode`: `best`, or another of `default.MODES`.
     """
 
-    def __init__(self, folder: Path, verify: bool) -> None:
+    def __init__(self, folder: Path, verify: bool, mode: str = "best") -> None:
         self.folder = folder
+        self.mode = mode
         header = read_header(folder)
         arrays = open_arrays(folder, header, verify)
         self.corpus: Corpus = header.corpus
@@ -46,12 +49,19 @@ class Space:
         self._analyser = Analyser()
 
     @classmethod
-    def open(cls, path: Path | str, *, verify: bool = False) -> Space:
+    def open(cls, path: Path | str, *, verify: bool = False, mode: str = "best") -> Space:
         """Open the folder of a space, in milliseconds; raise `SpaceError` where it is none, or not whole.
 
-        `verify` reads every byte and compares checksums; else sizes and shapes are.
+        `verify` reads every byte and compares checksums; else sizes and shapes are. `mode` is what a filter or a
+        matcher gets that is given this space: `best`, what there is, an installed embedding too; `esa`, the same by
+        this space alone; `paper`, the paper's measure with the rules for equal texts and numbers; `letter`, without.
         """
-        return cls(Path(path), verify)
+        from tidegate.semantics.default import MODES
+
+        if mode not in MODES:
+            hint = did_you_mean(str(mode), MODES) or f"; expected one of {', '.join(MODES)}"
+            raise MatcherError(f"unknown mode {mode!r}{hint}")
+        return cls(Path(path), verify, mode)
 
     @property
     def size(self) -> int:
@@ -71,30 +81,32 @@ class Space:
         return Occurrences(self.documents[begin:end], self.counts[begin:end])
 
     @cached_property
-    def _best(self) -> Semantics:
-        from tidegate.semantics.default import default_semantics
+    def semantics(self) -> Semantics:
+        """How related terms are, by this space's mode."""
+        from tidegate.semantics.default import MODES
 
-        return default_semantics(self)
+        return MODES[self.mode](self)
 
     @property
     def threshold(self) -> float:
         """The least degree of a match where nobody names one."""
-        return self._best.threshold
+        return self.semantics.threshold
 
     @property
     def rivalry(self) -> float:
         """How much it costs a predicate that another one fits a tuple better."""
-        return self._best.rivalry
+        return self.semantics.rivalry
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
-        """How related many terms are, by the best that there is: this space, and an embedding if one is installed."""
-        return self._best.relatedness(subscribed, terms, theme, of)
+        """How related many terms are, by this space's mode; `best` asks an installed embedding too."""
+        return self.semantics.relatedness(subscribed, terms, theme, of)
 
     def __reduce__(self) -> tuple[object, ...]:
         """A process that is handed a space maps the same files."""
-        return Space.open, (str(self.folder.resolve()),)
+        return partial(Space.open, mode=self.mode), (str(self.folder.resolve()),)
 
     def __repr__(self) -> str:
-        return f"<Space {str(self.folder)!r}: {len(self.terms):,} terms over {self.size:,} documents>"
+        mode = "" if self.mode == "best" else f", mode {self.mode!r}"
+        return f"<Space {str(self.folder)!r}: {len(self.terms):,} terms over {self.size:,} documents{mode}>"
