@@ -398,6 +398,20 @@ def test_how_like_reads_a_field_survives_json() -> None:
         ),
         ({"type": "update", "service": "g", "version": 1, "digest": "0", "add": [], "remove": ["7"]}, "not '7'"),
         (
+            {"type": "update", "service": "g", "version": 1, "digest": "0", "add": [], "remove": [3, 7, 7]},
+            "expected the number of each entry once, not 7 twice",
+        ),
+        (
+            {
+                "type": "table",
+                "service": "g",
+                "version": 1,
+                "digest": "0",
+                "entries": [{"number": 1, "filter": "a=1"}] * 2,
+            },
+            "expected the number of each entry once, not 1 twice",
+        ),
+        (
             {"type": "table", "service": "g", "version": 1, "digest": "0", "entries": [{"number": 1, "filter": "a ="}]},
             "expected a value or a field",
         ),
@@ -425,6 +439,19 @@ def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[s
         other = Entry(each.number, FILTERS[each.number % 7 + 1])
         assert state.after([other], [each], state.version) != state
         assert state.after((), [each], state.version) != state
+
+
+def test_a_step_that_gives_an_entry_a_second_time_is_not_taken() -> None:
+    """Else what it was would be needed for ever, and asked for over all other links."""
+    network, here = pair()
+    network.subscribe("here", "s", Filter("a = 1"))
+    network.settle(Random(0))
+    there = network.brokers["there"]
+    (number,), state = here.asked(SERVICE, "there"), there.states("here")[SERVICE]
+    again = Entry(number, Filter("a = 2"))
+    sent = there.receive("here", Update(SERVICE, state.after([again], (), state.version + 1), (again,), ()))
+    assert [type(message) for _, message in sent] == [Hello]
+    assert there.routes(SERVICE, "here") == here.asked(SERVICE, "there")
 
 
 STRICT = Schema({"a": "timestamp", "b": Enum("TRAM", "BUS", "APE")})

@@ -619,6 +619,7 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         shown = run("link", "list", "--url", here.url).split()
         assert shown[-9:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0"]
         assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
-        made = run("link", "add", "fleet", "--service", "gps", "--url", here.url).strip()
+        made = run("link", "add", "fleet", "http://127.0.0.1:9", "--service", "gps", "--url", here.url).strip()
         assert here.registry.links()["fleet"].secret == made
         assert here.registry.links()["fleet"].services == ("gps",)
+        assert here.registry.links()["fleet"].url == "http://127.0.0.1:9"

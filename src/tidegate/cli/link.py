@@ -37,6 +37,9 @@ Name = Annotated[str, typer.Argument(help="The name of the broker at the other e
 @app.command("add")
 def add(
     name: Name,
+    address: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="The same as --to.", show_default=False)
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="The URL of its gateway; without, it dials us.")] = None,
     secret: Annotated[
         str | None,
@@ -51,7 +54,7 @@ def add(
     from tidegate import Client
 
     with Client(url, key=key) as client:
-        found = client.add_link(name, to, secret, service)
+        found = client.add_link(name, to or address, secret, service)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif secret is None:

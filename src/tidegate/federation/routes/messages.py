@@ -7,7 +7,7 @@ holds the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -148,9 +148,12 @@ def _read(given: Mapping[str, Any], schemas: Schemas) -> Message:
             return Hello(tables, _read_paths(given["paths"]))
         case "update":
             add = _read_entries(given["add"], schemas(given["service"]))
-            return Update(given["service"], _read_state(given), add, tuple(map(_read_number, given["remove"])))
+            remove = tuple(map(_read_number, given["remove"]))
+            _need_once([*(each.number for each in add), *remove])
+            return Update(given["service"], _read_state(given), add, remove)
         case "table":
             entries = _read_entries(given["entries"], schemas(given["service"]))
+            _need_once([each.number for each in entries])
             return Table(given["service"], _read_state(given), entries)
         case "reach":
             return Reach(_read_paths(given["paths"]))
@@ -163,6 +166,13 @@ def _read_number(given: object) -> int:
     if type(given) is not int or not 0 <= given < MOST_NUMBER:
         raise ValueError(f"expected a number from 0 to {MOST_NUMBER - 1}, not {given!r:.40}")
     return given
+
+
+def _need_once(numbers: Sequence[int]) -> None:
+    """Refuse a step that names an entry twice: half of it would be taken, and never be dropped."""
+    if len(set(numbers)) < len(numbers):
+        twice = next(each for n, each in enumerate(numbers) if each in numbers[:n])
+        raise ValueError(f"expected the number of each entry once, not {twice} twice")
 
 
 def _read_state(given: Mapping[str, Any]) -> State:
