@@ -629,6 +629,7 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
             "tightened": 0,
         }
         assert said == {"gps@city": {"coarse": False, **counts}}
+        assert invoked("link", "list", "--url", there.url).splitlines()[0] == "city's links"
         shown = run("link", "list", "--url", there.url).split()
         assert shown[-10:] == ["province", "gps@city", "all", *map(str, counts.values())]
         assert 'tidegate_link_entries{direction="in",link="province"} 1.0' in theirs
@@ -639,6 +640,7 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         shown = run("link", "list", "--url", here.url).split()
         assert shown[-9:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0"]
         assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
+        assert invoked("link", "list", "--url", here.url) == "province has no links\n"
         made = run("link", "add", "fleet", "http://127.0.0.1:9", "--service", "gps", "--url", here.url).strip()
         assert here.registry.links()["fleet"].secret == made
         assert here.registry.links()["fleet"].services == ("gps",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -80,7 +80,7 @@ def list_(
     elif tree:
         typer.echo("\n".join(drawn(found)))
     else:
-        _print(found["links"])
+        _print(found["broker"], found["links"])
 
 
 @app.command("remove")
@@ -93,7 +93,10 @@ def remove(name: Name, url: options.Gateway = options.GATEWAY, key: options.Key 
     typer.echo(f"no longer linked to {name}")
 
 
-def _print(links: Iterable[dict[str, Any]]) -> None:
+def _print(broker: str, links: Sequence[dict[str, Any]]) -> None:
+    typer.echo(f"{broker}'s links" if links else f"{broker} has no links")
+    if not links:
+        return
     table = _table(*_TITLES)
     filtering = _table("broker", "service", "filters", *_FIGURES)
     for each in links:
