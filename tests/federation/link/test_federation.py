@@ -899,7 +899,9 @@ def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None
             async with here.running() as second:
                 assert second.neighbours["there"].dialling is None
                 await first.close()
-                await second.look()
+                await asyncio.gather(second.look(), second.look())
+                dialling = [each for each in asyncio.all_tasks() if "_keep_dialled" in repr(each.get_coro())]
+                assert dialling == [second.neighbours["there"].dialling]
                 await until(lambda: "numbers@there" in second.remotes, "the other to take over")
                 second.hold("me", "numbers@there", None)
                 await until(lambda: has_begun(there, "here"), "it to be asked for")

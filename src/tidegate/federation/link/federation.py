@@ -105,6 +105,8 @@ class Federation:
         self._lease, self._holder = f"links of {settings.broker}", f"links_{secrets.token_hex(8)}"
         self._prepared: set[str] = set()
         """Mirrors that are there."""
+        self._looking = asyncio.Lock()
+        """One at a time looks which links there are: else two would dial one neighbour, and only one ever end."""
         self._keeping = asyncio.Lock()
         """One at a time writes down what has changed: else what is older might be written last."""
         self._keeps: set[asyncio.Task[None]] = set()
@@ -171,6 +173,10 @@ class Federation:
 
     async def look(self) -> None:
         """Take in which links there are, by the registry; of several gateways of one broker one has them."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         had_turn, self._has_turn = self._has_turn, await self._take_turn()
         for each in self.neighbours.values():
             if had_turn and not self._has_turn:
