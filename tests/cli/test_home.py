@@ -20,12 +20,27 @@ runner = CliRunner()
 FILE = "streams: {raw: {schema: {n: int64}}}\nservices: {all: {from: raw}}\n"
 
 
-@pytest.mark.parametrize("command", [["services"], ["publish", "raw"], ["backtest", "all", "n > 1"]])
+@pytest.mark.parametrize(
+    "command", [["services"], ["publish", "raw"], ["backtest", "all", "n > 1"], ["gateway", "--port", "0"]]
+)
 def test_a_folder_without_a_registry(command: list[str], tmp_path: Path) -> None:
     told = runner.invoke(app, [*command, "--data", str(tmp_path / "none")])
     assert isinstance(told.exception, TidegateError)
     assert "there is no Tidegate in" in str(told.exception)
     assert "tidegate up" in str(told.exception)
+
+
+def test_a_broker_needs_no_service_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = []
+    monkeypatch.setattr("tidegate.cli.gateway.serve", lambda home, *_, broker, **__: served.append((home, broker)))
+    data = tmp_path / "new"
+    told = runner.invoke(app, ["gateway", "--data", str(data), "--port", "0", "--broker", "no name"])
+    assert "expected a broker's name of letters" in str(told.exception)
+    assert not data.exists()
+    assert runner.invoke(app, ["gateway", "--data", str(data), "--port", "0", "--broker", "city"]).exit_code == 0
+    ((home, broker),) = served
+    assert (home.folder, broker) == (data, "city")
+    home.existing_registry().close()
 
 
 def test_an_unknown_stream_or_service(tmp_path: Path) -> None:

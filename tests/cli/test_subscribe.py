@@ -115,8 +115,8 @@ def test_ctrl_c_prints_where_to_go_on(world: World) -> None:
 def test_services_of_a_gateway(world: World) -> None:
     told = runner.invoke(app, ["services", "--url", world.url, "--json"])
     assert json.loads(told.stdout) == [
-        {"service": "fast", "version": 1, "from": ["gps"], "status": None},
-        {"service": "gps", "version": 1, "from": ["gps_taxi"], "status": None},
+        {"service": "fast", "version": 1, "from": ["gps"], "status": None, "origin": None},
+        {"service": "gps", "version": 1, "from": ["gps_taxi"], "status": None, "origin": None},
     ]
     assert "never ran" in runner.invoke(app, ["services", "--url", world.url]).stdout
 

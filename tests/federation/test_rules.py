@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import count
 from random import Random
@@ -24,6 +25,7 @@ from tidegate.federation.routes.index import ScanIndex
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.federation.routes.table import TAKEN, Outgoing
 from tidegate.filters import Filter
+from tidegate.model import Enum, Schema
 
 
 def pair(strategy: str = "covering") -> tuple[Network, Broker]:
@@ -370,8 +372,6 @@ MESSAGES: list[Message] = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_survives_json(message: Message) -> None:
-    import json
-
     assert from_json(json.loads(json.dumps(to_json(message))), lambda _: SCHEMA) == message
 
 
@@ -397,6 +397,24 @@ def test_how_like_reads_a_field_survives_json() -> None:
             "expected a number from 0 to 9223372036854775807, not -1",
         ),
         ({"type": "update", "service": "g", "version": 1, "digest": "0", "add": [], "remove": ["7"]}, "not '7'"),
+        (
+            {"type": "update", "service": "g", "version": 1, "digest": "0", "add": [], "remove": [3, 7, 7]},
+            "expected the number of each entry once, not 7 twice",
+        ),
+        (
+            {
+                "type": "table",
+                "service": "g",
+                "version": 1,
+                "digest": "0",
+                "entries": [{"number": 1, "filter": "a=1"}] * 2,
+            },
+            "expected the number of each entry once, not 1 twice",
+        ),
+        (
+            {"type": "table", "service": "g", "version": 1, "digest": "0", "entries": [{"number": 1, "filter": "a ="}]},
+            "expected a value or a field",
+        ),
     ],
 )
 def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> None:
@@ -421,6 +439,55 @@ def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[s
         other = Entry(each.number, FILTERS[each.number % 7 + 1])
         assert state.after([other], [each], state.version) != state
         assert state.after((), [each], state.version) != state
+
+
+def test_a_step_that_gives_an_entry_a_second_time_is_not_taken() -> None:
+    """Else what it was would be needed for ever, and asked for over all other links."""
+    network, here = pair()
+    network.subscribe("here", "s", Filter("a = 1"))
+    network.settle(Random(0))
+    there = network.brokers["there"]
+    (number,), state = here.asked(SERVICE, "there"), there.states("here")[SERVICE]
+    again = Entry(number, Filter("a = 2"))
+    sent = there.receive("here", Update(SERVICE, state.after([again], (), state.version + 1), (again,), ()))
+    assert [type(message) for _, message in sent] == [Hello]
+    assert there.routes(SERVICE, "here") == here.asked(SERVICE, "there")
+
+
+STRICT = Schema({"a": "timestamp", "b": Enum("TRAM", "BUS", "APE")})
+"""What the receiver takes a service's events to be; its sender has another idea, or none."""
+
+
+def by_another_schema(message: Message) -> Message:
+    return from_json(json.loads(json.dumps(to_json(message))), lambda _: STRICT)
+
+
+@pytest.mark.parametrize("text", ["a > '2026-01-01'", "a > 'soon' OR c = 1", "b = 'CAR'", "a = 7"])
+def test_a_filter_that_its_receiver_reads_otherwise_keeps_no_other_from_being_heard(text: str) -> None:
+    """Its text differs by the schema, or it does not fit at all, as while a service changes."""
+    network = Network([("here", "there")], "covering", wire=by_another_schema)
+    network.settle(Random(0))
+    network.subscribe("here", "odd", Filter(text))
+    network.settle(Random(0))
+    there = network.brokers["there"]
+    (kept,) = (by_another_schema(each) for each in there.tables("here"))
+    again = Broker("there")
+    assert isinstance(kept, Table)
+    again.restore("here", [kept])
+    network.brokers["there"] = again
+    network.cut(("here", "there"))
+    assert resync(network) == []
+    network.subscribe("here", "even", Filter("b > 'TRAM'"))
+    network.settle(Random(0))
+    asked, routes = network.brokers["here"].asked(SERVICE, "there"), again.routes(SERVICE, "here")
+    assert routes.keys() == asked.keys()
+    assert (
+        again.states("here")[SERVICE].digest
+        == State().after(map(Entry, *zip(*asked.items(), strict=True)), (), 0).digest
+    )
+    network.unsubscribe("here", "odd")
+    network.settle(Random(0))
+    assert list(again.routes(SERVICE, "here").values()) == [Filter("b > 'TRAM'", STRICT)]
 
 
 # Broken links ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
@@ -22,6 +23,7 @@ from tests.gateway.receiver import Receiver
 from tests.gateway.running import CITY, World
 from tests.gateway.test_websocket import opened
 from tests.pipelines.running import until
+from tidegate.cli.main import app
 from tidegate.federation.link import SUBPROTOCOL, LinkSettings
 from tidegate.federation.routes import AdaptiveSettings
 from tidegate.logs import Retention, SegmentLog
@@ -370,7 +372,14 @@ def test_a_neighbours_services_are_found_with_their_origin(tmp_path: Path) -> No
         here.link(there)
         until(lambda: here.knows("fast@city"), "the services to be known")
         found = here.call("POST", "/v1/discover", json={"attributes": {"speed": "float64"}})
-        assert {each["name"] for each in found["results"]} == {"gps@city", "fast@city"}
+        assert {each["name"]: each["origin"] for each in found["results"]} == {"gps@city": "city", "fast@city": "city"}
+        found = there.call("POST", "/v1/discover", json={"attributes": ["speed"]})
+        assert {each["name"]: each["origin"] for each in found["results"]} == {"gps": None, "fast": None}
+        assert here.call("GET", "/v1/services/gps@city/status")["state"] == "of city"
+        assert invoked("services", "--url", here.url).split()[-12:-6] == ["fast@city", "of", "city", "0", "0", "0"]
+        shown = invoked("top", "--once", "--url", here.url)
+        assert "0 of 0 services run" in shown
+        assert "of city" in shown
         assert there.call("GET", "/v1/services/gps")["origin"] is None
         here.call("DELETE", "/v1/links/city")
         assert not here.knows("gps@city")
@@ -509,6 +518,10 @@ def test_the_newest_of_each_key_of_another_broker_is_never_said_to_be_all(tmp_pa
             return [each["id"] for each in said["events"]]
 
         until(lambda: newest() == ids(*range(10, 20)), "what the mirror has")
+        tried = here.call("GET", "/v1/services/gps@city/backtest", params={"from": "beginning"})
+        assert (tried["events"], tried["complete"]) == (10, False)
+        tried = there.call("GET", "/v1/services/gps/backtest", params={"from": "beginning"})
+        assert (tried["events"], tried["complete"]) == (20, True)
 
 
 @pytest.mark.parametrize(
@@ -550,7 +563,7 @@ def test_only_an_admin_has_to_do_with_links(tmp_path: Path) -> None:
     with running(broker), broker.client() as http:
         assert http.get("/v1/links").status_code == 401
         answer = http.get("/v1/links", headers={"authorization": f"Bearer {secret}"})
-        assert answer.json()["detail"] == "the key 'me' is a provider's, and this needs a admin's"
+        assert answer.json()["detail"] == "the key 'me' is a provider's, and this needs an admin's"
 
 
 def test_a_gateway_without_a_name_has_no_links(http: httpx.Client, world: World) -> None:
@@ -575,6 +588,13 @@ def run(*args: str) -> str:
         [sys.executable, "-m", "tidegate", *args], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def invoked(*args: str) -> str:
+    """The same in this process."""
+    done = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 
@@ -609,6 +629,7 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
             "tightened": 0,
         }
         assert said == {"gps@city": {"coarse": False, **counts}}
+        assert invoked("link", "list", "--url", there.url).splitlines()[0] == "city's links"
         shown = run("link", "list", "--url", there.url).split()
         assert shown[-10:] == ["province", "gps@city", "all", *map(str, counts.values())]
         assert 'tidegate_link_entries{direction="in",link="province"} 1.0' in theirs
@@ -619,6 +640,8 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         shown = run("link", "list", "--url", here.url).split()
         assert shown[-9:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0"]
         assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
-        made = run("link", "add", "fleet", "--service", "gps", "--url", here.url).strip()
+        assert invoked("link", "list", "--url", here.url) == "province has no links\n"
+        made = run("link", "add", "fleet", "http://127.0.0.1:9", "--service", "gps", "--url", here.url).strip()
         assert here.registry.links()["fleet"].secret == made
         assert here.registry.links()["fleet"].services == ("gps",)
+        assert here.registry.links()["fleet"].url == "http://127.0.0.1:9"

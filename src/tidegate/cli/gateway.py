@@ -65,6 +65,9 @@ def gateway(
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
     home = options.home(data, profile)
     log_to_stderr()
+    name = broker_name(broker)
+    if broker is not None:  # it may have no service of its own, and be there for those of others
+        home.registry().close()
     need_keys(home, host)
     serve(
         home,
@@ -72,7 +75,7 @@ def gateway(
         free_port(host, port),
         private=allow_private_webhooks,
         origins=checked_origins(home, host, origin),
-        broker=broker_name(broker),
+        broker=name,
         semantics=semantics,
         child=child,
     )

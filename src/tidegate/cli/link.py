@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +37,9 @@ Name = Annotated[str, typer.Argument(help="The name of the broker at the other e
 @app.command("add")
 def add(
     name: Name,
+    address: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="The same as --to.", show_default=False)
+    ] = None,
     to: Annotated[str | None, typer.Option("--to", help="The URL of its gateway; without, it dials us.")] = None,
     secret: Annotated[
         str | None,
@@ -51,7 +54,7 @@ def add(
     from tidegate import Client
 
     with Client(url, key=key) as client:
-        found = client.add_link(name, to, secret, service)
+        found = client.add_link(name, to or address, secret, service)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif secret is None:
@@ -77,7 +80,7 @@ def list_(
     elif tree:
         typer.echo("\n".join(drawn(found)))
     else:
-        _print(found["links"])
+        _print(found["broker"], found["links"])
 
 
 @app.command("remove")
@@ -90,7 +93,10 @@ def remove(name: Name, url: options.Gateway = options.GATEWAY, key: options.Key 
     typer.echo(f"no longer linked to {name}")
 
 
-def _print(links: Iterable[dict[str, Any]]) -> None:
+def _print(broker: str, links: Sequence[dict[str, Any]]) -> None:
+    typer.echo(f"{broker}'s links" if links else f"{broker} has no links")
+    if not links:
+        return
     table = _table(*_TITLES)
     filtering = _table("broker", "service", "filters", *_FIGURES)
     for each in links:

@@ -43,6 +43,8 @@ class Row:
     quarantined: int
     restarts: int
     error: str | None
+    origin: str | None
+    """The broker that looks after it; None: this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,11 @@ def sampled(services: Iterable[Mapping[str, Any]], metrics: str, before: Sample 
 
 def _row(service: Mapping[str, Any], passes: Buckets, kinds: Mapping[str, int], behind: int) -> Row:
     said: Mapping[str, Any] = service.get("status") or {}
+    origin = service.get("origin")
     return Row(
         service=service["name"],
         version=service.get("version"),
-        state=said.get("state", "never ran"),
+        state=said.get("state", "never ran" if origin is None else f"of {origin}"),
         mode=said.get("mode", ""),
         in_per_s=said.get("read_per_s", 0.0),
         out_per_s=said.get("written_per_s", 0.0),
@@ -117,6 +120,7 @@ def _row(service: Mapping[str, Any], passes: Buckets, kinds: Mapping[str, int], 
         quarantined=said.get("quarantined") or 0,
         restarts=said.get("restarts") or 0,
         error=said.get("error"),
+        origin=origin,
     )
 
 

@@ -36,8 +36,8 @@ def services(
         p99 = status.get("latency_p99_ms")
         table.add_row(
             row["service"],
-            str(row["version"]),
-            status.get("state", "never ran"),
+            "" if row["version"] is None else str(row["version"]),
+            status.get("state", "never ran" if row["origin"] is None else f"of {row['origin']}"),
             status.get("mode", ""),
             f"{status.get('read_per_s', 0):,.0f}",
             f"{status.get('written_per_s', 0):,.0f}",
@@ -56,7 +56,13 @@ def _of_folder(home: Home) -> list[dict[str, Any]]:
         registry.close()
     seen = last_statuses(home)
     return [
-        {"service": name, "version": each.version, "from": list(each.service.inputs), "status": seen.get(name)}
+        {
+            "service": name,
+            "version": each.version,
+            "from": list(each.service.inputs),
+            "status": seen.get(name),
+            "origin": None,
+        }
         for name, each in registered.items()
     ]
 
@@ -69,8 +75,9 @@ def _of_gateway(url: str, key: str | None) -> list[dict[str, Any]]:
             {
                 "service": each["name"],
                 "version": each["version"],
-                "from": _as_list(each["definition"]["from"]),
+                "from": _as_list(each["definition"].get("from", [])),  # of another broker's it is not told
                 "status": each["status"],
+                "origin": each["origin"],
             }
             for each in client.services()
         ]

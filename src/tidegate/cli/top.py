@@ -107,7 +107,8 @@ def _shown(url: str, sample: Sample) -> RenderableType:
             f"{row.quarantined:,}",
         )
     running = sum(row.state == "running" for row in sample.rows)
-    head = Text(f"{url}  {running} of {len(sample.rows)} services run", "bold")
+    own = sum(row.origin is None for row in sample.rows)
+    head = Text(f"{url}  {running} of {own} services run", "bold")
     errors = [Text(f"{row.service}: {row.error}", "red") for row in sample.rows if row.error]
     return Group(head, table, *errors)
 

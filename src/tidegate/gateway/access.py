@@ -143,5 +143,5 @@ def _role(scope: Scope) -> Role:
 
 def _need_role(caller: Caller, role: Role) -> None:
     if _RANK[caller.role] < _RANK[role]:
-        detail = f"{caller.told} is a {caller.role}'s, and this needs a {role}'s"
+        detail = f"{caller.told} is a {caller.role}'s, and this needs {'an' if role == 'admin' else 'a'} {role}'s"
         raise forbidden(detail)

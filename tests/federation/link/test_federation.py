@@ -41,7 +41,7 @@ from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
 from tidegate.logs.lost import JOINT, told
 from tidegate.logs.segments import SEGMENT_BYTES
 from tidegate.matching import Matcher
-from tidegate.model import Schema
+from tidegate.model import Enum, Schema
 from tidegate.registry import Link, Registry, SqliteRegistry, open_registry
 from tidegate.services import Service
 
@@ -790,6 +790,30 @@ def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("asks", "offers"), [("a", "z"), ("z", "a")])
+def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path: Path, asks: str, offers: str) -> None:
+    """Whichever of them is read first: by their letters `kind > 'APE'` would cover the other, which it does not."""
+    schema = Schema({"kind": Enum("TRAM", "BUS", "APE")})
+    filters = [Filter(f"kind > '{each}'", schema) for each in ("APE", "TRAM")]
+
+    async def run() -> None:
+        middle = Side(tmp_path, "middle")
+        for each in (asks, offers):
+            middle.registry.add_link(each, None, SECRET)
+        entries = tuple(Entry(n, each) for n, each in enumerate(filters))
+        table = to_json(Table("kinds@far", State(2, sum(each.digest for each in entries) % 2**128), entries))
+        middle.registry.keep_link_states(asks, {("routes", "kinds@far"): orjson.dumps(table).decode()})
+        offer = [offered(Service("kinds", ("raw",)), schema, "far")]
+        middle.registry.keep_link_states(offers, {("offers", ""): orjson.dumps(offer).decode()})
+        async with middle.running() as federation:
+            broker = federation.broker
+            assert list(broker.routes("kinds@far", asks).values()) == filters
+            broker.connect(offers)
+            assert filters[1] in broker.asked("kinds@far", offers).values()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("how", ["expired", "made anew"])
 def test_what_is_lost_at_the_origin_is_told_at_every_broker_that_goes_on_behind_it(tmp_path: Path, how: str) -> None:
     async def run() -> None:
@@ -875,7 +899,9 @@ def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None
             async with here.running() as second:
                 assert second.neighbours["there"].dialling is None
                 await first.close()
-                await second.look()
+                await asyncio.gather(second.look(), second.look())
+                dialling = [each for each in asyncio.all_tasks() if "_keep_dialled" in repr(each.get_coro())]
+                assert dialling == [second.neighbours["there"].dialling]
                 await until(lambda: "numbers@there" in second.remotes, "the other to take over")
                 second.hold("me", "numbers@there", None)
                 await until(lambda: has_begun(there, "here"), "it to be asked for")

@@ -98,6 +98,18 @@ def test_all_is_sent_where_a_sample_was_asked_about_though_the_link_tightens_mea
     assert ended(forwarder)
 
 
+@pytest.mark.parametrize("is_coarse", [False, True])
+def test_what_nobody_can_judge_is_sent_to_be_kept_and_counted(tmp_path: Path, is_coarse: bool) -> None:
+    policy, hands = Adaptive(AdaptiveSettings()), Hands()
+    policy.is_coarse = is_coarse
+    forwarder = hands.forward(Watched(tmp_path, 100), Begin(""), Filter("kind~ = 'parking'~"), policy)
+    assert hands.next().records == []
+    found = hands.next()
+    assert (len(found.records), found.is_coarse) == (100, False)
+    assert ended(forwarder)
+    assert (policy.figures.forwarded, policy.figures.asked, policy.is_coarse) == (100, 0, is_coarse)
+
+
 def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path) -> None:
     log, policy, hands = Watched(tmp_path, 10), Adaptive(AdaptiveSettings()), Hands()
     may_read = threading.Event()

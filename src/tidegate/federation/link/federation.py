@@ -105,6 +105,8 @@ class Federation:
         self._lease, self._holder = f"links of {settings.broker}", f"links_{secrets.token_hex(8)}"
         self._prepared: set[str] = set()
         """Mirrors that are there."""
+        self._looking = asyncio.Lock()
+        """One at a time looks which links there are: else two would dial one neighbour, and only one ever end."""
         self._keeping = asyncio.Lock()
         """One at a time writes down what has changed: else what is older might be written last."""
         self._keeps: set[asyncio.Task[None]] = set()
@@ -127,8 +129,8 @@ class Federation:
 
     async def start(self) -> None:
         """Take up all that was known when this broker ended; nothing is said to anybody yet."""
-        for link in (await self._in_thread(self._registry.links)).values():
-            await self._take_up(link)
+        links = await self._in_thread(self._registry.links)
+        await self._take_up([*links.values()])
 
     async def open(self) -> None:
         """Dial, and let others in, from now on: whoever listens here is known."""
@@ -171,12 +173,17 @@ class Federation:
 
     async def look(self) -> None:
         """Take in which links there are, by the registry; of several gateways of one broker one has them."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         had_turn, self._has_turn = self._has_turn, await self._take_turn()
         for each in self.neighbours.values():
             if had_turn and not self._has_turn:
                 await self._end(each, f"{self.name} has its links at another gateway")
-            if not had_turn:
-                await self._read_states(each)  # what the other gateway has done is in the registry
+        if not had_turn:
+            await self._read_states([*self.neighbours.values()])  # what the other gateway has done is in the registry
+            for each in self.neighbours.values():
                 self._dial(each)
         links = await self._in_thread(self._registry.links)
         for name in self.neighbours.keys() - {name for name, each in links.items()}:
@@ -187,19 +194,34 @@ class Federation:
                 await self._let_go(known)
                 known = None
             if known is None:
-                self._dial(await self._take_up(link))
+                await self._take_up([link])
+                self._dial(self.neighbours[name])
 
-    async def _take_up(self, link: Link) -> Neighbour:
-        neighbour = self.neighbours[link.name] = Neighbour(link)
-        await self._read_states(neighbour)
-        return neighbour
+    async def _take_up(self, links: Iterable[Link]) -> None:
+        neighbours = [Neighbour(each) for each in links]
+        self.neighbours.update((each.name, each) for each in neighbours)
+        await self._read_states(neighbours)
 
-    async def _read_states(self, neighbour: Neighbour) -> None:
-        """Take up what is kept of a link."""
-        states = await self._in_thread(partial(self._registry.link_states, neighbour.name))
-        before = neighbour.offers
-        with suppress(TidegateError):
-            self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")))
+    async def _read_states(self, neighbours: Sequence[Neighbour]) -> None:
+        """Take up what is kept of links: what each offers, then what each asks for of all that is offered.
+
+        A filter is typed by what is offered; untyped it may cover what it does not, as with the labels of an enum.
+        """
+        is_other = False
+        kept = []
+        for neighbour in neighbours:
+            states = await self._in_thread(partial(self._registry.link_states, neighbour.name))
+            before = neighbour.offers
+            with suppress(TidegateError):
+                self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")))
+            is_other = is_other or neighbour.offers != before
+            kept.append((neighbour, states))
+        for neighbour, states in kept:
+            self._restore(neighbour, states)
+        if is_other:
+            await self._changed()
+
+    def _restore(self, neighbour: Neighbour, states: Mapping[Kept, str]) -> None:
         for (kind, name), document in states.items():
             if kind == "mirror":
                 neighbour.kept[name] = Progress.from_json(document)
@@ -217,8 +239,6 @@ class Federation:
                     said = orjson.loads(document)
                     joint = None if said["joint"] is None else Joint.of(said["joint"])
                     self.needs.linger(service, _filter(said, remote.schema), now, joint)
-        if neighbour.offers != before:
-            await self._changed()
 
     def _table(self, neighbour: Neighbour, document: str) -> Table:
         said = orjson.loads(document)
@@ -463,8 +483,12 @@ class Federation:
             session.say(neighbour.resume(self._asked_of(neighbour)))
 
     def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
-        supply = self._supply_of(neighbour, service)
-        return None if supply is None else supply.schema
+        """What types filters of a service that a neighbour asks for."""
+        if origin_of(service)[1] == self.name:
+            supply = self._supply_of(neighbour, service)
+            return None if supply is None else supply.schema
+        remote = self.remotes.get(service)
+        return None if remote is None else remote.schema
 
     # Services of others ----------------------------------------------------------------
 
@@ -973,13 +997,8 @@ async def _close(socket: Socket, reason: str) -> None:
 
 
 def _read(said: Mapping[str, Any], schema: Schema | None) -> Message:
-    """A message, its filters typed as its sender sees the service; what does not fit stays untyped."""
-    try:
-        return from_json(said, lambda _: schema)
-    except FederationError:
-        raise
-    except TidegateError:
-        return from_json(said, lambda _: None)
+    """A message, its filters typed as its sender sees the service."""
+    return from_json(said, lambda _: schema)
 
 
 def _read_many(said: Mapping[str, Any], schema: Schema | None) -> Message:

@@ -254,8 +254,11 @@ class Forwarder:
     def _wanted(self, records: Sequence[bytes]) -> tuple[Sequence[int], bool]:
         """Which records are sent, by their place among them, and whether some of them may be wanted by nobody."""
         policy = self._policy
-        if policy is None or self._sieve.is_blind:  # what can't be judged here can't be there
+        if policy is None:
             return self._sieve.wanted(records), False
+        if self._sieve.is_blind:  # what can't be judged here can't be there
+            policy.decide_all(len(records), 0, 0, 0.0)  # they are forwarded, and nobody was asked
+            return range(len(records)), False
         asked = policy.asked_of(len(records))
         begun = time.thread_time()
         found = self._sieve.wanted([records[n] for n in asked]) if asked else ()

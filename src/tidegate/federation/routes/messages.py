@@ -7,12 +7,12 @@ holds the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from tidegate.errors import FederationError
+from tidegate.errors import FederationError, FilterError
 from tidegate.filters import Filter
 from tidegate.model import Schema
 
@@ -32,11 +32,15 @@ class Entry:
 
     number: int
     filter: Filter
+    text: str = field(default="", repr=False, compare=False)
+    """The canonical text, as its sender wrote it: by the schema that a receiver has it may be another."""
     digest: int = field(init=False, repr=False, compare=False)
     """A number that stands for it: those of a table are summed, so that a step costs no more than it changes."""
 
     def __post_init__(self) -> None:
-        said = f"{self.number} {self.filter.like_star:d} {self.filter}".encode("utf-8", "surrogatepass")
+        if not self.text:
+            object.__setattr__(self, "text", str(self.filter))
+        said = f"{self.number} {self.filter.like_star:d} {self.text}".encode("utf-8", "surrogatepass")
         object.__setattr__(self, "digest", int.from_bytes(blake2b(said, digest_size=16).digest(), "big"))
 
 
@@ -126,14 +130,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
     given = entry.filter
     if given.like_star:  # its canonical text does not say how LIKE reads a pattern that is a field
         return {"number": entry.number, "filter": given.text, "params": list(given.params), "like_star": True}
-    return {"number": entry.number, "filter": str(given)}
+    return {"number": entry.number, "filter": entry.text}
 
 
 def from_json(given: Mapping[str, Any], schemas: Schemas) -> Message:
-    """Read a message; filters are typed by the schemas of their services."""
+    """Read a message; filters are typed by the schemas of their services, but for those that do not fit."""
     try:
         return _read(given, schemas)
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, FilterError) as exc:
         raise FederationError(f"expected a message of a broker, not {given!r:.120}: {exc!r}") from exc
 
 
@@ -144,9 +148,12 @@ def _read(given: Mapping[str, Any], schemas: Schemas) -> Message:
             return Hello(tables, _read_paths(given["paths"]))
         case "update":
             add = _read_entries(given["add"], schemas(given["service"]))
-            return Update(given["service"], _read_state(given), add, tuple(map(_read_number, given["remove"])))
+            remove = tuple(map(_read_number, given["remove"]))
+            _need_once([*(each.number for each in add), *remove])
+            return Update(given["service"], _read_state(given), add, remove)
         case "table":
             entries = _read_entries(given["entries"], schemas(given["service"]))
+            _need_once([each.number for each in entries])
             return Table(given["service"], _read_state(given), entries)
         case "reach":
             return Reach(_read_paths(given["paths"]))
@@ -161,6 +168,13 @@ def _read_number(given: object) -> int:
     return given
 
 
+def _need_once(numbers: Sequence[int]) -> None:
+    """Refuse a step that names an entry twice: half of it would be taken, and never be dropped."""
+    if len(set(numbers)) < len(numbers):
+        twice = next(each for n, each in enumerate(numbers) if each in numbers[:n])
+        raise ValueError(f"expected the number of each entry once, not {twice} twice")
+
+
 def _read_state(given: Mapping[str, Any]) -> State:
     return State(_read_number(given["version"]), int(given["digest"], 16))
 
@@ -170,10 +184,14 @@ def _read_paths(given: Iterable[Iterable[str]]) -> tuple[Path, ...]:
 
 
 def _read_entries(given: Iterable[Mapping[str, Any]], schema: Schema | None) -> tuple[Entry, ...]:
-    return tuple(
-        Entry(
-            _read_number(each["number"]),
-            Filter(each["filter"], schema, each.get("params", ()), like_star=each.get("like_star", False)),
-        )
-        for each in given
-    )
+    return tuple(_read_entry(each, schema) for each in given)
+
+
+def _read_entry(given: Mapping[str, Any], schema: Schema | None) -> Entry:
+    number, text = _read_number(given["number"]), given["filter"]
+    params, like_star = given.get("params", ()), given.get("like_star", False)
+    try:
+        found = Filter(text, schema, params, like_star=like_star)
+    except FilterError:  # its sender has another schema: this one stays untyped, and no other with it
+        found = Filter(text, None, params, like_star=like_star)
+    return Entry(number, found, "" if like_star else text)

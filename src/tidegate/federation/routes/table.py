@@ -100,6 +100,8 @@ class Incoming:
         """Whether a step is the next one, and makes of this table what its sender has."""
         if update.state.version != self.state.version + 1 or any(each not in self.entries for each in update.remove):
             return False
+        if any(each.number in self.entries for each in update.add):  # it would be needed for ever
+            return False
         gone = [self.entries[number] for number in update.remove]
         return self.state.after(update.add, gone, update.state.version) == update.state
 

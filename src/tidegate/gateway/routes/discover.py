@@ -34,6 +34,14 @@ def router(gateway: Gateway) -> APIRouter:
         work = partial(gateway.finder.discover, gateway.view(request), wanted)
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
+    def told(answer: Answer) -> dict[str, Any]:
+        """An answer as JSON values, with the broker that each service comes from."""
+        said, remotes = answer.to_dict(), gateway.remotes
+        for each in (*said["results"], *said["near"]):
+            remote = remotes.get(each["name"])
+            each["origin"] = None if remote is None else remote.origin
+        return said
+
     @routes.post("/discover", summary="Find services: ranked, with the reasons")
     async def discover(
         request: Request,
@@ -46,7 +54,7 @@ def router(gateway: Gateway) -> APIRouter:
         first = await answered(request, wanted)
         if not is_watched:
             # In a thread: a thousand results with their reasons are tenths of a second.
-            said = await asyncio.to_thread(lambda: orjson.dumps(first.to_dict()))
+            said = await asyncio.to_thread(lambda: orjson.dumps(told(first)))
             return Response(said, media_type="application/json")
         return StreamingResponse(watched(request, wanted, first, used), media_type="text/event-stream")
 
@@ -54,7 +62,7 @@ def router(gateway: Gateway) -> APIRouter:
         request: Request, wanted: discovery.Request, before: Answer, used: str | None
     ) -> AsyncIterator[bytes]:
         """The answer, then what is different, for as long as somebody listens and may."""
-        yield b"retry: 1000\n\n" + event("answer", before.to_dict())
+        yield b"retry: 1000\n\n" + event("answer", told(before))
         caller, quiet_s = gateway.view(request).caller, 0.0
         while not gateway.is_draining:
             await asyncio.sleep(LOOK_S)
@@ -66,7 +74,7 @@ def router(gateway: Gateway) -> APIRouter:
             found = changes(before, after, used=used)
             quiet_s += LOOK_S
             if found:
-                yield event("changes", _told(found, after))
+                yield event("changes", _told(found, told(after)))
                 before, quiet_s = after, 0.0
             elif quiet_s >= BEAT_S:
                 yield b":\n\n"
@@ -75,16 +83,15 @@ def router(gateway: Gateway) -> APIRouter:
     return routes
 
 
-def _told(found: Changes, after: Answer) -> dict[str, Any]:
-    said = after.to_dict()
+def _told(found: Changes, said: dict[str, Any]) -> dict[str, Any]:
     by_name = {each["name"]: each for each in said["results"]}
     return {
         "appeared": [by_name[each.name] for each in found.appeared],
         "changed": [by_name[each.after.name] for each in found.changed],
         "left": [each.name for each in found.left],
         "better": None if found.better is None else found.better.name,
-        "total": after.total,
-        "version": after.version,
+        "total": said["total"],
+        "version": said["version"],
     }
 
 

@@ -85,6 +85,7 @@ def router(gateway: Gateway) -> APIRouter:
             found = await asyncio.get_running_loop().run_in_executor(None, work)
         took_ms = round((time.perf_counter() - begun) * 1e3, 1)
         said = {"service": name, "filter": "" if wanted is None else str(wanted), **asdict(found), "took_ms": took_ms}
+        said["complete"] = found.complete and name not in gateway.remotes  # a mirror has what was asked for
         return Response(orjson.dumps(said), media_type="application/json")
 
     return routes

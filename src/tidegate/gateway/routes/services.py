@@ -62,7 +62,8 @@ def router(gateway: Gateway) -> APIRouter:
     async def status(name: str) -> dict[str, Any]:
         gateway.service(name)
         counts = gateway.hub.counts().get(name, {})
-        said = gateway.status.get(name) or {"state": "never ran"}
+        remote = gateway.remotes.get(name)
+        said = gateway.status.get(name) or {"state": "never ran" if remote is None else f"of {remote.origin}"}
         quality = await asyncio.to_thread(gateway.finder.quality, name)
         return {"name": name, **said, "lost": name in await lost(), "subscribers": counts, "quality": quality}
 
