@@ -102,6 +102,7 @@ _ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEX
 
 _COUNTS: Schema = {"type": "object", "additionalProperties": WHOLE}
 _NUMBER: Schema = {"type": "number"}
+_ROUTE = record({"service": TEXT, "filter": {**TEXT, "description": "In its canonical form."}})
 _EDGE: Schema = {"anyOf": [_NUMBER, MOMENT]}
 
 _STATUS = record(
@@ -386,6 +387,14 @@ SCHEMAS: dict[str, Schema] = {
     "Link": _LINK,
     "Links": record({"broker": TEXT, "links": array(ref("Link"))}),
     "NewLink": record({**_LINK["properties"], "secret": {**TEXT, "description": "Shown this once."}}),
+    "Routes": record(
+        {
+            "name": TEXT,
+            "asked": {**array(_ROUTE), "description": "What we ask the other broker for."},
+            "entries": {**array(_ROUTE), "description": "What it asks us for."},
+            "total": record({"asked": WHOLE, "entries": WHOLE}),
+        }
+    ),
     "LinkRequest": record(
         {
             "name": {"type": "string", "pattern": BROKER},
