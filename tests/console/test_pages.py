@@ -22,6 +22,7 @@ from tests.gateway.running import CITY, World
 from tests.gateway.test_links import Broker
 from tests.gateway.test_semantics import House
 from tests.pipelines.running import until
+from tidegate.subscriptions import Subscription
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
 
@@ -85,6 +86,26 @@ def test_what_is_ill_comes_first(page: Any, city: City) -> None:
     finally:
         city.tell("speeding", "running", error=None)
     page.locator(".troubles li").first.wait_for(state="detached")
+
+
+def test_broken_promises_and_subscriptions_that_get_nothing_need_attention(page: Any, tmp_path: Path) -> None:
+    city = City(tmp_path)
+    for n in range(2):
+        city.registry.subscribe(Subscription(f"sub_{n}", "gps"), None)
+    city.registry.disable("sub_0", "its receiver is gone")
+    city.registry.note_attempt("sub_1", 2, None)
+    city.tell_all()
+    city.tell("gps", latency_p99_ms=400.0, quarantined=12)
+    with city.running():
+        opened(page, city, "")
+        see(page, "does not keep its promise of latency", ".troubles")
+        see(page, "1 subscription can't be delivered", ".troubles")
+        city.tell("gps", quarantined=15)
+        see(page, re.compile(r"refuses \d"), ".troubles")
+        page.locator(".troubles li", has_text="1 subscription disabled").get_by_role(
+            "link", name="Subscriptions"
+        ).click()
+        see(page, "its receiver is gone", "tbody")
 
 
 # A service --------------------------------------------------------------------------------------
@@ -179,6 +200,39 @@ def test_an_area_that_is_drawn_becomes_a_predicate(page: Any, city: City) -> Non
     assert re.fullmatch(r"\(speed > 1 OR vid = 'B1'\) AND \(longitude, latitude\) INSIDE BOX\([-\d., ]+\)", said)
 
 
+def test_an_area_of_a_filter_is_on_the_map_and_what_is_drawn_can_be_undone(page: Any, city: City) -> None:
+    opened(page, city, "services/gps/workbench?filter=(longitude, latitude) INSIDE BOX(116.3, 39.8, 116.5, 40)")
+    page.get_by_role("button", name="Map").click()
+    status = page.locator(".map [role=status]")
+    see(page, "(longitude, latitude) INSIDE BOX(116.3, 39.8, 116.5, 40)", ".map [role=status]")
+    page.locator("canvas").press("Escape")
+    assert status.inner_text() == ""
+    page.get_by_role("button", name="Polygon").click()
+    placed(page)
+    for x, y in ((100, 100), (300, 100), (200, 250)):
+        page.locator("canvas").click(position={"x": x, "y": y})
+    see(page, re.compile("INSIDE POLYGON"), ".map [role=status]")
+    use = page.get_by_role("button", name="Use in filter")
+    page.locator("canvas").press("Backspace")
+    assert use.is_disabled(), "two corners are no area"
+    page.locator("canvas").click(position={"x": 220, "y": 260})
+    assert use.is_enabled()
+    page.get_by_role("button", name="Clear").click()
+    assert use.is_disabled()
+
+
+def test_a_slider_moves_a_parameter_as_far_as_its_attribute_reaches(page: Any, city: City) -> None:
+    opened(page, city, "services/gps/workbench?filter=speed %3E %250 AND vid <> %251&param=40&param=B3")
+    slider = page.get_by_label("Parameter 0")
+    comes(page, "Number(document.querySelector('.params input[type=range]').max) > 100")  # twice the first would be 80
+    slider.press("ArrowRight")
+    see(page, "speed > 41 AND vid <> 'B3'", ".verdict")
+    assert page.get_by_label("%0").input_value() == "41"
+    page.get_by_label("%0").fill("")
+    assert slider.is_disabled()
+    assert page.get_by_label("Parameter 1").is_hidden(), "a text has none"
+
+
 def test_what_came_before_is_behind_what_comes(page: Any, city: City) -> None:
     held: list[Any] = []
     page.route("**/backtest**", lambda route: held.append(route))
@@ -213,7 +267,7 @@ def test_many_events_a_second_leave_the_page_at_hand(page: Any, city: City) -> N
     assert page.locator(".tail tbody tr").count() == 100, "the table is bounded"
     assert share < 0.5, f"of its time the page works {share:.0%}"
     page.get_by_role("button", name="Pause").click()
-    assert page.get_by_role("button", name="Go on").is_visible()
+    assert page.get_by_role("button", name="Resume").is_visible()
 
 
 def parsed(page: Any) -> Any:
@@ -293,6 +347,31 @@ def test_an_area_narrows_a_filter_however_it_is_written(page: Any, city: City) -
     assert dict(zip(AREAS, found, strict=True)) == AREAS
 
 
+DRAWN = [
+    {"kind": "circle", "at": [-70.5, 0], "metres": 1},
+    {"kind": "box", "corners": [[8.1, -47.25], [9, 47.33333]]},
+    {"kind": "polygon", "corners": [[0, 0], [1.5, 0], [0.00001, -2]]},
+]
+NOT_DRAWN = [
+    "",
+    "a = 1",
+    "(x, y) INSIDE CIRCLE(%0, 1, 2)",
+    "(x, y) INSIDE BOX(1, 2)",
+    "(x, y) INSIDE POLYGON(1 2, 3 4)",
+]
+
+
+def test_an_area_is_read_as_it_was_written(page: Any, city: City) -> None:
+    page.goto(city.url)
+    found = page.evaluate(
+        "async ([drawn, none]) => { const { areaOf, predicate } = await import('/console/map.js');"
+        " const where = { x: ['pos', 'longitude'], y: ['pos', 'latitude'] };"
+        " return [...drawn.map((each) => areaOf(`a = 1 AND ${predicate(where, each)}`)), ...none.map(areaOf)]; }",
+        [DRAWN, NOT_DRAWN],
+    )
+    assert found == [*DRAWN, *[None] * len(NOT_DRAWN)]
+
+
 ODD = """
 streams:
   odd:
@@ -367,6 +446,11 @@ def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
         see(page, re.compile(r"^0 of \d+$"), ".head")
         opened(page, city, "subscriptions")
         see(page, id_)
+        find = page.get_by_role("searchbox", name="Find a subscription")
+        find.fill("nothing like it")
+        see(page, "No subscription says so.")
+        find.fill("VID = 'letter")
+        see(page, id_)
         http.delete(f"/v1/subscriptions/{id_}").raise_for_status()
         page.get_by_text(id_).wait_for(state="detached")
 
@@ -382,7 +466,7 @@ def test_services_are_ranked_again_as_weights_move(page: Any, city: City) -> Non
     see(page, "without kmh")
     page.get_by_role("slider", name="Quality").fill("5")
     comes(page, "document.querySelector('.found li a')?.textContent === 'gps'")
-    see(page, re.compile("latency .* measured"), ".found")
+    see(page, re.compile("latency .*measured"), ".found")
     page.get_by_label("Filter over properties").fill("price < 5")
     comes(page, "document.querySelectorAll('.found > li').length === 1")
     see(page, "fit", ".found .share")
@@ -400,15 +484,15 @@ def test_what_was_refused_is_corrected_and_sent_again(page: Any, city: City) -> 
     page.get_by_role("button", name="speed 4").click()
     first = page.locator(".refused > li").first
     first.locator("summary").click()
-    first.get_by_label("What is other in", exact=False).first.fill('{"speed": "slow"}')
+    first.get_by_label("Changes to", exact=False).first.fill('{"speed": "slow"}')
     first.get_by_role("button", name="Send again").click()
     see(page, re.compile("can't be: speed: expected a number"))
-    first.get_by_label("What is other in", exact=False).first.fill('{"speed": 1.5}')
+    first.get_by_label("Changes to", exact=False).first.fill('{"speed": 1.5}')
     first.get_by_role("button", name="Send again").click()
     see(page, "1 sent again")
     comes(page, "document.querySelectorAll('.refused > li').length === 3")
     page.get_by_text("Send several again").click()
-    page.get_by_label("What is other in the record, as JSON", exact=True).first.fill('{"speed": 0}')
+    page.get_by_label("Changes to the record, as JSON", exact=True).first.fill('{"speed": 0}')
     page.get_by_role("button", name="Send all again").click()
     see(page, "3 sent again")
     see(page, "Nothing here.")
@@ -772,6 +856,7 @@ def test_with_the_keyboard_alone(page: Any, city: City) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     see(page, "Why an event matches", ".live")
+    page.locator(".tail .chosen").wait_for()
     page.get_by_role("button", name="Map").press("Enter")
     page.get_by_role("button", name="Circle").press("Enter")
     page.locator("canvas").press("Enter")
@@ -786,7 +871,7 @@ PAGES = {
     "service": ("services/gps", "handed on at once"),
     "workbench": ("services/gps/workbench?filter=speed %3E 60", r"of [\d,]+ events"),
     "subscriptions": ("subscriptions", "to the depot"),
-    "discover": ("discover", "adds"),
+    "discover": ("discover", "measured"),
     "quarantine": ("quarantine", "Raw streams"),
 }
 LOOKS = {"light": ("light", 1360), "dark": ("dark", 1360), "phone": ("light", 360)}
@@ -908,6 +993,10 @@ def test_links_to_other_brokers(page: Any, tmp_path: Path) -> None:
         see(page, "up", "[data-link=south]")
         assert page.locator("nav a[aria-current=page]").all_inner_texts() == ["Federation"]
         see(page, re.compile("gps"), "[data-link=south]")
+        north.subscribe("gps@south", "speed > 60")
+        page.get_by_text("Routing entries").click()
+        see(page, "We ask it for: 1 filter", "[data-link=south]")
+        see(page, "speed > 60", "[data-link=south] code")
         page.screenshot(path=SHOTS / "federation-light.png", full_page=True)
         page.get_by_role("link", name="Overview").click()
         see(page, "of south", ".graph .note")

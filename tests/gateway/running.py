@@ -146,11 +146,11 @@ class World:
         """Who is served now."""
         return self._gateways[-1].hub.counts()
 
-    def tell_running(self, *services: str, ago_s: float = 0.0) -> None:
-        """Say of services what a runner would: that they run, or did a while ago."""
+    def tell_running(self, *services: str, ago_s: float = 0.0, **more: Any) -> None:
+        """Say of services what a runner would: that they run, or did a while ago, and more."""
         self.log.create("_status")
         moment = timestamps.to_text(time.time_ns() // 1_000 - round(ago_s * 1e6))
-        said = [{"service": name, "state": "running", "version": 1, "time": moment} for name in services]
+        said = [{"service": name, "state": "running", "version": 1, "time": moment, **more} for name in services]
         self.log.append("_status", "0", [json.dumps(each).encode() for each in said])
 
     def stop(self) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.gateway.running import World
 from tidegate.filters import Filter
+from tidegate.filters.nodes import Path as Attribute
 from tidegate.gateway import backtest as looking
-from tidegate.model import Schema
+from tidegate.model import Schema, timestamps
+from tidegate.model.types import Scalar
 
 
 def back(http: httpx.Client, **params: Any) -> dict[str, Any]:
@@ -76,7 +80,9 @@ def test_what_would_have_matched(world: World, http: httpx.Client) -> None:
     )
     assert {each["value"]: each["matched"] for each in vid["values"]}["B1"] == 25
     assert found["timeline"] == [{"at": "2026-01-01T00:00:00.000000Z", "events": 2_500, "matched": 25}]
-    assert {each["name"] for each in back(http)["attributes"]} == {"vid", "speed", "time"}, "no filter: all"
+    by_name = {each["name"]: each for each in back(http)["attributes"]}
+    assert by_name.keys() == {"vid", "speed", "time"}, "no filter: all"
+    assert by_name["time"]["bins"][0]["from"] == "2026-01-01T00:00:00.000000Z", "moments are spread as numbers are"
 
 
 def test_the_newest_alone_are_looked_at(world: World, http: httpx.Client) -> None:
@@ -105,16 +111,40 @@ def test_what_one_may_not_see_is_in_no_answer(tmp_path: Path) -> None:
         assert event.json()["event"]["matches"] is False
 
 
-numbers = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.integers(-(2**40), 2**40)
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**40), 2**40)
 
 
 @given(st.lists(st.tuples(numbers, st.booleans()), min_size=1))
+@example([(-1.7e308, True), (0.0, False), (1.7e308, True)])
+@example([(0.0, True), (5e-324, False)])
 def test_every_number_is_in_one_bin(values: list[tuple[float, bool]]) -> None:
     bins = looking._bins([(float(value), flag) for value, flag in values])
     assert sum(each["events"] for each in bins) == len(values)
     assert sum(each["matched"] for each in bins) == sum(flag for _, flag in values)
     assert bins[0]["from"] == min(float(value) for value, _ in values)
     assert bins[-1]["to"] == max(float(value) for value, _ in values)
+    assert all(isfinite(each["from"]) and isfinite(each["to"]) for each in bins)
+
+
+@given(st.lists(st.tuples(st.datetimes(timezones=st.just(UTC)), st.booleans()), min_size=1))
+def test_every_moment_is_in_one_bin(values: list[tuple[datetime, bool]]) -> None:
+    attribute = looking._Attribute(Attribute(("time",), Scalar("timestamp")))
+    for moment, _ in values:
+        attribute.take({"time": moment.isoformat()})
+    bins = attribute.told([flag for _, flag in values])["bins"]
+    assert sum(each["events"] for each in bins) == len(values)
+    assert sum(each["matched"] for each in bins) == sum(flag for _, flag in values)
+    moments = [moment for moment, _ in values]
+    ends = [timestamps.from_datetime(each) for each in (min(moments), max(moments))]
+    assert timestamps.from_text(bins[0]["from"]) == ends[0]
+    assert timestamps.from_text(bins[-1]["to"]) == pytest.approx(ends[1], abs=32)  # a double's share of 9,999 years
+
+
+def test_moments_that_can_t_be_read_are_values() -> None:
+    attribute = looking._Attribute(Attribute(("time",), Scalar("timestamp")))
+    for each in ("2026-01-01", "soon", 7):
+        attribute.take({"time": each})
+    assert [each["value"] for each in attribute.told([True, True, False])["values"]] == ["2026-01-01", "soon", "7"]
 
 
 anything = st.sampled_from("abcdefghijklmnop") | st.booleans() | st.lists(st.integers(-9, 9), max_size=2)

@@ -140,6 +140,13 @@ def test_events_reach_a_subscriber_at_another_broker_with_their_ids(tmp_path: Pa
         fast = here.subscribe("gps@city", "speed > 90")
         all_ = here.subscribe("fast@city")
         until(lambda: there.entries(here, "gps@city") == 1 == there.entries(here, "fast@city"), "it to be asked for")
+        every = {"service": "fast@city", "filter": "vid IS NOT NULL OR vid IS NULL"}
+        asked = [every, {"service": "gps@city", "filter": "speed > 90"}]
+        mine, others = here.call("GET", "/v1/links/city/routes"), there.call("GET", "/v1/links/province/routes")
+        assert mine == {"name": "city", "asked": asked, "entries": [], "total": {"asked": 2, "entries": 0}}
+        assert (others["asked"], others["entries"]) == ([], asked), "what one asks for is what the other is asked for"
+        some = there.call("GET", "/v1/links/province/routes", params={"max": 1})
+        assert (some["entries"], some["total"]) == (asked[:1], {"asked": 0, "entries": 2})
         there.append(100)
         assert here.consume(fast, 9) == ids(*range(91, 100))
         assert here.consume(all_, 0, "0s") == []

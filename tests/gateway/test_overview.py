@@ -10,6 +10,7 @@ import httpx
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
+from tidegate.subscriptions import Subscription
 
 PUBLIC = """
 streams:
@@ -108,6 +109,24 @@ def test_what_is_promised_and_measured_of_one_service(tmp_path: Path) -> None:
     assert list(quality) == ["latency", "availability", "rate", "freshness", "completeness"]
     assert quality["latency"] == {"promised": 0.05, "measured": None, "verdict": "unmeasured"}
     assert quality["rate"] == {"promised": None, "measured": None, "verdict": None}
+
+
+def test_what_is_not_as_it_should_be_is_told_of_each_service(tmp_path: Path) -> None:
+    world = World(tmp_path, PUBLIC.replace("access: public", "qos: {latency_p99: 50ms, availability: 0.9}"))
+    made = (world.registry.subscribe(Subscription(f"sub_{n}", "gps"), None) for n in range(3))
+    ids = [each.subscription.id for each in made]
+    world.registry.disable(ids[0], "its receiver is gone")
+    world.registry.note_attempt(ids[1], 2, None)
+    world.tell_running("gps", written=1)
+    world.tell_running("gps", written=9, latency_p99_ms=400.0)
+    with world.running(), world.client() as http:
+
+        def told(name: str) -> tuple[list[str], int, int]:
+            found = {each["name"]: each for each in http.get("/v1/overview").json()["services"]}[name]
+            return found["broken"], found["failing"], found["disabled"]
+
+        until(lambda: told("gps") == (["latency"], 1, 1), "a promise that is broken")
+        assert told("chases") == ([], 0, 0)
 
 
 def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: httpx.Client) -> None:

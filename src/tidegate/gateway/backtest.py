@@ -25,7 +25,7 @@ from tidegate.filters.render import path_text
 from tidegate.filters.values import raw_reader
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema, timestamps
-from tidegate.model.types import Struct
+from tidegate.model.types import Scalar, Struct
 
 READ = 200
 """Events that are read at a time: a millisecond or two, after which others have their turn."""
@@ -39,6 +39,8 @@ MOST_ATTRIBUTES = 8
 """Whose distributions are told."""
 MOST_TEXT = 200
 """Characters of a value."""
+
+_MOMENT = Scalar("timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ class _Attribute:
         numbers = [(float(value), flag) for value, flag in present if _is_number(value)]
         if present and len(numbers) == len(present):
             return {**said, "bins": _bins(numbers)}
+        moments = _moments(present) if kind == _MOMENT else []
+        if present and len(moments) == len(present):
+            return {**said, "bins": _moment_bins(moments)}
         return {**said, "values": _values(present)}
 
 
@@ -143,6 +148,9 @@ def _bins(numbers: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
     [{'from': 1.0, 'to': 1.0, 'events': 2, 'matched': 1}]
     """
     least, greatest = min(numbers)[0], max(numbers)[0]
+    if not isfinite(greatest - least):  # a range that no double holds
+        quarters = _bins([(value / 4, flag) for value, flag in numbers])
+        return [{**each, "from": each["from"] * 4, "to": each["to"] * 4} for each in quarters]
     count = BINS if greatest > least else 1
     width = (greatest - least) / count
     found = [[0, 0] for _ in range(count)]
@@ -155,6 +163,26 @@ def _bins(numbers: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
         {"from": edges[n], "to": edges[n + 1], "events": events, "matched": matched}
         for n, (events, matched) in enumerate(found)
     ]
+
+
+def _moments(present: Sequence[tuple[Any, bool]]) -> list[tuple[int, bool]]:
+    read = ((timestamps.from_text(value) if isinstance(value, str) else None, flag) for value, flag in present)
+    return [(micros, flag) for micros, flag in read if micros is not None]
+
+
+def _moment_bins(moments: Sequence[tuple[int, bool]]) -> list[dict[str, Any]]:
+    """The same for points in time, which are told as such.
+
+    >>> _moment_bins([(1_500_000, True)])[0]["from"]
+    '1970-01-01T00:00:01.500000Z'
+    """
+    least, greatest = min(moments)[0], max(moments)[0]
+    bins = _bins([(float(at - least), flag) for at, flag in moments])
+
+    def told(edge: float) -> str:
+        return timestamps.to_text(min(greatest, least + round(edge)))  # no double rounds it beyond the last
+
+    return [{**each, "from": told(each["from"]), "to": told(each["to"])} for each in bins]
 
 
 def _values(present: Sequence[tuple[Any, bool]]) -> list[dict[str, Any]]:

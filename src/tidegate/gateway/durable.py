@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -71,6 +72,10 @@ class Lags:
     """Of each service, whoever is connected and farthest behind."""
     stored: Mapping[tuple[str, str], int]
     """Of each service's durable subscriptions."""
+    failing: Mapping[str, int] = field(default_factory=dict)
+    """Of each service, durable subscriptions whose receiver did not take what was sent last."""
+    disabled: Mapping[str, int] = field(default_factory=dict)
+    """Of each service, durable subscriptions that get nothing until they are enabled."""
 
 
 class Durable:
@@ -314,7 +319,11 @@ class Durable:
             stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
             services = {service for service, _ in stored.values()} | places.keys()
             measure = partial(_lags, self._event_log, services, stored, places)
-            self.lags = await asyncio.get_running_loop().run_in_executor(None, measure)
+            measured = await asyncio.get_running_loop().run_in_executor(None, measure)
+            is_off = {id_: each.state != "active" for id_, each in found.items()}
+            failing = Counter(stored[id_][0] for id_, each in found.items() if each.attempts and not is_off[id_])
+            disabled = Counter(stored[id_][0] for id_ in found if is_off[id_])
+            self.lags = replace(measured, failing=failing, disabled=disabled)
         except Exception as problem:  # the registry or the log is away: all else is told
             _log.warning("can't see how far subscriptions are behind", problem=str(problem))
 

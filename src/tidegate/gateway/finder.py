@@ -15,6 +15,7 @@ from tidegate.filters.meaning import Semantics
 from tidegate.gateway.policy import View
 from tidegate.model import Schema, timestamps
 from tidegate.services import Service
+from tidegate.services.definitions import Qos
 
 MOST_VIEWS = 32
 """Directories beside that of all services; the one that was asked longest ago gives way."""
@@ -112,6 +113,16 @@ class Finder:
                 "verdict": None if promise is None else promise.verdict,
             }
         return found
+
+    def broken(self) -> dict[str, list[str]]:
+        """By service, the metrics of which it does not keep what it promises; of whoever keeps all, nothing."""
+        with self._lock:
+            self._settle()
+            now, offers = self._clock(), self._offers
+            promise = [name for name, offer in offers.items() if offer.qos != Qos() and name in self._all]
+            certified = {name: self._all.certify(name, now) for name in promise}
+        found = {name: [each.metric for each in all_ if each.verdict == "broken"] for name, all_ in certified.items()}
+        return {name: metrics for name, metrics in found.items() if metrics}
 
     def _settle(self) -> None:
         while self._stale:

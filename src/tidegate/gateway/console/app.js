@@ -106,7 +106,7 @@ async function open(me) {
   shell = { me, main, nav, pages };
   live.listeners.clear();
   live.listen((now) => (lost.hidden = !now.isLost));
-  live.start(me.has.includes("_status"));
+  live.start(me.has.includes("_status"), me.role !== "consumer");
   await show();
   for (const each of pages) each.load().catch(() => {}); // so that all are there when the gateway is not
 }

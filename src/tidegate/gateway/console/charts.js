@@ -1,7 +1,7 @@
 /** Charts, drawn as SVG: small ones in tables, lines over time, bars of what matches. */
 
 import { h, s } from "./dom.js";
-import { clock, compact, count, number, percent } from "./format.js";
+import { clock, compact, count, moment, number, percent } from "./format.js";
 import { t } from "./texts.js";
 
 const known = (values) => values.filter((each) => each !== null && each !== undefined && Number.isFinite(each));
@@ -25,7 +25,7 @@ function path(values, x, y) {
  */
 export function sparkline(classes, label, width = 72, height = 22) {
   const lines = classes.map((each) => s("path", { class: `line ${each}`, fill: "none" }));
-  const node = s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, preserveAspectRatio: "none" }, lines);
+  const node = s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, preserveAspectRatio: "none" }, s("path", { class: "base", d: `M1 ${height - 1}H${width - 1}`, fill: "none" }), lines);
   return {
     node,
     update(series, most = 60) {
@@ -132,14 +132,22 @@ export function timeline(spans) {
   );
 }
 
+/** How the edges of bins are written: numbers as such, points in time by the clock where they are of one day. */
+function edge(ends) {
+  if (typeof ends[0] !== "string") return number;
+  const [first, last] = ends.map((each) => moment(each).slice(0, 10));
+  return first === last ? clock : moment;
+}
+
 /** How the values of an attribute are spread, and which matched. */
 export function distribution(attribute) {
   const missing = attribute.missing ? h("span", { class: "dim", text: t.chart.missing(count(attribute.missing)) }) : null;
   const caption = h("figcaption", {}, h("code", { text: attribute.name }), h("span", { class: "dim", text: ` ${attribute.type}` }), " ", missing);
   if (attribute.bins) {
     const bins = attribute.bins;
-    const items = bins.map((each) => ({ ...each, title: t.chart.of(`${number(each.from)} … ${number(each.to)}`, count(each.matched), count(each.events)) }));
-    const ends = h("div", { class: "ends dim" }, [...new Set([number(bins[0].from), number(bins.at(-1).to)])].map((text) => h("span", { text })));
+    const said = edge([bins[0].from, bins.at(-1).to]);
+    const items = bins.map((each) => ({ ...each, title: t.chart.of(`${said(each.from)} … ${said(each.to)}`, count(each.matched), count(each.events)) }));
+    const ends = h("div", { class: "ends dim" }, [...new Set([said(bins[0].from), said(bins.at(-1).to)])].map((text) => h("span", { text })));
     return h("figure", { class: "chart" }, caption, bars(items, 56, t.chart.spread(attribute.name)), ends);
   }
   const top = Math.max(1, ...attribute.values.filter((each) => each.value !== null).map((each) => each.events));

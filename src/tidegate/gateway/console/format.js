@@ -14,6 +14,7 @@ export const compact = (n) => (n === null || n === undefined ? "–" : short.for
 /** So many a second. */
 export function rate(n) {
   if (n === null || n === undefined || Number.isNaN(n)) return "–";
+  if (n > 0 && n < 0.05) return "<0.1/s";
   return `${n !== 0 && n < 10 ? n.toFixed(1) : n < 1000 ? Math.round(n) : compact(n)}/s`;
 }
 
@@ -22,6 +23,14 @@ export function ms(n) {
   if (n === null || n === undefined || Number.isNaN(n)) return "–";
   if (n >= 1000) return `${(n / 1000).toFixed(n >= 10_000 ? 0 : 1)} s`;
   return `${n >= 100 ? Math.round(n) : n.toFixed(1)} ms`;
+}
+
+/** Two of them, the unit said once where it is the same. */
+export function msPair(a, b) {
+  if ([a, b].every((each) => each === null || each === undefined)) return "–";
+  const [one, other] = [ms(a), ms(b)];
+  const unit = / m?s$/.exec(other)?.[0];
+  return unit && one.endsWith(unit) ? `${one.slice(0, -unit.length)} / ${other}` : `${one} / ${other}`;
 }
 
 /** Bytes, as the log measures lag. */
@@ -63,9 +72,9 @@ export function moment(text) {
 export function ago(text, now = Date.now()) {
   const seconds = Math.max(0, (now - new Date(text).getTime()) / 1000);
   if (Number.isNaN(seconds)) return "–";
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} d`;
+  if (seconds < 60) return `${Math.round(seconds)}\u00a0s`;
+  if (seconds < 3600) return `${Math.round(seconds / 60)}\u00a0min`;
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)}\u00a0h` : `${Math.round(seconds / 86_400)}\u00a0d`;
 }
 
 const LONGEST = 200;

@@ -68,7 +68,7 @@ export function placed({ nodes, edges }) {
   columns.forEach((column, x) => {
     const middle = (node) => {
       const from = (into.get(node.id) ?? []).map((edge) => places.get(edge.from)?.y ?? 0);
-      return from.length ? from.reduce((a, b) => a + b, 0) / from.length : 0;
+      return from.length ? from.reduce((a, b) => a + b, 0) / from.length : Number.MAX_VALUE; // what reads nothing here comes last
     };
     const middles = new Map(column.map((each) => [each, middle(each)]));
     if (x > 0) column.sort((a, b) => middles.get(a) - middles.get(b) || byName(a.name, b.name));
@@ -80,8 +80,8 @@ export function placed({ nodes, edges }) {
 
 /** The graph as a node of the page that is brought up to date; who may have no subscriptions is led to none. */
 export function graph(me) {
-  const [lines, boxes] = [s("g"), s("g")];
-  const svg = s("svg", { class: "graph", role: "group", "aria-label": t.overview.graph }, s("g", { transform: `translate(${MARGIN} ${MARGIN})` }, lines, boxes));
+  const [lines, labels, boxes] = [s("g"), s("g"), s("g")];
+  const svg = s("svg", { class: "graph", role: "group", "aria-label": t.overview.graph }, s("g", { transform: `translate(${MARGIN} ${MARGIN})` }, lines, labels, boxes));
   const known = new Map();
   let shape = "";
   return {
@@ -91,7 +91,7 @@ export function graph(me) {
       const now = JSON.stringify([what.nodes.map((each) => [each.id, each.column]), what.edges.map((each) => each.id)]);
       if (now !== shape) {
         shape = now;
-        build(what, { svg, lines, boxes, known, isKept: mayKeep(me) });
+        build(what, { svg, lines, labels, boxes, known, isKept: mayKeep(me) });
       }
       for (const each of what.nodes) known.get(each.id).update(each);
       for (const each of what.edges) known.get(each.id).update(each);
@@ -99,12 +99,22 @@ export function graph(me) {
   };
 }
 
-function build(what, { svg, lines, boxes, known, isKept }) {
+function build(what, { svg, lines, labels, boxes, known, isKept }) {
   const { places, width, height } = placed(what);
   for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height })) svg.setAttribute(name, String(value));
   known.clear();
-  lines.replaceChildren(...what.edges.map((each) => edge(each, places, known)));
+  const edges = what.edges.map((each) => edge(each, places, known));
+  lines.replaceChildren(...edges.map(({ line }) => line));
+  labels.replaceChildren(...edges.map(({ label }) => label));
   boxes.replaceChildren(...what.nodes.map((each) => box(each, places.get(each.id), known, isKept)));
+}
+
+/** A place on an edge in the gap before its end, where no box is, and no other edge's rate. */
+function between([x1, y1], [x2, y2], bend) {
+  const on = (t_, a, b, c, d) => (1 - t_) ** 3 * a + 3 * (1 - t_) ** 2 * t_ * b + 3 * (1 - t_) * t_ ** 2 * c + t_ ** 3 * d;
+  const all = Array.from({ length: 51 }, (_, n) => n / 50);
+  const found = all.find((each) => on(each, x1, x1 + bend, x2 - bend, x2) >= x2 - ACROSS / 2) ?? 1;
+  return [on(found, x1, x1 + bend, x2 - bend, x2), on(found, y1, y1, y2, y2)];
 }
 
 function edge(each, places, known) {
@@ -113,7 +123,8 @@ function edge(each, places, known) {
   const bend = Math.max(40, (x2 - x1) / 2);
   const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
   const flow = s("path", { class: "flow", d, fill: "none" });
-  const label = s("text", { class: "rate", x: x2 - 8, y: y2 - 6, "text-anchor": "end" });
+  const [x, y] = between([x1, y1], [x2, y2], bend);
+  const label = s("text", { class: "rate", x, y: y + 4, "text-anchor": "middle" });
   known.set(each.id, {
     update(now) {
       say(label, now.per_s ? `${now.about ? "~" : ""}${rate(now.per_s)}` : "");
@@ -121,7 +132,7 @@ function edge(each, places, known) {
       flow.style.strokeWidth = String(1 + Math.min(4, Math.log10(1 + (now.per_s || 0))));
     },
   });
-  return s("g", { class: "edge" }, s("path", { class: "way", d, fill: "none" }), flow, label);
+  return { line: s("g", { class: "edge" }, s("path", { class: "way", d, fill: "none" }), flow), label };
 }
 
 function box(each, place, known, isKept) {

@@ -5,6 +5,8 @@ import { every, get } from "./api.js";
 export const EVERY_MS = 2000;
 export const KEPT = 150;
 /** Samples: five minutes. */
+const REFUSED_MS = 30_000;
+/** Over so long it is told how much is refused: what comes now and then is no flicker. */
 
 /** The share of passes at or below each bound, made a quantile; null where there was none. */
 export function quantile_ms(buckets, q) {
@@ -36,8 +38,9 @@ class Live {
   }
 
   /** Begin to ask, until `stop`; with what `_status` knows of before, for those who see that. */
-  start(seesStatus) {
+  start(seesStatus, looksAfter = true) {
     this.stop();
+    this.looksAfter = looksAfter;
     this.running = new AbortController();
     void this.run(this.running.signal, seesStatus);
   }
@@ -91,9 +94,9 @@ class Live {
       service.sent_per_s = old && seconds > 0 && !restarted ? (sum(service.delivered) - sum(old.delivered)) / seconds : null;
       service.dispatch_p50_ms = quantile_ms(shown, 0.5);
       service.dispatch_p99_ms = quantile_ms(shown, 0.99);
-      const refused = (service.status?.quarantined ?? 0) - (old?.status?.quarantined ?? service.status?.quarantined ?? 0);
-      service.refused_per_s = seconds > 0 ? Math.max(0, refused) / seconds : 0;
+      if (!this.looksAfter) Object.assign(service, { failing: 0, disabled: 0 }); // those of others are no matter of a consumer's
       this.note(service.name, { at: Date.parse(overview.at), ...figures(service.status), sent: service.sent_per_s, d50: service.dispatch_p50_ms, d99: service.dispatch_p99_ms });
+      service.refused_per_s = this.refused_per_s(service.name);
     }
     this.overview = overview;
   }
@@ -103,6 +106,14 @@ class Live {
     const kept = this.history.get(name);
     kept.push(sample);
     if (kept.length > KEPT) kept.splice(0, kept.length - KEPT);
+  }
+
+  /** How much was refused of late. */
+  refused_per_s(name) {
+    const kept = (this.history.get(name) ?? []).filter((each) => each.refused !== null);
+    const last = kept.at(-1);
+    const first = kept.find((each) => each.at >= last?.at - REFUSED_MS);
+    return last && last.at > first.at ? (Math.max(0, last.refused - first.refused) * 1000) / (last.at - first.at) : 0;
   }
 
   /** Charts begin with what `_status` still knows. */
@@ -144,6 +155,7 @@ function figures(status) {
     p50: status?.latency_p50_ms ?? null,
     p99: status?.latency_p99_ms ?? null,
     lag: status?.behind_bytes ?? null,
+    refused: status?.quarantined ?? null,
   };
 }
 
@@ -160,6 +172,9 @@ export function troubles(service) {
   else if (status.error) found.push({ kind: "warn", what: "error", more: status.error });
   if (status?.missed_bytes) found.push({ kind: "warn", what: "missed", value: status.missed_bytes });
   if (service.behind) found.push({ kind: "warn", what: "behind", value: service.behind });
+  for (const metric of service.broken ?? []) found.push({ kind: "warn", what: "broken", value: metric });
+  if (service.disabled) found.push({ kind: "warn", what: "disabled", value: service.disabled });
+  if (service.failing) found.push({ kind: "warn", what: "failing", value: service.failing });
   if (service.refused_per_s > 0) found.push({ kind: "warn", what: "refusing", value: service.refused_per_s });
   return found;
 }

@@ -9,6 +9,8 @@ import { number } from "./format.js";
 import { t } from "./texts.js";
 
 const KEPT = 3000;
+const NEWEST = 25;
+/** Places that stand out: what came last. */
 const METRES = 111_195;
 /** Of a degree of latitude. */
 const PAIRS = [
@@ -43,6 +45,27 @@ export function predicate({ x, y }, area) {
   return `${of} POLYGON(${area.corners.map(([lon, lat]) => `${short(lon)} ${short(lat)}`).join(", ")})`;
 }
 
+const AREA = /\bINSIDE\s+(CIRCLE|BOX|POLYGON)\s*\(([^()]*)\)/i;
+
+/** The area that a filter asks for, so that it can be drawn; null where it asks for none, or by parameters. */
+export function areaOf(filter) {
+  const [, kind, inside] = AREA.exec(filter) ?? [];
+  const numbers = (inside ?? "").split(/[\s,]+/).filter(Boolean).map(Number);
+  if (kind === undefined || !numbers.every(Number.isFinite)) return null;
+  const pairs = Array.from({ length: Math.floor(numbers.length / 2) }, (_, n) => numbers.slice(2 * n, 2 * n + 2));
+  if (/circle/i.test(kind)) return numbers.length === 3 ? { kind: "circle", at: numbers.slice(0, 2), metres: numbers[2] } : null;
+  if (/box/i.test(kind)) return numbers.length === 4 ? { kind: "box", corners: pairs } : null;
+  return pairs.length > 2 && numbers.length % 2 === 0 ? { kind: "polygon", corners: pairs } : null;
+}
+
+/** Corners of a box around an area. */
+function around(area) {
+  if (area.kind !== "circle") return area.corners;
+  const [[x, y], up] = [area.at, area.metres / METRES];
+  const across = up / Math.max(0.05, Math.cos((y * Math.PI) / 180));
+  return [[x - across, y - up], [x + across, y + up]];
+}
+
 /** Metres between two places, near enough for a circle on a city's map. */
 export function distance([x1, y1], [x2, y2]) {
   const wide = Math.cos((((y1 + y2) / 2) * Math.PI) / 180);
@@ -65,11 +88,14 @@ export function map(where, drawn) {
   let [tool, area, pull, corners] = ["move", null, null, []];
   const tools = h("div", { class: "switch", role: "group", "aria-label": t.map.tools });
   for (const each of ["move", "circle", "box", "polygon"]) tools.append(button(t.map[each], () => pick(each), { "aria-pressed": String(each === tool), data: { tool: each } }));
+  const pointers = new Map();
+  /** Where fingers and the mouse are: two of them zoom. */
   const use = button(t.map.use, () => drawn(predicate(where, area)), { class: "primary", disabled: true });
+  const clear = button(t.map.clear, () => wipe(), { class: "quiet", disabled: true });
   const node = h(
     "div",
     { class: "map" },
-    h("div", { class: "row" }, tools, button("+", () => zoom(0.6), { "aria-label": t.map.nearer }), button("−", () => zoom(1 / 0.6), { "aria-label": t.map.farther }), button(t.map.fit, () => fit()), use, status),
+    h("div", { class: "row" }, tools, button("+", () => zoom(0.6), { "aria-label": t.map.nearer }), button("−", () => zoom(1 / 0.6), { "aria-label": t.map.farther }), button(t.map.fit, () => fit()), use, clear, status),
     canvas,
   );
 
@@ -84,25 +110,36 @@ export function map(where, drawn) {
   function pick(name_) {
     tool = name_;
     corners = [];
+    pull = null;
     for (const each of tools.children) each.setAttribute("aria-pressed", String(each.dataset.tool === tool));
     say(status, t.map.hints[tool]);
     canvas.style.cursor = tool === "move" ? "grab" : "crosshair";
   }
 
-  function zoom(by) {
+  /** Nearer or farther; what is at a place stays there. */
+  function zoom(by, place = middle) {
     isFitted = true;
-    perPixel = Math.max(1e-6, Math.min(1, perPixel * by));
+    const now = Math.max(1e-6, Math.min(1, perPixel * by));
+    middle = place.map((each, n) => each + (middle[n] - each) * (now / perPixel));
+    perPixel = now;
     paint();
   }
 
   function fit() {
-    if (!points.length) return;
+    const corners_ = area === null ? [] : around(area);
+    if (!points.length && !corners_.length) return;
     const xs = points.map((each) => each[0]).sort((a, b) => a - b);
     const ys = points.map((each) => each[1]).sort((a, b) => a - b);
-    const of = (sorted, share) => sorted[Math.round((sorted.length - 1) * share)];
-    middle = [(of(xs, 0.02) + of(xs, 0.98)) / 2, (of(ys, 0.02) + of(ys, 0.98)) / 2];
+    // Without those farthest off, and with the whole area.
+    const ends = (sorted, n) => {
+      const of = (share) => (sorted.length ? [sorted[Math.round((sorted.length - 1) * share)]] : []);
+      const all = [...of(0.02), ...of(0.98), ...corners_.map((each) => each[n])];
+      return [Math.min(...all), Math.max(...all)];
+    };
+    const [[west, east], [south, north]] = [ends(xs, 0), ends(ys, 1)];
+    middle = [(west + east) / 2, (south + north) / 2];
     const [w, h_] = size();
-    perPixel = Math.max(1e-5, ((of(xs, 0.98) - of(xs, 0.02)) * wide()) / (w * 0.8), (of(ys, 0.98) - of(ys, 0.02)) / (h_ * 0.8));
+    perPixel = Math.max(1e-5, ((east - west) * wide()) / (w * 0.85), (north - south) / (h_ * 0.85));
     isFitted = points.length > 20;
     paint();
   }
@@ -110,8 +147,22 @@ export function map(where, drawn) {
   function settle(made) {
     area = made;
     use.disabled = made === null;
+    clear.disabled = made === null && !corners.length;
     say(status, made === null ? t.map.hints[tool] : predicate(where, made));
     paint();
+  }
+
+  /** Take away what was drawn. */
+  function wipe() {
+    corners = [];
+    settle(null);
+  }
+
+  /** Of a polygon the last corner, of all else everything. */
+  function undo() {
+    if (tool !== "polygon" || !corners.length) return wipe();
+    corners.pop();
+    settle(corners.length > 2 ? { kind: "polygon", corners: [...corners] } : null);
   }
 
   /** An area of half the map's size: who has no pointer moves the map under it. */
@@ -125,6 +176,11 @@ export function map(where, drawn) {
   canvas.addEventListener("pointerdown", (event) => {
     isFitted = true;
     const place = under(event);
+    pointers.set(event.pointerId, event);
+    if (pointers.size > 1) {
+      pull = null;
+      return;
+    }
     if (tool === "polygon") {
       corners.push(place);
       settle(corners.length > 2 ? { kind: "polygon", corners: [...corners] } : null);
@@ -134,6 +190,7 @@ export function map(where, drawn) {
     pull = { from: place, middle, at: [event.clientX, event.clientY] };
   });
   canvas.addEventListener("pointermove", (event) => {
+    if (pointers.size > 1 && pointers.has(event.pointerId)) return pinch(event);
     if (pull === null) return;
     if (tool === "move") {
       middle = [pull.middle[0] - ((event.clientX - pull.at[0]) * perPixel) / wide(), pull.middle[1] + (event.clientY - pull.at[1]) * perPixel];
@@ -141,8 +198,8 @@ export function map(where, drawn) {
     } else if (tool === "circle") settle({ kind: "circle", at: pull.from, metres: distance(pull.from, under(event)) });
     else settle({ kind: "box", corners: [pull.from, under(event)] });
   });
-  for (const ending of ["pointerup", "pointercancel"]) canvas.addEventListener(ending, () => (pull = null));
-  canvas.addEventListener("wheel", (event) => (event.preventDefault(), zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2)), { passive: false });
+  for (const ending of ["pointerup", "pointercancel", "pointerleave"]) canvas.addEventListener(ending, (event) => ((pull = null), pointers.delete(event.pointerId)));
+  canvas.addEventListener("wheel", (event) => (event.preventDefault(), zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, under(event))), { passive: false });
   canvas.addEventListener("keydown", (event) => {
     const by = perPixel * 40;
     const moves = { ArrowLeft: [-by, 0], ArrowRight: [by, 0], ArrowUp: [0, by], ArrowDown: [0, -by] };
@@ -150,6 +207,8 @@ export function map(where, drawn) {
     if (event.key === "Enter" && (tool === "circle" || tool === "box")) inTheMiddle();
     else if (event.key === "+" || event.key === "=") zoom(0.8);
     else if (event.key === "-") zoom(1.25);
+    else if (event.key === "Escape") wipe();
+    else if (event.key === "Backspace") undo();
     else if (moves[event.key]) {
       middle = [middle[0] + moves[event.key][0] / wide(), middle[1] + moves[event.key][1]];
       paint();
@@ -157,10 +216,19 @@ export function map(where, drawn) {
     event.preventDefault();
   });
 
+  /** Two fingers: as much nearer as they are farther apart. */
+  function pinch(event) {
+    const [other] = [...pointers].filter(([id]) => id !== event.pointerId).map(([, each]) => each);
+    const apart = (one) => Math.max(1, Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY));
+    const by = apart(pointers.get(event.pointerId)) / apart(event);
+    pointers.set(event.pointerId, event);
+    zoom(by, under({ clientX: (event.clientX + other.clientX) / 2, clientY: (event.clientY + other.clientY) / 2 }));
+  }
+
   function paint() {
     const [w, h_] = size();
     const ratio = devicePixelRatio || 1;
-    if (canvas.width !== Math.round(w * ratio)) [canvas.width, canvas.height] = [Math.round(w * ratio), Math.round(h_ * ratio)];
+    if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h_ * ratio)) [canvas.width, canvas.height] = [Math.round(w * ratio), Math.round(h_ * ratio)];
     const pen = canvas.getContext("2d");
     const style = getComputedStyle(canvas);
     const colour = (name_) => style.getPropertyValue(name_);
@@ -170,16 +238,19 @@ export function map(where, drawn) {
     pen.fillStyle = colour("--accent");
     points.forEach(([x, y], n) => {
       const [px, py] = at([x, y]);
-      pen.globalAlpha = 0.15 + (0.85 * (n + 1)) / points.length;
-      pen.fillRect(px - 1.5, py - 1.5, 3, 3);
+      const far = points.length - n;
+      const wide_ = far <= NEWEST ? 6 : 4;
+      pen.globalAlpha = far <= NEWEST ? 1 : 0.2 + (0.5 * n) / points.length;
+      pen.fillRect(px - wide_ / 2, py - wide_ / 2, wide_, wide_);
     });
     pen.globalAlpha = 1;
     outline(pen, colour("--warn"));
   }
 
   function grid(pen, w, h_, colour) {
-    const by = step(w * perPixel / wide(), 6);
-    const digits = Math.max(0, -Math.floor(Math.log10(by)));
+    const by = step((w * perPixel) / wide(), w / 140);
+    const up = step(h_ * perPixel, h_ / 80);
+    const digits = (of) => Math.max(0, -Math.floor(Math.log10(of)));
     pen.strokeStyle = colour("--line");
     pen.fillStyle = colour("--dim");
     pen.font = "10px system-ui, sans-serif";
@@ -190,14 +261,14 @@ export function map(where, drawn) {
       const [px] = at([x, 0]);
       pen.moveTo(px, 0);
       pen.lineTo(px, h_);
-      pen.fillText(`${x.toFixed(digits)}°`, px + 3, h_ - 4);
+      pen.fillText(`${x.toFixed(digits(by))}°`, px + 3, h_ - 4);
     }
     const bottom = middle[1] - (h_ / 2) * perPixel;
-    for (let y = Math.ceil(bottom / by) * by; y < bottom + h_ * perPixel; y += by) {
+    for (let y = Math.ceil(bottom / up) * up; y < bottom + h_ * perPixel; y += up) {
       const [, py] = at([0, y]);
       pen.moveTo(0, py);
       pen.lineTo(w, py);
-      pen.fillText(`${y.toFixed(digits)}°`, 4, py - 3);
+      pen.fillText(`${y.toFixed(digits(up))}°`, 4, py - 3);
     }
     pen.stroke();
     const metres = step(100 * perPixel * METRES, 1);
@@ -226,6 +297,7 @@ export function map(where, drawn) {
   }
 
   pick("move");
+  new ResizeObserver(() => paint()).observe(canvas);
   return {
     node,
     take(event) {
@@ -238,7 +310,15 @@ export function map(where, drawn) {
       if (!isFitted && points.length) fit();
       else paint();
     },
-    shown: () => requestAnimationFrame(paint),
+    shown: () => requestAnimationFrame(() => (isFitted ? paint() : fit())),
     clear: () => (points = []),
+    /** Draw the area that a filter asks for, in place of what was drawn. */
+    ask(filter) {
+      const asked = areaOf(filter);
+      if (asked === null) return;
+      corners = [];
+      settle(asked);
+      if (!isFitted) fit();
+    },
   };
 }

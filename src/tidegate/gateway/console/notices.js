@@ -5,10 +5,12 @@ import { t } from "./texts.js";
 
 const SHOWN_MS = 5000;
 
+/** There from the beginning: what is put into it later is read out. */
+const place = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
+document.body.append(place);
+
 /** Tell something that was done, for a moment. */
 export function toast(text, kind = "good") {
-  let place = document.querySelector(".toasts");
-  if (!place) document.body.append((place = h("div", { class: "toasts", role: "status", "aria-live": "polite" })));
   for (const each of place.children) if (each.textContent === text) each.remove(); // said again, and not twice
   const node = h("div", { class: `toast ${kind}`, text });
   place.append(node);
@@ -42,7 +44,7 @@ export async function attempt(work, done) {
 /** Put a text where others can paste it from. */
 export async function copy(text, done) {
   try {
-    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    if (navigator.clipboard) await navigator.clipboard.writeText(text).catch(() => copyChosen(text));
     else copyChosen(text);
     toast(done);
   } catch (error) {

@@ -19,6 +19,8 @@ const RATE_MS = 2000;
 function table(columns) {
   const body = h("tbody", { on: { keydown } });
   const rows = [];
+  let pressed = null;
+  /** What was in a row when it was pressed: until it is let go another may be there. */
   const head = h("tr", {}, [t.tail.time, ...columns].map((text) => h("th", { scope: "col", text })));
 
   function keydown(event) {
@@ -35,10 +37,10 @@ function table(columns) {
 
   return {
     node: h("div", { class: "scroll tall", role: "region", "aria-label": t.tail.table }, h("table", { class: "plain tail" }, h("caption", { class: "unseen", text: t.tail.pick }), h("thead", {}, head), body)),
-    draw(events, picked) {
+    draw(events, picked, chosen) {
       while (rows.length < events.length) {
         const cells = [...columns, ""].map(() => h("td"));
-        const row = { node: h("tr", { tabindex: rows.length ? "-1" : "0", on: { click: () => picked(row.event) } }, cells), cells, event: null };
+        const row = { node: h("tr", { tabindex: rows.length ? "-1" : "0", on: { pointerdown: () => (pressed = row.event), click: (event) => picked((event.detail && pressed) || row.event) } }, cells), cells, event: null };
         rows.push(row);
         body.append(row.node);
       }
@@ -46,6 +48,7 @@ function table(columns) {
       if (rows.length && !rows.some((each) => each.node.tabIndex === 0)) rows[0].node.tabIndex = 0;
       events.forEach((event, n) => {
         const row = rows[n];
+        row.node.classList.toggle("chosen", event === chosen);
         if (row.event === event) return;
         row.event = event;
         say(row.cells[0], clock(event._time));
@@ -72,14 +75,20 @@ export function tail({ service, signal, picked, area }) {
   const state = h("span", { class: "dim", role: "status" });
   const speed = h("b", { text: rate(0) });
   const stage = h("div", { class: "stage" });
+  const none = h("p", { class: "dim", text: t.tail.none, hidden: true });
   const tabs = h("div", { class: "switch", role: "group", "aria-label": t.tail.views });
   const hold = button(t.tail.pause, () => pauseOrGo(), { "aria-pressed": "false" });
   let [shown, isHeld, following, wanted] = ["table", false, null, null];
   let [events, total, isDirty, drawnAt] = [[], 0, false, 0];
-  let counted = [];
+  let [counted, chosen] = [[], null];
   /** Of the last two seconds, at each drawing: when it was, and how many had come. */
 
   for (const name of Object.keys(views)) tabs.append(button(t.tail[name], () => choose(name), { data: { view: name } }));
+
+  function choosing(event) {
+    [chosen, isDirty] = [event, true];
+    picked(event);
+  }
 
   function choose(name) {
     shown = name;
@@ -115,7 +124,8 @@ export function tail({ service, signal, picked, area }) {
       say(speed, rate(now > since ? ((total - before) * 1000) / (now - since) : 0));
       speed.title = count(total);
       if (isDirty) {
-        views[shown].draw(events.slice(0, ROWS), picked);
+        views[shown].draw(events.slice(0, ROWS), choosing, chosen);
+        none.hidden = events.length > 0 || wanted === null || shown === "map";
         isDirty = false;
       }
       drawnAt = now;
@@ -152,12 +162,13 @@ export function tail({ service, signal, picked, area }) {
     following?.abort();
   });
   return {
-    node: h("div", { class: "tail-box" }, h("div", { class: "row" }, tabs, hold, speed, state), stage),
+    node: h("div", { class: "tail-box" }, h("div", { class: "row" }, tabs, hold, speed, state), none, stage),
     /** Follow another filter, from now on. */
     follow(filter, params) {
       wanted = { filter, param: params };
       [events, total, isDirty] = [[], 0, true];
       views.map?.clear();
+      views.map?.ask(filter);
       void listen();
     },
     /** Show what came before, behind what has come since; the newest first. */
@@ -169,7 +180,7 @@ export function tail({ service, signal, picked, area }) {
       isDirty = true;
     },
     stop() {
-      wanted = null;
+      [wanted, isDirty] = [null, true];
       following?.abort();
       say(state, t.tail.stopped);
     },

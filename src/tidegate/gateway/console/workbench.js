@@ -8,18 +8,13 @@ import { add, badge, button, card, field, h, say, settled } from "./dom.js";
 import { count, ms, percent } from "./format.js";
 import { write } from "./json.js";
 import { attempt, copy, problem } from "./notices.js";
+import { comparedWith, isNumeric, parameters, reaches, reachOf, slider } from "./sliders.js";
 import { tail } from "./tail.js";
 import { t } from "./texts.js";
 
 const QUIET_MS = 250;
 const BACKTEST_MS = 450;
 const SPANS = ["1m", "5m", "15m", "1h", "beginning"];
-
-/** How many parameters a filter's text names: one more than the highest `%n` outside of quotes. */
-export function parameters(text) {
-  const bare = text.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"/g, "");
-  return Math.max(0, ...[...bare.matchAll(/%(\d{1,2})/g)].map((each) => Number(each[1]) + 1));
-}
 
 const AREA = /^(?:(.*\S)\s+AND\s+)?\([^()]*\)\s*INSIDE\s+(?:CIRCLE|BOX|POLYGON)\s*\([^()]*\)$/is;
 const REST = /\s*(?:\bWITH\s+THEME\s*\((?:'(?:[^']|'')*'|[^()'])*\)\s*)?(?:\bTHRESHOLD\s+[\w.%]+\s*)?$/i;
@@ -48,7 +43,7 @@ export function within(filter, area) {
 export function workbench({ into, service, signal, query, me }) {
   const at = `/v1/services/${part(service.name)}`;
   const text = h("textarea", { rows: 2, spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-describedby": "verdict", prop: { value: query.get("filter") ?? "" }, placeholder: t.workbench.placeholder, class: "filter" });
-  const params = h("div", { class: "row params" });
+  const params = h("div", { class: "sliders params" });
   const verdict = h("div", { id: "verdict", class: "verdict", role: "status", "aria-live": "polite" });
   const span = h("select", { "aria-label": t.workbench.span }, SPANS.map((each) => h("option", { value: each, text: t.spans[each], selected: each === "5m" })));
   const past = h("div", { class: "past" });
@@ -64,16 +59,31 @@ export function workbench({ into, service, signal, query, me }) {
   /** The filter that was understood last, and its parameters. */
   let picked = null;
   /** The event that is explained, again for each filter that is typed. */
+  let isWide = matchMedia("(min-width: 900px)").matches;
+  /** Whether the normal form is shown: where there is room, until somebody closes it. */
+  let known = new Map();
+  /** How far attributes reach in what was looked back at: so do sliders. */
+  const moved = [];
 
-  const values = () => [...params.querySelectorAll("input")].map((each) => each.value);
+  const values = () => [...params.querySelectorAll("[data-param]")].map((each) => each.value);
 
   function fill() {
     const wanted = parameters(text.value);
-    while (params.children.length > wanted) params.lastElementChild.remove();
-    while (params.children.length < wanted) {
-      const n = params.children.length;
-      params.append(field(`%${n}`, h("input", { size: 8, prop: { value: query.getAll("param")[n] ?? "" }, on: { input: () => changed() } })));
-    }
+    while (moved.length > wanted) moved.pop().node.remove();
+    while (moved.length < wanted) moved.push(parameter(moved.length));
+    moved.forEach((each, n) => {
+      const of = comparedWith(text.value, n, service.schema);
+      each.slider.node.hidden = of === undefined || !isNumeric(of);
+      each.slider.reach(reachOf(known, of));
+    });
+  }
+
+  function parameter(n) {
+    const box = h("input", { size: 8, id: `param-${n}`, data: { param: n }, prop: { value: query.getAll("param")[n] ?? "" }, on: { input: () => changed() } });
+    const made = slider(n, box, () => changed());
+    const node = h("div", { class: "slider" }, h("label", { class: "label", for: box.id, text: `%${n}` }), made.node, box);
+    params.append(node);
+    return { node, slider: made };
   }
 
   function changed() {
@@ -111,10 +121,10 @@ export function workbench({ into, service, signal, query, me }) {
       filter
         ? h(
             "details",
-            {},
+            { open: isWide, on: { toggle: (event) => (isWide = event.target.open) } },
             h("summary", { text: t.workbench.normal(alternatives.length) }),
             h("ul", { class: "alternatives" }, alternatives.map((each) => h("li", {}, h("code", { text: each.filter }), h("small", { class: "dim", text: Object.entries(each.sets).map(([name, set]) => `${name} ∈ ${set}`).join(";  ") }), each.verify.length ? h("small", { class: "dim", text: t.workbench.verify(each.verify.join(" AND ")) }) : null))),
-            said.tree.length > 1 ? h("pre", { text: said.tree.join("\n") }) : null,
+            said.tree.length > 1 ? h("pre", { class: "tree dim", text: said.tree.join("\n") }) : null,
           )
         : "",
     );
@@ -132,6 +142,7 @@ export function workbench({ into, service, signal, query, me }) {
     verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", h("pre", { class: "caret", text: isPassing(error) ? t.workbench.unchecked(error.message) : error.message }));
     enable(false);
     past.removeAttribute("aria-busy");
+    if (!past.childElementCount && isFilter) past.append(h("p", { class: "dim", text: t.workbench.unparsed }));
     coming.stop();
     if (isPassing(error)) void again(mine, check);
   }
@@ -154,6 +165,8 @@ export function workbench({ into, service, signal, query, me }) {
     try {
       const found = await get(`${at}/backtest`, { ...agreed, from: span.value, sample: 25 }, looked.signal);
       coming.seed(found.sample);
+      known = reaches(found.attributes);
+      fill();
       past.replaceChildren(
         h("p", { class: "result" }, h("b", { text: t.workbench.matched(count(found.matched), count(found.events)) }), " ", h("span", { class: "dim", text: `${percent(found.matched / found.events)} · ${ms(found.took_ms)}${found.complete ? "" : ` · ${t.workbench.partly}`}` })),
         timeline(found.timeline) ?? "",

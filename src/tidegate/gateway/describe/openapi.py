@@ -158,6 +158,7 @@ CALLS: dict[str, Call] = {
         status=201,
     ),
     "GET /v1/links/{broker}": Call("getLink", _json("Link"), (404, 409)),
+    "GET /v1/links/{broker}/routes": Call("listRoutes", _json("Routes"), (404, 409, 422)),
     "DELETE /v1/links/{broker}": Call("removeLink", None, (404, 409), status=204),
     "GET /v1/services/{name}": Call("getService", _json("Service"), (404,)),
     "PUT /v1/services/{name}": Call("putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION),

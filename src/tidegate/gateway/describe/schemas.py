@@ -102,6 +102,8 @@ _ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEX
 
 _COUNTS: Schema = {"type": "object", "additionalProperties": WHOLE}
 _NUMBER: Schema = {"type": "number"}
+_ROUTE = record({"service": TEXT, "filter": {**TEXT, "description": "In its canonical form."}})
+_EDGE: Schema = {"anyOf": [_NUMBER, MOMENT]}
 
 _STATUS = record(
     {"service": TEXT, "state": TEXT, "version": WHOLE, "time": MOMENT},
@@ -385,6 +387,14 @@ SCHEMAS: dict[str, Schema] = {
     "Link": _LINK,
     "Links": record({"broker": TEXT, "links": array(ref("Link"))}),
     "NewLink": record({**_LINK["properties"], "secret": {**TEXT, "description": "Shown this once."}}),
+    "Routes": record(
+        {
+            "name": TEXT,
+            "asked": {**array(_ROUTE), "description": "What we ask the other broker for."},
+            "entries": {**array(_ROUTE), "description": "What it asks us for."},
+            "total": record({"asked": WHOLE, "entries": WHOLE}),
+        }
+    ),
     "LinkRequest": record(
         {
             "name": {"type": "string", "pattern": BROKER},
@@ -486,6 +496,9 @@ SCHEMAS: dict[str, Schema] = {
                         "behind": WHOLE,
                         "lag": WHOLE,
                         "durable": record({"count": WHOLE, "lag": WHOLE}),
+                        "failing": {**WHOLE, "description": "Durable ones that did not take what was sent last."},
+                        "disabled": {**WHOLE, "description": "Durable ones that get nothing until they are enabled."},
+                        "broken": {**array(TEXT), "description": "Metrics of which promises are not kept."},
                         "delivered": _COUNTS,
                         "dispatch": {**_COUNTS, "description": "Passes that took at most so many seconds."},
                     }
@@ -523,7 +536,7 @@ SCHEMAS: dict[str, Schema] = {
                         "name": TEXT,
                         "type": TEXT,
                         "missing": WHOLE,
-                        "bins": array(record({"from": _NUMBER, "to": _NUMBER, "events": WHOLE, "matched": WHOLE})),
+                        "bins": array(record({"from": _EDGE, "to": _EDGE, "events": WHOLE, "matched": WHOLE})),
                         "values": array(record({"value": or_null(TEXT), "events": WHOLE, "matched": WHOLE})),
                     },
                     optional=("bins", "values"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
 
 from tidegate.errors import FederationError, NotRegistered, did_you_mean
 from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
 from tidegate.federation.link.neighbour import Neighbour
+from tidegate.filters import Filter
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
@@ -21,6 +24,14 @@ BAD_REQUEST = 4400
 _LONGEST_REASON = 123
 """Bytes, as RFC 6455 has it."""
 _FIELDS = ("name", "url", "secret", "services")
+MOST_ROUTES = 1000
+"""Of one answer: a table may have tens of thousands."""
+
+
+def _some(tables: Mapping[str, Mapping[int, Filter]], most: int) -> list[dict[str, str]]:
+    """The first entries of some tables, by service."""
+    filters = ((service, each) for service, entries in tables.items() for each in entries.values())
+    return [{"service": service, "filter": str(each)} for service, each in islice(filters, most)]
 
 
 class Accepted:
@@ -113,6 +124,21 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get("/links/{broker}", summary="One link")
     async def link(broker: str) -> dict[str, Any]:
         return described(neighbour(broker))
+
+    @routes.get(
+        "/links/{broker}/routes", summary="The routing entries of one link: filters that are asked for each way"
+    )
+    async def entries_of(
+        broker: str,
+        most: Annotated[int, Query(alias="max", ge=1, le=MOST_ROUTES, description="So many of each way.")] = 100,
+    ) -> dict[str, Any]:
+        found, known = neighbour(broker), federation().broker
+        if found.name not in known.links:
+            return {"name": found.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
+        asked = {each: known.asked(each, found.name) for each in sorted(found.offers)}
+        wanted = {each: known.routes(each, found.name) for each in sorted(known.asks(found.name))}
+        total = {"asked": sum(map(len, asked.values())), "entries": sum(map(len, wanted.values()))}
+        return {"name": found.name, "asked": _some(asked, most), "entries": _some(wanted, most), "total": total}
 
     @routes.delete("/links/{broker}", status_code=204, summary="Remove a link")
     async def remove(broker: str) -> None:

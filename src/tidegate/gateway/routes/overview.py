@@ -99,6 +99,7 @@ class _Counted:
     def __init__(self, gateway: Gateway, listening: Sequence[Subscriber], unreached: set[str]) -> None:
         self.at = timestamps.to_text(time.time_ns() // 1_000)
         self.lost = gateway.finder.lost() | unreached
+        self.broken = gateway.finder.broken()
         self.dispatched = gateway.metrics.dispatch_buckets()
         self.behind = Counter(each.service for each in listening if each.state != "live")
         self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
@@ -108,7 +109,9 @@ class _Counted:
         for (service, way), tally in list(gateway.metrics.deliveries.items()):
             self.delivered[service][way] = tally.count
         self.lags: dict[str, list[int]] = defaultdict(list)
-        for (service, _), lag in gateway.durable.lags.stored.items():
+        measured = gateway.durable.lags
+        self.failing, self.disabled = measured.failing, measured.disabled
+        for (service, _), lag in measured.stored.items():
             self.lags[service].append(lag)
 
 
@@ -153,6 +156,9 @@ def _service(gateway: Gateway, name: str, service: Service, counted: _Counted, r
         "behind": counted.behind[name],
         "lag": gateway.durable.lags.connected.get(name, 0),
         "durable": {"count": len(lags), "lag": max(lags, default=0)},
+        "failing": counted.failing.get(name, 0),
+        "disabled": counted.disabled.get(name, 0),
+        "broken": counted.broken.get(name, []),
         "delivered": counted.delivered[name],
         "dispatch": counted.dispatched.get(name, {}),
     }

@@ -2,10 +2,12 @@
 
 import { AGAIN_MS, call, isPassing, part, pause } from "../api.js";
 import { meter } from "../charts.js";
-import { add, badge, button, card, field, h, settled } from "../dom.js";
+import { add, badge, button, card, field, h, say, settled } from "../dom.js";
 import { percent } from "../format.js";
 import { problem } from "../notices.js";
 import { t } from "../texts.js";
+
+const GLIDE_MS = 220;
 
 /** `speed, vid:string` as the API has it. */
 export function attributes(text) {
@@ -26,7 +28,8 @@ export function show({ into, signal }) {
   const parts = weights(t.discover.parts.map(([name, title]) => [name, title, 1]), () => later());
   const metrics = weights(t.metrics.map(([name, title]) => [name, title, name === "latency" ? 1 : 0]), () => later());
   const limits = new Map(t.metrics.map(([name, title]) => [name, [title, input(t.discover.limits[name])]]));
-  const results = h("div", { role: "status", "aria-live": "polite" });
+  const results = h("div");
+  const heard = h("span", { class: "dim", role: "status" });
   let asked = new AbortController();
 
   const later = settled(async () => {
@@ -40,9 +43,12 @@ export function show({ into, signal }) {
     const bounds = Object.fromEntries([...limits].filter(([, [, box]]) => box.value.trim()).map(([name, [, box]]) => [name, box.value.trim()]));
     if (Object.keys(most).length || Object.keys(bounds).length) body.qos = { ...(Object.keys(most).length ? { weights: most } : {}), ...(Object.keys(bounds).length ? { limits: bounds } : {}) };
     try {
-      results.replaceChildren(...told(await call("POST", "/v1/discover", { body, signal: asked.signal })));
+      const answer = await call("POST", "/v1/discover", { body, signal: asked.signal });
+      glide(results, () => results.replaceChildren(...told(answer)));
+      say(heard, answer.results.length ? t.discover.found(answer.results.length, answer.results[0].name) : t.discover.none);
     } catch (error) {
       if (error.name === "AbortError") return;
+      say(heard, "");
       results.replaceChildren(problem(error));
       const mine = asked.signal;
       if (isPassing(error)) void pause(AGAIN_MS, mine).then(() => mine.aborted || later());
@@ -63,7 +69,7 @@ export function show({ into, signal }) {
         card(t.discover.matters, parts.node),
         card(t.discover.quality, metrics.node, h("details", {}, h("summary", { text: t.discover.limitsTitle }), [...limits.values()].map(([title, box]) => field(title, box)))),
       ),
-      h("section", { class: "card" }, h("h2", { text: t.discover.answer }), results),
+      h("section", { class: "card" }, h("div", { class: "row spread" }, h("h2", { text: t.discover.answer }), heard), results),
     ),
   );
   later();
@@ -79,22 +85,33 @@ function weights(list, changed, max = 5, step = 0.5) {
   return { node: h("div", { class: "sliders" }, sliders.map((each) => each.node)), values: () => Object.fromEntries(sliders.map((each) => [each.name, Number(each.slider.value)])) };
 }
 
+/** Change a list so that whoever looks sees what went up and what went down. */
+function glide(list, change) {
+  const services = () => [...list.querySelectorAll("[data-service]")];
+  const before = new Map(services().map((each) => [each.dataset.service, each.getBoundingClientRect().top]));
+  change();
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  for (const each of services()) {
+    const by = (before.get(each.dataset.service) ?? NaN) - each.getBoundingClientRect().top;
+    if (by) each.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], { duration: GLIDE_MS, easing: "ease-out" });
+  }
+}
+
 function told(answer) {
   const hints = answer.hints.map((each) => h("p", { class: "warn-text", text: `${each.path}: ${each.message}` }));
-  const none = answer.results.length ? [] : [h("p", { class: "dim", text: t.discover.none })];
   const near = answer.near.length ? [h("h3", { text: t.discover.nearest }), h("ol", { class: "found" }, answer.near.map((each) => result(each)))] : [];
-  return [...hints, ...none, h("ol", { class: "found" }, answer.results.map((each) => result(each))), ...near];
+  return [...hints, h("ol", { class: "found" }, answer.results.map((each) => result(each))), ...near];
 }
 
 function result(each) {
   const share = (title, value) => (value === null || value === undefined ? null : h("span", { class: "share" }, h("small", { class: "dim", text: title }), meter(value, `${title} ${percent(value)}`), h("small", { text: percent(value) })));
-  const figures = Object.entries(each.figures ?? {}).filter(([, of]) => of.value !== null && of.weight > 0);
+  const weighed = Object.entries(each.figures ?? {}).filter(([, of]) => of.value !== null && of.weight > 0);
+  const figures = weighed.length > 1 ? weighed : []; // of one alone all is said
   return h(
     "li",
     { data: { service: each.name } },
-    h("div", { class: "row" }, h("b", { class: "rank", text: String(each.rank ?? "") }), h("a", { href: `#/services/${part(each.name)}`, text: each.name }), each.match && each.match !== "full" ? badge(t.discover.matches[each.match] ?? each.match, "warn") : null, (each.promises ?? []).map((one) => (one.verdict === "unmeasured" ? null : badge(`${one.metric} ${t.verdicts[one.verdict]}`, one.verdict === "kept" ? "good" : "bad"))), h("span", { class: "grow" }), h("b", { text: percent(each.score) })),
+    h("div", { class: "row" }, h("b", { class: "rank", text: String(each.rank ?? "") }), h("a", { href: `#/services/${part(each.name)}`, text: each.name }), each.match && each.match !== "full" ? badge(t.discover.matches[each.match] ?? each.match, "warn") : null, (each.promises ?? []).map((one) => (one.verdict === "unmeasured" ? null : badge(`${one.metric} ${t.verdicts[one.verdict]}`, one.verdict === "kept" ? "good" : "bad"))), h("span", { class: "grow" }), button(t.service.workbench, () => (location.hash = `#/services/${part(each.name)}/workbench`), { class: "quiet" }), h("b", { text: percent(each.score) })),
     h("div", { class: "shares" }, share(t.discover.coverage, each.coverage), share(t.discover.degree, each.degree), share(t.discover.qos, each.qos)),
     h("ul", { class: "why" }, (each.why ?? []).map((text) => h("li", { text })), (each.missing ?? []).length ? h("li", { class: "bad-text", text: t.discover.missing(each.missing.join(", ")) }) : null, figures.map(([metric, of]) => h("li", { class: "dim", text: t.discover.figure(metric, t.metrics.find(([name]) => name === metric)?.[2](of.value) ?? String(of.value), of.measured, percent(of.adds)) }))),
-    h("div", { class: "row" }, button(t.service.workbench, () => (location.hash = `#/services/${part(each.name)}/workbench`), { class: "quiet" })),
   );
 }

@@ -1,6 +1,6 @@
 /** Links to other brokers: how each is, what is asked for over it, what it carried. */
 
-import { every, get } from "../api.js";
+import { every, get, part } from "../api.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
 import { count, rate } from "../format.js";
 import { problem } from "../notices.js";
@@ -16,7 +16,7 @@ export async function show({ into, signal }) {
       const said = await get("/v1/links", {}, signal);
       say(name, said.broker);
       none.hidden = said.links.length > 0;
-      keyed(links, said.links, (each) => each.name, link);
+      keyed(links, said.links, (each) => each.name, (each) => link(each, signal));
       wrong.replaceChildren();
     } catch (error) {
       if (!signal.aborted) wrong.replaceChildren(problem(error));
@@ -27,13 +27,28 @@ export async function show({ into, signal }) {
 }
 
 /** Names, each with a number. */
-const counted = (of) => Object.entries(of).map(([name, n]) => `${name} ${count(n)}`).join(", ") || "–";
+const counted = (of) => Object.entries(of).filter(([, n]) => n > 0).map(([name, n]) => `${name} ${count(n)}`).join(", ") || "–";
 
-function link({ name }) {
-  const [state, body] = [h("span"), h("div")];
+/** Filters that are asked for one way, by service. */
+function asked(title, some, all) {
+  return h("div", {}, h("h3", { text: t.federation.some(title, some.length, all) }), h("ul", { class: "alternatives" }, some.map((each) => h("li", {}, h("small", { class: "dim", text: each.service }), h("code", { text: each.filter || t.workbench.everything })))));
+}
+
+function link({ name }, signal) {
+  const [state, body, routes] = [h("span"), h("div"), h("div")];
+  const entries = h("details", { on: { toggle: () => void read() } }, h("summary", { text: t.federation.routes }), routes);
   let before = null;
+  /** What is asked for each way, for whoever has opened it. */
+  async function read() {
+    if (!entries.open) return;
+    const found = await get(`/v1/links/${part(name)}/routes`, {}, signal).catch(() => null);
+    if (found === null) return;
+    const shown = JSON.stringify(found);
+    if (shown !== routes.dataset.shown) routes.replaceChildren(asked(t.federation.asked, found.asked, found.total.asked), asked(t.federation.entries, found.entries, found.total.entries));
+    routes.dataset.shown = shown;
+  }
   return {
-    node: h("section", { class: "card", data: { link: name } }, h("div", { class: "row" }, h("h2", { text: name }), state), body),
+    node: h("section", { class: "card", data: { link: name } }, h("div", { class: "row" }, h("h2", { text: name }), state), body, entries),
     update(each) {
       const now = performance.now();
       const per_s = (figure) => (before === null ? null : Math.max(0, ((each.figures[figure] - before.figures[figure]) * 1000) / (now - before.now)));
@@ -52,6 +67,7 @@ function link({ name }) {
         ]),
       );
       before = { figures: each.figures, now };
+      void read();
     },
   };
 }

@@ -2,7 +2,7 @@
 
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
-import { byName, clipped, compact, count, ms, rate, size } from "../format.js";
+import { byName, clipped, compact, count, ms, msPair, rate, size } from "../format.js";
 import { chief, graph } from "../graph.js";
 import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
@@ -42,7 +42,7 @@ export function show({ into, me, signal }) {
     const services = [...overview.services].sort((a, b) => severity(b) - severity(a) || byName(a.name, b.name));
     const wrong = services.flatMap((service) => troubles(service).map((trouble) => ({ service, trouble })));
     figures.update(overview);
-    keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what}`, (each) => troubleRow(each, me));
+    keyed(bad, wrong, ({ service, trouble }) => `${service.name} ${trouble.what} ${trouble.what === "broken" ? trouble.value : ""}`, (each) => troubleRow(each, me));
     well.hidden = wrong.length > 0 || !services.length;
     empty.hidden = services.length > 0;
     table.hidden = !services.length;
@@ -74,24 +74,26 @@ function tiles() {
       set("sent", rate(services.some((each) => each.sent_per_s !== null) ? sum((each) => each.sent_per_s) : null), t.overview.subscribers(sum((each) => Object.values(each.subscribers).reduce((a, b) => a + b, 0))));
       const worst = services.reduce((most, each) => ((each.status?.latency_p99_ms ?? -1) > (most?.status?.latency_p99_ms ?? -1) ? each : most), null);
       set("latency", ms(worst?.status?.latency_p99_ms), worst?.status?.latency_p99_ms != null ? worst.name : "");
-      set("quarantined", compact(sum((each) => each.status?.quarantined)), "");
+      const refused = sum((each) => each.refused_per_s);
+      set("quarantined", compact(sum((each) => each.status?.quarantined)), refused > 0 ? rate(refused) : "");
     },
   };
 }
 
-function troubleRow({ service }, me) {
+function troubleRow({ service, trouble }, me) {
   const what = h("span");
   const more = h("small", { class: "dim" });
   const mark = h("i", { class: "dot", "aria-hidden": "true" });
-  const node = h("li", {}, mark, h("a", { href: to(service.name), text: service.name }), what, more);
+  const path = encodeURIComponent(service.name);
+  const where = { refusing: me.role !== "consumer" && [`#/quarantine/services/${path}`, t.nav.quarantine], failing: [`#/subscriptions?service=${path}`, t.nav.subscriptions], disabled: [`#/subscriptions?service=${path}`, t.nav.subscriptions] }[trouble.what];
+  const node = h("li", {}, mark, h("a", { href: to(service.name), text: service.name }), what, more, where ? h("a", { href: where[0], text: where[1] }) : null);
   return {
     node,
-    update({ trouble }) {
-      put(mark, "class", `dot ${trouble.kind}`);
-      say(what, t.troubles[trouble.what](trouble.value));
-      say(more, clipped(trouble.more ?? ""));
-      put(more, "title", trouble.more);
-      if (trouble.what === "refusing" && me.role !== "consumer" && !node.querySelector("a + span + small + a")) node.append(h("a", { href: `#/quarantine/services/${encodeURIComponent(service.name)}`, text: t.nav.quarantine }));
+    update({ trouble: now }) {
+      put(mark, "class", `dot ${now.kind}`);
+      say(what, t.troubles[now.what](now.value));
+      say(more, clipped(now.more ?? ""));
+      put(more, "title", now.more);
     },
   };
 }
@@ -126,10 +128,10 @@ function serviceRow({ name }) {
       say(cells.mode, t.modes[status?.mode] ?? status?.mode ?? "");
       say(cells.in, rate(status?.read_per_s));
       say(cells.out, rate(status?.written_per_s));
-      say(cells.engine, `${ms(status?.latency_p50_ms)} / ${ms(status?.latency_p99_ms)}`);
-      say(cells.dispatch, `${ms(service.dispatch_p50_ms)} / ${ms(service.dispatch_p99_ms)}`);
+      say(cells.engine, msPair(status?.latency_p50_ms, status?.latency_p99_ms));
+      say(cells.dispatch, msPair(service.dispatch_p50_ms, service.dispatch_p99_ms));
       say(cells.lag, size(status?.behind_bytes));
-      say(cells.subscribers, count(Object.values(service.subscribers).reduce((a, b) => a + b, 0)) + (service.behind ? t.overview.behind(service.behind) : ""));
+      say(cells.subscribers, count(Object.values(service.subscribers).reduce((a, b) => a + b, 0)) + (service.behind ? t.overview.behind(service.behind, service.lag) : ""));
       say(cells.quarantined, count(status?.quarantined ?? 0));
       engine.update([live.series(name, "p99"), live.series(name, "p50")]);
       dispatch.update([live.series(name, "d99"), live.series(name, "d50")]);

@@ -113,7 +113,7 @@ async function one({ into, signal, query }, kind, name) {
 
   function refused(each) {
     const shown = each.event ?? each.raw ?? each.raw64;
-    const mine = h("div");
+    const [mine, opened] = [h("div"), h("details")];
     const edit = h("textarea", { rows: 2, class: "filter", spellcheck: "false", placeholder: t.quarantine.example, "aria-label": t.quarantine.patchOf(each.id), prop: { value: each.event ? write(Object.fromEntries(each.rules.filter((name_) => name_ in each.event).map((name_) => [name_, each.event[name_]]))) : "" } });
     const go = button(t.quarantine.replay, () => {
       const change = typed(edit.value, mine);
@@ -121,7 +121,7 @@ async function one({ into, signal, query }, kind, name) {
     }, { class: "primary" });
     const state = each.replayed ? badge(t.quarantine.replayed(moment(each.replayed.at), each.replayed.stream), "good") : null;
     return {
-      node: h("li", {}, h("div", { class: "row" }, h("b", { class: "bad-text", text: each.reason }), h("span", { class: "dim", text: [moment(each.time), each.source].filter((of) => of && of !== "–").join(" · ") }), state), h("details", {}, h("summary", { text: typeof shown === "string" ? shown.slice(0, 120) : write(shown).slice(0, 120) }), h("pre", { text: typeof shown === "string" ? shown : write(shown, 1) }), each.replayed ? null : h("div", {}, h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), edit), mine, h("div", { class: "row" }, go)))),
+      node: h("li", {}, h("div", { class: "row" }, h("b", { class: "bad-text", text: each.reason }), h("span", { class: "dim", text: [moment(each.time), each.source].filter((of) => of && of !== "–").join(" · ") }), state, each.replayed ? null : [h("span", { class: "grow" }), button(t.quarantine.correct, () => ((opened.open = true), edit.focus()), { class: "small" })]), add(opened, h("summary", { text: typeof shown === "string" ? shown.slice(0, 120) : write(shown).slice(0, 120) }), h("pre", { text: typeof shown === "string" ? shown : write(shown, 1) }), each.replayed ? null : h("div", {}, h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), edit), mine, h("div", { class: "row" }, go)))),
       update: () => {},
     };
   }

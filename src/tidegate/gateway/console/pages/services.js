@@ -17,7 +17,7 @@ export async function show(page) {
   const [name, tab] = page.parts;
   const service = await get(`/v1/services/${part(name)}`, {}, page.signal);
   const at = `#/services/${part(name)}`;
-  const state = h("span");
+  const state = h("span", { class: "row" });
   add(
     page.into,
     h("header", { class: "head" }, h("h1", { text: name }), state, h("span", { class: "dim", text: t.service.version(service.version) })),
@@ -27,8 +27,10 @@ export async function show(page) {
   const stop = live.listen((now) => {
     const found = now.service(name);
     if (!found) return;
-    const [trouble] = troubles(found);
-    state.replaceChildren(badge(found.origin ? t.overview.origin(found.origin) : trouble ? t.troubles[trouble.what](trouble.value) : t.states.running, ["good", "warn", "bad"][severity(found)]));
+    const wrong = troubles(found);
+    const isDown = wrong.some(({ what }) => ["never", "state", "silent"].includes(what));
+    const first = found.origin ? [badge(t.overview.origin(found.origin))] : isDown ? [] : [badge(t.states.running, "good")];
+    state.replaceChildren(...first, ...wrong.map(({ what, value, kind }) => badge(t.troubles[what](value), kind)));
   });
   page.signal.addEventListener("abort", stop);
   if (tab === "workbench") workbench({ ...page, service });
@@ -76,7 +78,7 @@ function about({ into, service, signal, me }) {
     [timeChart(t.service.throughput, [{ name: t.service.in, class: "c1" }, { name: t.service.out, class: "c2" }, { name: t.service.sent, class: "c3" }], rate), ["in", "out", "sent"]],
     [timeChart(t.service.engine, quantiles, ms), ["p50", "p99"]],
     [timeChart(t.service.dispatch, quantiles, ms), ["d50", "d99"]],
-    [timeChart(t.service.lag, [{ name: t.service.lag, class: "c1" }], size), ["lag"]],
+    [timeChart(t.service.lag, [{ name: t.service.behind, class: "c1" }], size), ["lag"]],
   ];
   const [mode, why, errors] = [h("b"), h("p", { class: "dim bounded" }), h("p", { class: "problem", hidden: true })];
   add(
@@ -128,13 +130,16 @@ function schema({ schema: attributes, definition }) {
   return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.columns.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows));
 }
 
+/** What is in records, a line each: `speed.slow: TRAPEZOID(0, 0, 15, 30)`. */
+const listed_ = (of, above = "") => Object.entries(of).map(([name, value]) => (value !== null && typeof value === "object" && !Array.isArray(value) ? listed_(value, `${above}${name}.`) : `${above}${name}: ${typeof value === "string" ? value : write(value)}`)).join("\n");
+
 function more({ definition, name }, me) {
   const list_ = (of) => (of ? [of].flat().join(", ") : null);
   const entries = [
     definition.themes && [t.service.themes, list_(definition.themes)],
     definition.categories && [t.service.categories, list_(definition.categories)],
-    definition.properties && [t.service.properties, h("pre", { text: write(definition.properties, 1) })],
-    definition.terms && [t.service.terms, h("pre", { text: write(definition.terms, 1) })],
+    definition.properties && [t.service.properties, h("pre", { text: listed_(definition.properties) })],
+    definition.terms && [t.service.terms, h("pre", { text: listed_(definition.terms) })],
     definition.on_violation && [t.service.violation, definition.on_violation],
     definition.access && [t.service.access, h("pre", { text: write(definition.access, 1) })],
     mayKeep(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],

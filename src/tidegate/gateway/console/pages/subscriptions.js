@@ -1,14 +1,14 @@
 /** Durable subscriptions: how each does, what it asks for, changed while it runs; why an event matches. */
 
 import { call, every, get, part, secrets } from "../api.js";
-import { flat, isNumber } from "../attributes.js";
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
 import { ago, clipped, count, moment, rate, size } from "../format.js";
 import { write } from "../json.js";
 import { attempt, copy, problem } from "../notices.js";
+import { comparedWith, isNumeric, parameters, reaches, reachOf, slider } from "../sliders.js";
 import { t } from "../texts.js";
-import { parameters, verdicts } from "../workbench.js";
+import { verdicts } from "../workbench.js";
 
 const EVERY_MS = 2000;
 const SURE_MS = 5000;
@@ -49,21 +49,31 @@ async function list({ into, query, signal }) {
   const rates = new Rates();
   const service = query.get("service");
   const table = h("table", { class: "wide" });
+  const find = h("input", { type: "search", placeholder: t.subscription.find, "aria-label": t.subscription.find, on: { input: () => draw() } });
+  let [known, all] = [[], 0];
   const head = h("tr", {}, t.subscription.columns.map(([text, kind]) => h("th", { scope: "col", class: kind, text })));
   add(
     into,
-    h("header", { class: "head" }, h("h1", { text: t.nav.subscriptions }), total, service ? h("a", { class: "chip", href: "#/subscriptions", text: `${service} ×`, "aria-label": t.subscription.all }) : null),
+    h("header", { class: "head" }, h("h1", { text: t.nav.subscriptions }), total, service ? h("a", { class: "chip", href: "#/subscriptions", text: `${service} ×`, "aria-label": t.subscription.all }) : null, h("span", { class: "grow" }), find),
     card("", empty, h("div", { class: "scroll" }, add(table, h("thead", {}, head), rows))),
   );
   const look = async () => {
     const found = await get("/v1/subscriptions", { max: 1000 }, signal).catch(() => null);
     if (found === null) return;
-    const shown = found.subscriptions.filter((each) => !service || each.service === service).sort((a, b) => Number(isWell(a)) - Number(isWell(b)));
-    say(total, shown.length === found.total ? count(found.total) : t.services.some(shown.length, found.total));
+    known = found.subscriptions.map((each) => ({ ...each, rate: rates.of(each) })).sort((a, b) => Number(isWell(a)) - Number(isWell(b)));
+    all = found.total;
+    draw();
+  };
+  function draw() {
+    const wanted = find.value.trim().toLowerCase();
+    const says = (each) => `${each.id} ${each.service} ${told(each)} ${each.description}`.toLowerCase();
+    const shown = known.filter((each) => (!service || each.service === service) && says(each).includes(wanted));
+    say(total, shown.length === all ? count(all) : t.services.some(shown.length, all));
+    say(empty, known.length ? t.subscription.noneSo : t.subscription.none);
     empty.hidden = shown.length > 0;
     table.hidden = !shown.length;
-    keyed(rows, shown.map((each) => ({ ...each, rate: rates.of(each) })), (each) => each.id, row);
-  };
+    keyed(rows, shown, (each) => each.id, row);
+  }
   await look();
   void every(EVERY_MS, signal, look);
 }
@@ -71,13 +81,17 @@ async function list({ into, query, signal }) {
 function row({ id, mine }) {
   const cells = Object.fromEntries(["service", "filter", "state", "mode", "lag", "rate", "connected"].map((each) => [each, h("span")]));
   const spark = sparkline(["c2"], t.subscription.rateOf(id), 64, 20);
+  const name = mine ? h("a", { href: `#/subscriptions/${part(id)}` }) : h("span", { class: "dim", title: t.subscription.others });
+  const below = h("small", { class: "dim" });
   const label = Object.fromEntries(t.subscription.columns.map(([text, , name]) => [name, text]));
   const cell = (name, kind, ...before) => h("td", { class: kind, data: { label: label[name] } }, before, cells[name]);
   return {
-    node: h("tr", {}, h("th", { scope: "row" }, mine ? h("a", { href: `#/subscriptions/${part(id)}`, text: id }) : h("span", { class: "dim", text: id, title: t.subscription.others })), cell("service", ""), cell("filter", "filter-cell"), cell("state", "filter-cell"), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
+    node: h("tr", {}, h("th", { scope: "row", class: "filter-cell" }, name, below), cell("service", ""), cell("filter", "filter-cell"), cell("state", "filter-cell"), cell("mode", "dim"), cell("lag", "num"), cell("rate", "num latency", spark.node), cell("connected", "num")),
     update(each) {
       say(cells.service, each.service);
-      cells.filter.replaceChildren(h("code", { text: told(each) }), each.description ? h("small", { class: "dim", text: each.description }) : "");
+      say(name, each.description || id);
+      say(below, each.description ? id : "");
+      cells.filter.replaceChildren(h("code", { text: told(each) }));
       const wrong = each.reason ?? (each.last_error ? t.subscription.failed(each.last_error.detail, ago(each.last_error.at)) : "");
       cells.state.replaceChildren(state(each), wrong ? h("small", { class: "dim", text: clipped(wrong, 80), title: wrong }) : "");
       say(cells.mode, mode(each));
@@ -102,7 +116,7 @@ async function one({ into, parts, signal }) {
   let record = await get(`${path}/status`, {}, signal);
   const schema = await get(`/v1/services/${part(record.service)}`, {}, signal).then((found) => found.schema, () => ({}));
   const rates = new Rates();
-  const [head, secret] = [h("span"), secrets.get(record.id)];
+  const [head, title, id, secret] = [h("span"), h("h1"), h("span", { class: "dim" }), secrets.get(record.id)];
   const facts = Object.fromEntries(["mode", "lag", "delivered", "connected", "attempts", "version", "changed", "description"].map((each) => [each, h("span")]));
   Object.assign(facts, { rate: h("b"), lastError: h("span", { class: "bad-text" }), cursor: button("", () => copy(record.cursor, t.workbench.copied), { class: "chip", title: t.subscription.copyCursor }) });
   // Nodes that stay, and say something else: so focus and what is selected stay too.
@@ -136,6 +150,8 @@ async function one({ into, parts, signal }) {
   }
 
   function tell() {
+    say(title, record.description || record.id);
+    say(id, record.description ? record.id : "");
     head.replaceChildren(state(record));
     reason.hidden = !record.reason;
     say(reason, record.reason);
@@ -176,11 +192,11 @@ async function one({ into, parts, signal }) {
     tell();
     return Boolean(done);
   };
-  const wanted = asks(() => record, schema, change);
+  const wanted = asks(() => record, schema, change, signal);
 
   add(
     into,
-    h("header", { class: "head" }, h("h1", { text: record.id }), head, h("span", { class: "grow" }), enable, remove),
+    h("header", { class: "head" }, title, id, head, h("span", { class: "grow" }), enable, remove),
     reason,
     secret ? card(t.subscription.secret, h("p", { class: "dim", text: t.subscription.secretWhy }), h("div", { class: "row" }, h("code", { text: secret }), button(t.workbench.copy, () => copy(secret, t.workbench.copied)))) : null,
     h("div", { class: "columns" }, card(t.subscription.how, spark.node, told_), card(t.subscription.asks, wanted.node), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
@@ -190,13 +206,20 @@ async function one({ into, parts, signal }) {
 }
 
 /** The filter and its parameters, changed while it runs; `fill` shows what it asks for now, unless somebody types here. */
-function asks(record, schema, change) {
+function asks(record, schema, change, signal) {
   const text = h("textarea", { rows: 2, class: "filter", spellcheck: "false", on: { input: () => offer(typed()) } });
   const params = h("div", { class: "sliders" });
   const typed = () => [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value));
   // Of a filter that is not saved yet, parameters are saved with it.
   const send = settled(() => text.value === record().filter && change({ params: typed() }), 300);
-  const offer = (values) => params.replaceChildren(...Array.from({ length: parameters(text.value) }, (_, n) => parameter(n, values[n] ?? "", isNumeric(text.value, n, schema), send)));
+  let [moved, known] = [[], new Map()];
+  /** The parameters that are shown, and how far the attributes of what came lately reach: so do sliders. */
+  const offer = (values) => {
+    moved = Array.from({ length: parameters(text.value) }, (_, n) => parameter(n, values[n] ?? "", comparedWith(text.value, n, schema), send));
+    params.replaceChildren(...moved.map(({ node }) => node));
+    reach();
+  };
+  const reach = () => moved.forEach((each) => each.reach(reachOf(known, each.of)));
   const save = button(t.subscription.save, () => change({ filter: text.value, params: typed() }).then((is) => is && offer(record().params)));
   const keys = h("select", {}, h("option", { value: "", text: "–" }), Object.keys(schema).map((name) => h("option", { value: name, text: name })));
   const every_ = h("input", { size: 6, placeholder: t.subscription.everyExample });
@@ -219,34 +242,19 @@ function asks(record, schema, change) {
     [every_.value, keys.value, description.value] = [now.every ?? "", now.key ?? "", now.description];
   }
   fill();
+  const lately = { filter: record().filter, param: record().params.map(String), from: "1h", sample: 0, max: 2000 };
+  if (parameters(lately.filter)) void get(`/v1/services/${part(record().service)}/backtest`, lately, signal).then((found) => ((known = reaches(found.attributes)), reach()), () => {});
   return { node, fill };
 }
 
-/** Whether a parameter stands for a number: by the attribute that a filter names before it, as far as that can be told. */
-function isNumeric(filter, n, schema) {
-  const before = filter.slice(0, filter.search(new RegExp(`%0?${n}(?!\\d)`)));
-  const named = flat(schema).map(({ path, type }) => ({ at: Math.max(...[`${path.join(".")}`, `"${path.at(-1)}"`].map((each) => before.lastIndexOf(each))), long: path.join(".").length, type }));
-  const [last] = named.filter(({ at }) => at >= 0).sort((a, b) => b.at - a.at || b.long - a.long);
-  return last === undefined || isNumber(last.type);
-}
-
 /** A slider and a field for a number, a field for all else. */
-function parameter(n, value, isNumeric_, send) {
+function parameter(n, value, of, send) {
   const number_ = Number(value);
   const isExact = Number.isFinite(number_) && (!Number.isInteger(number_) || Number.isSafeInteger(number_));
-  if (!isNumeric_ || typeof value === "boolean" || value === "" || !isExact) return field(`%${n}`, h("input", { data: { param: n }, prop: { value: String(value) }, on: { change: send } }));
-  const reach = Math.max(1, Math.abs(number_) * 2);
-  const step = reach > 20 ? 1 : reach / 100;
-  const box = h("input", { type: "number", step: "any", data: { param: n }, size: 7, "aria-label": `%${n}`, prop: { value: number_ }, on: { input: () => (reached(), send()) } });
-  const slider = h("input", { type: "range", min: number_ < 0 ? -reach : 0, max: reach, step, "aria-label": t.subscription.slider(n), prop: { value: number_ }, on: { input: () => ((box.value = slider.value), send()) } });
-  /** The slider goes as far as what was typed. */
-  function reached() {
-    const to = Number(box.value);
-    if (to > Number(slider.max)) slider.max = box.value;
-    if (to < Number(slider.min)) slider.min = box.value;
-    slider.value = box.value;
-  }
-  return h("div", { class: "slider" }, h("span", { class: "label", text: `%${n}` }), slider, box);
+  if (!isNumeric(of) || typeof value === "boolean" || value === "" || !isExact) return { node: field(`%${n}`, h("input", { data: { param: n }, prop: { value: String(value) }, on: { change: send } })), of, reach: () => {} };
+  const box = h("input", { type: "number", step: "any", data: { param: n }, size: 7, "aria-label": `%${n}`, prop: { value: number_ }, on: { input: send } });
+  const made = slider(n, box, send);
+  return { node: h("div", { class: "slider" }, h("span", { class: "label", text: `%${n}` }), made.node, box), of, reach: made.reach };
 }
 
 /** Why an event matches, or not: one that came lately, or one that is given. */
@@ -293,7 +301,7 @@ function letters(path, signal) {
   };
   const all = button(t.letters.all, () => send("all"), { disabled: true });
   const letter = (each) => ({
-    node: h("li", {}, h("div", { class: "row" }, h("b", { text: `#${each.id}` }), h("span", { class: "bad-text", text: each.error }), h("span", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) }), h("span", { class: "grow" }), button(t.letters.again, () => send([each.id]), { class: "quiet" })), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: write(each.event, 1) }))),
+    node: h("li", {}, h("div", { class: "row spread letter" }, h("div", {}, h("b", { text: `#${each.id}` }), " ", h("span", { class: "bad-text", text: each.error }), h("small", { class: "dim", text: t.letters.at(each.attempts, moment(each.at)) })), button(t.letters.again, () => send([each.id]), { class: "small" })), h("details", {}, h("summary", { text: t.letters.event }), h("pre", { text: write(each.event, 1) }))),
     update: () => {},
   });
   void every(LETTERS_MS, signal, look);
