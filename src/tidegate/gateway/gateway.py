@@ -37,6 +37,7 @@ from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
+from tidegate.services.keys import output_keys
 from tidegate.subscriptions import Webhook
 
 LOOK_S = 0.25
@@ -255,7 +256,8 @@ class Gateway:
         services = {**own, **{name: each.service for name, each in remotes.items()}}
         if self.linked is not None:
             self.linked.services = own
-        self.policies.define(services, {**served, **told})
+        keys = {**output_keys(self.definitions), **dict.fromkeys(told, catalog.KEY)}
+        self.policies.define(services, {**served, **told}, keys)
         meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
         self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
         self.durable.heed_all()

@@ -108,7 +108,8 @@ def of(error: TidegateError) -> Problem:
     """What an error of ours is over HTTP."""
     match error:
         case FilterError():
-            return Problem(400, "bad-filter", "The filter can't be used", str(error), _places(error), text=error.text)
+            errors = [{"pointer": "filter", **each} for each in _places(error)]
+            return Problem(400, "bad-filter", "The filter can't be used", str(error), errors, text=error.text)
         case LanguageError():
             return Problem(400, "bad-expression", "The expression can't be used", str(error), _places(error))
         case CursorError():
