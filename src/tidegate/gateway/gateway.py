@@ -27,7 +27,7 @@ from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
 from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import Meter
+from tidegate.gateway.quotas import CallerPace, Meter
 from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tracing import Tracing
@@ -38,7 +38,7 @@ from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 from tidegate.services.keys import output_keys
-from tidegate.subscriptions import Webhook
+from tidegate.subscriptions import Subscription, Webhook
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -100,6 +100,7 @@ class Gateway:
             self.policies.encoding,
             self.metrics.sent,
             tracing,
+            self._pace,
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
@@ -125,6 +126,9 @@ class Gateway:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
             self.linked.heed_durable(id_, found)
+
+    def _pace(self, record: Subscription) -> CallerPace | None:
+        return self.meter.pace(self.policies.owner(record.owner))
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)

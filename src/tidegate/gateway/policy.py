@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.pacing import paced
+from tidegate.delivery.subscriber import Sink
 from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
@@ -204,6 +206,10 @@ class View:
     def hidden(self, service: str) -> frozenset[str]:
         """The attributes of a service that they do not see."""
         return self.policies.hidden(self.caller, service)
+
+    def paced(self, sink: Sink) -> Sink:
+        """A sink of theirs that takes no more than they may have."""
+        return paced(sink, self.meter.pace(self.caller))
 
     def services(self, names: Iterable[str]) -> list[str]:
         """Those of some services that they see."""

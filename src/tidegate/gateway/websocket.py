@@ -356,7 +356,7 @@ class Session:
         conflation = parameters.conflation(every_s, message.key, schema, key)
         place = None if start.is_now else await self._hub.begin(message.service, start, filter_)
         self._view.meter.take("subscriptions", self._view.caller)
-        sink = conflated(self._sink, conflation)
+        sink = conflated(self._view.paced(self._sink), conflation)
         made = SocketSubscriber(message.id, message.service, filter_, sink, encoding, place)
         made.begins_now = start.is_now
         self._begin(made, latest, idle_s)
@@ -373,7 +373,7 @@ class Session:
         place = await consuming.begin(self._durable, found, None, message.cursor)
         encoding = self._durable.encoding(record, self._view.caller)
         self._view.meter.take("subscriptions", self._view.caller)
-        sink = conflated(self._sink, parameters.conflation(record.every_s, record.key, schema))
+        sink = conflated(self._view.paced(self._sink), parameters.conflation(record.every_s, record.key, schema))
         made = SocketSubscriber(message.id, record.service, filter_, sink, encoding, place)
         made.durable, made.tally = record.id, self._metrics.of_subscription(record.id)
         self._sink.hears = True

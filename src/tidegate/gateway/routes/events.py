@@ -75,7 +75,7 @@ def router(gateway: Gateway) -> APIRouter:
         position = None if now else await gateway.hub.begin(name, start, wanted)
 
         def make(sink: Sink) -> Subscriber:
-            first = conflated(sink, conflation) if is_stream else sink
+            first = conflated(view.paced(sink), conflation) if is_stream else sink
             made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, first, encoding, position)
             made.sink.caller = view.caller
             if newest and not behind and not start.is_now:
@@ -83,8 +83,12 @@ def router(gateway: Gateway) -> APIRouter:
             return made
 
         if is_stream:
-            return EventStream(gateway.hub, make, gateway.metrics.delivered(name, "sse"), now=now, idle_s=idle_s)
+            tally = gateway.metrics.delivered(name, "sse")
+            ended = view.meter.taken("subscriptions", view.caller)
+            return EventStream(gateway.hub, make, tally, now=now, idle_s=idle_s, ended=ended)
+        most = view.meter.need_deliveries(view.caller, most)
         found = await page(gateway.hub, make, most, wait_s, conflation)
+        view.meter.delivered(view.caller, len(found.events))
         gateway.metrics.delivered(name, "poll").add(len(found.events))
         return Response(found.to_json(), media_type="application/json")
 

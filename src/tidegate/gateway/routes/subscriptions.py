@@ -108,7 +108,8 @@ def router(gateway: Gateway) -> APIRouter:
         said = await document(request, {})
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
-        gateway.meter.need("durable", caller, durable.count(caller.id))
+        for quota in ("durable", "subscriptions"):
+            gateway.meter.need(quota, caller, durable.count(caller.id))
         meaning = gateway.policies.meaning(name)
         key = gateway.view(request).key(name)
         record = changed(begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
@@ -229,7 +230,7 @@ def router(gateway: Gateway) -> APIRouter:
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            first = conflated(sink, conflation) if is_stream else sink
+            first = conflated(view.paced(sink), conflation) if is_stream else sink
             made = Subscriber(name, record.service, filter_, first, encoding, position)
             made.sink.caller = view.caller
             if newest and not behind:
@@ -237,13 +238,15 @@ def router(gateway: Gateway) -> APIRouter:
             return durable.connect(found, made)
 
         if is_stream:
-            return EventStream(
-                gateway.hub, make, gateway.metrics.delivered(record.service, "sse", id_), idle_s=record.idle_s
-            )
+            tally = gateway.metrics.delivered(record.service, "sse", id_)
+            ended = view.meter.taken("subscriptions", view.caller)
+            return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
+        most = view.meter.need_deliveries(view.caller, most)
         try:
             got = await page(gateway.hub, make, most, wait_s, conflation)
         except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+        view.meter.delivered(view.caller, len(got.events))
         gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
         return Response(got.to_json(), media_type="application/json")
 
