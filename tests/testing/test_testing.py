@@ -21,7 +21,7 @@ SCHEMA = Schema({"n": "int64"})
 
 class TestMemory(LogContract):
     @pytest.fixture
-    def log(self) -> EventLog:  # type: ignore[override]
+    def log(self) -> EventLog:
         return MemoryLog()
 
     def step(self, of: bytes) -> int:  # noqa: ARG002 - each is one
