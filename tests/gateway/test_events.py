@@ -224,6 +224,10 @@ def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:
 
 
 def test_without_a_key_the_services_own_tells_events_apart(world: World, http: httpx.Client) -> None:
+    assert {each["name"]: each["key"] for each in http.get("/v1/services").json()["services"]} == {
+        "gps": "vid",
+        "fast": "vid",
+    }
     world.append(500)
     newest = [f"gps_taxi:0:{n}" for n in range(490, 500)]
     with listening(http, {"from": "beginning", "every": "200ms"}) as events:
@@ -268,6 +272,7 @@ def test_a_page_that_may_wait_gathers_for_as_long_as_every(world: World, http: h
         {"last-event-id": "{}", "filter": "speed > %0", "params": "[97]"},
         {"last_event_id": "{}", "Filter": "speed > %0", "param": "97"},
         {"since": "beginning", "filter": "speed > %0", "param": "97"},
+        {"cursor": "beginning", "filter": "speed > %0", "param": "97"},
     ],
 )
 def test_a_parameter_by_another_of_its_names(world: World, http: httpx.Client, asked: dict[str, str]) -> None:

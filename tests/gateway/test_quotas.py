@@ -292,6 +292,8 @@ def test_what_goes_out_is_no_more_than_one_may_get_and_nothing_of_it_is_lost(tmp
                 ids = [f"gps_taxi:0:{n}" for n in range(300)]
                 assert [each["id"] for each in others.take(300)] == ids
                 assert [each["event"]["id"] for each in client.take(300)] == ids
+                with listening(http, {**everything, "every": "10ms"}) as newest:
+                    assert [each["id"] for each in newest.take(10)] == ids[-10:]
             assert events.last_id == ""
 
 

@@ -25,6 +25,8 @@ def start(cursor: str | None, begin: str | None, latest: str | None = None) -> S
     >>> start(None, "beginning")
     Start(cursor=None, since_micros=None, beginning=True)
     """
+    if cursor in ("now", "beginning") and not begin:  # no cursor looks so
+        cursor, begin = None, cursor
     if cursor and begin:
         raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
     if cursor:

@@ -197,6 +197,8 @@ def install(app: FastAPI) -> None:
         title, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == 405:  # Starlette names the methods of the first route of this path alone
             headers["Allow"] = ", ".join(_methods(app, request.scope["path"]))
+            detail = f"{request.method} can't be asked of {request.scope['path']!r:.200}; expected {headers['Allow']}"
+            return Problem(405, "http", title, detail, headers=headers).response()
         return Problem(error.status_code, "http", title, title, headers=headers).response()
 
     async def invalid(_: Request, error: Exception) -> Response:

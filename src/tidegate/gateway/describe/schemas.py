@@ -376,6 +376,7 @@ SCHEMAS: dict[str, Schema] = {
             "version": or_null(WHOLE),
             "definition": ANY_OBJECT,
             "schema": {**ANY_OBJECT, "description": "The attributes of its events, and their types."},
+            "key": {**or_null(TEXT), "description": "The attribute that tells its events apart, if one alone does."},
             "lost": {**FLAG, "description": "Whether it is down, or has fallen silent."},
             "status": or_null(_STATUS),
             "origin": {**or_null(TEXT), "description": "The broker it comes from; null: this one."},
