@@ -171,6 +171,15 @@ def test_what_is_wrong_is_shown(http: httpx.Client, params: dict[str, str], stat
     assert detail in said["detail"]
 
 
+def test_what_stands_there_several_times(world: World, http: httpx.Client) -> None:
+    answer = http.get("/v1/services/gps/events", params=[("filter", "speed > 1"), ("Filter", "speed > 2")])
+    assert (answer.status_code, answer.json()["detail"]) == (400, "filter: expected once, not 2 times")
+    world.append(3)
+    asked = [("select", "vid"), ("select", "speed"), ("from", "beginning"), ("param", "0"), ("param", "1")]
+    page = http.get("/v1/services/gps/events", params=[*asked, ("filter", "speed > %0 AND speed <= %1")]).json()
+    assert [each["data"] for each in page["events"]] == [{"vid": "B1", "speed": 1.0}]
+
+
 def test_a_problem_points_at_the_predicate(http: httpx.Client) -> None:
     said = http.get("/v1/services/gps/events", params={"filter": "vid = 'B1' AND sped > 3"}).json()
     assert said["errors"][0]["at"] == 15

@@ -19,6 +19,9 @@ from tidegate.gateway.problems import Problem
 KEY = "access_token"
 """What is for those who let somebody in, and no call's own."""
 
+PARAM, SELECT = "param", "select"
+"""What may stand there several times."""
+
 OTHERS = {"params": "param", "since": "from", "limit": "max", "ack": "cursor"}
 """What a parameter is called elsewhere, here or in other products. Letters' case, `-` and `_` do not matter."""
 
@@ -40,7 +43,19 @@ def understood(pairs: Iterable[tuple[str, str]], known: Collection[str]) -> list
             detail = f"unknown parameter {said!r:.60}; expected {', '.join(known)}{did_you_mean(said, [*known])}"
             raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=said)
         found += [(name, each) for each in _values(_folded(said), value)]
-    return found
+    return _once(found)
+
+
+def _once(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same with what may stand but once standing once: attributes together, of all else no two."""
+    selected = ",".join(value for name, value in found if name == SELECT)
+    rest = [each for each in found if each[0] != SELECT]
+    names = [name for name, _ in rest if name != PARAM]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            detail = f"{name}: expected once, not {names.count(name)} times"
+            raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name)
+    return [*rest, (SELECT, selected)] if len(rest) < len(found) else rest
 
 
 def _folded(name: str) -> str:
