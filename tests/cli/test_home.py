@@ -122,3 +122,16 @@ def test_what_is_no_space_is_told_before_anything_starts(tmp_path: Path, command
     args = [command, "--data", str(tmp_path / "data"), "--port", "0", "--semantics", str(tmp_path / "none")]
     with pytest.raises(SpaceError, match=r"none is no semantic space: it is no folder; 'tidegate semantics build'"):
         runner.invoke(app, args, catch_exceptions=False)
+
+
+def test_events_in_one_array(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    assert runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)]).exit_code == 0
+    listed = tmp_path / "listed.json"
+    listed.write_text('\n[{"n": 1},\n {"n": 2}]\n', encoding="utf-8")
+    told = runner.invoke(app, ["publish", "raw", str(listed), "--data", str(tmp_path), "--json"])
+    assert json.loads(told.stdout) == {"accepted": 2, "duplicates": 0, "refused": 0, "cursor": None}
+    listed.write_text('[{"n": 1},', encoding="utf-8")
+    told = runner.invoke(app, ["publish", "raw", str(listed), "--data", str(tmp_path)])
+    assert "begins as a JSON array, and is none" in str(told.exception)

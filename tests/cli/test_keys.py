@@ -59,7 +59,7 @@ def test_a_key_with_quotas_of_its_own(tmp_path: Path) -> None:
     told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "conections=3"])
     assert str(told.exception) == (
         "--quota conections=3: 'conections' is no quota; "
-        "expected one of connections, subscriptions, durable, events, requests, filter_bytes"
+        "expected one of connections, subscriptions, durable, events, deliveries, requests, filter_bytes"
     )
     told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "durable"])
     assert str(told.exception) == "--quota durable: expected a whole number above 0, not ''"

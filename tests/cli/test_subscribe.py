@@ -139,6 +139,8 @@ def test_published_over_http(stub: Stub, tmp_path: Path) -> None:
     told = runner.invoke(app, ["publish", "raw", file, "--partial"], env={"TIDEGATE_URL": stub.url})
     assert told.stdout == "1 events in raw, 1 were there already, 1 refused\n"
     assert told.stderr == "event 1: n: is no number\n"
+    told = runner.invoke(app, ["publish", "raw", file, "--url", stub.url, "--json"])
+    assert {name: json.loads(told.stdout)[name] for name in ("accepted", "refused")} == {"accepted": 2, "refused": 0}
 
 
 def test_published_to_the_gateway_that_runs_in_the_folder(stub: Stub, tmp_path: Path) -> None:

@@ -56,6 +56,16 @@ def test_made_listed_changed_consumed_and_removed(world: World) -> None:
     assert id_ in str(gone.exception)
 
 
+def test_other_words_for_the_same(world: World) -> None:
+    id_ = run(world, "subscriptions", "create", "gps", "speed > 15").stdout.strip()
+    assert said(world, "subscriptions", "show", id_)["filter"] == "speed > 15"
+    assert id_ in run(world, "subscriptions").stdout
+    assert id_ in [each["id"] for each in said(world, "subscriptions")]
+    before = CliRunner().invoke(app, ["subscriptions", "--url", world.url, "--json", "show", id_])
+    assert json.loads(before.stdout)["id"] == id_
+    assert run(world, "subscriptions", "delete", id_).stdout == f"{id_} is gone\n"
+
+
 def test_a_webhook_with_its_secret_and_its_dead_letters(world: World) -> None:
     hook = ("--webhook", "http://127.0.0.1:9/in", "--no-handshake", "--batch", "7")
     made = run(world, "subscriptions", "add", "gps", *hook)
@@ -72,9 +82,7 @@ def test_a_webhook_with_its_secret_and_its_dead_letters(world: World) -> None:
 def test_the_newest_of_each(world: World) -> None:
     found = run(world, "subscribe", "gps", "--latest", "vid", "--max", "10", "--select", "vid")
     assert len({json.loads(line)["vid"] for line in found.stdout.splitlines()}) == 10
-    found = run(
-        world, "subscribe", "gps", "--from", "beginning", "--every", "50ms", "--every-key", "vid", "--max", "10"
-    )
+    found = run(world, "subscribe", "gps", "--from", "beginning", "--every", "50ms", "--max", "10")
     assert {json.loads(line)["speed"] for line in found.stdout.splitlines()} == set(range(10, 20))
 
 
@@ -84,6 +92,7 @@ def test_the_newest_of_each(world: World) -> None:
         (["subscribe"], "expected a service, or --subscription"),
         (["subscribe", "gps", "--subscription", "s"], "expected just --latest beside it"),
         (["subscriptions", "change", "s"], "expected something to change"),
+        (["subscriptions", "add", "gps", "speed > 1", "--filter", "speed > 2"], "expected one filter"),
         (["subscriptions", "add", "gps", "--every", "often"], "expected a length of time"),
     ],
 )

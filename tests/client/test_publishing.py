@@ -174,6 +174,18 @@ def test_values_that_json_has_no_form_for(stub: Stub, client: Client) -> None:
             client.publish("gps", [{}, {"x": value}])
 
 
+@pytest.mark.parametrize("event", [{"n": 7}, b'{"n": 7}', '{"n": 7}'])
+def test_one_alone_and_in_a_list(stub: Stub, client: Client, event: Any) -> None:
+    client.publish("gps", event)
+    client.publish("gps", [event])
+    assert [each[2] for each in stub.seen] == [[{"n": 7}]] * 2
+
+
+def test_what_is_no_event(client: Client) -> None:
+    with pytest.raises(PublishError, match=r"event 1: expected a dict, or an object in JSON, not \[3\]"):
+        client.publish("gps", [{}, [3]])  # type: ignore[list-item]
+
+
 def test_a_batch_has_events(client: Client) -> None:
     with pytest.raises(PublishError, match="batch: expected at least 1 event, not 0"):
         client.publish("gps", [], batch=0)

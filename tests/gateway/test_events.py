@@ -154,6 +154,12 @@ def test_told_when_nothing_comes(http: httpx.Client) -> None:
         ({"wait": "2h"}, 400, "wait: expected a length of time from 0 to 60s"),
         ({"max": "0"}, 422, "query/max"),
         ({"param": "3"}, 400, "param: expected no parameter"),
+        ({"filtr": "speed > 3"}, 400, "latest, key; did you mean 'filter'?"),
+        (
+            {"heart": "1s"},
+            400,
+            "unknown parameter 'heart'; expected filter, param, cursor, Last-Event-ID, from, select",
+        ),
     ],
 )
 def test_what_is_wrong_is_shown(http: httpx.Client, params: dict[str, str], status: int, detail: str) -> None:
@@ -163,6 +169,15 @@ def test_what_is_wrong_is_shown(http: httpx.Client, params: dict[str, str], stat
     said = answer.json()
     assert said["status"] == status
     assert detail in said["detail"]
+
+
+def test_what_stands_there_several_times(world: World, http: httpx.Client) -> None:
+    answer = http.get("/v1/services/gps/events", params=[("filter", "speed > 1"), ("Filter", "speed > 2")])
+    assert (answer.status_code, answer.json()["detail"]) == (400, "filter: expected once, not 2 times")
+    world.append(3)
+    asked = [("select", "vid"), ("select", "speed"), ("from", "beginning"), ("param", "0"), ("param", "1")]
+    page = http.get("/v1/services/gps/events", params=[*asked, ("filter", "speed > %0 AND speed <= %1")]).json()
+    assert [each["data"] for each in page["events"]] == [{"vid": "B1", "speed": 1.0}]
 
 
 def test_a_problem_points_at_the_predicate(http: httpx.Client) -> None:
@@ -217,6 +232,65 @@ def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:
     assert {each["id"] for each in found} == {f"gps_taxi:0:{n}" for n in range(490, 500)}
 
 
+def test_without_a_key_the_services_own_tells_events_apart(world: World, http: httpx.Client) -> None:
+    assert {each["name"]: each["key"] for each in http.get("/v1/services").json()["services"]} == {
+        "gps": "vid",
+        "fast": "vid",
+    }
+    world.append(500)
+    newest = [f"gps_taxi:0:{n}" for n in range(490, 500)]
+    with listening(http, {"from": "beginning", "every": "200ms"}) as events:
+        assert [each["id"] for each in events.take(10)] == newest
+    with listening(http, {"from": "beginning", "every": "50ms", "key": ""}) as events:
+        assert [each["id"] for each in events.take(1)] == newest[-1:]
+    with listening(http, {"latest": "true"}) as events:
+        assert [each["id"] for each in events.take(10)] == newest
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 10, 100])
+def test_pages_are_conflated_and_the_last_of_each_key_is_never_lost(
+    world: World, http: httpx.Client, most: int
+) -> None:
+    world.append(500)
+    asked: dict[str, Any] = {"from": "beginning", "every": "1s", "max": most}
+    found: list[str] = []
+    while page := http.get("/v1/services/gps/events", params=asked).json()["events"]:
+        assert len({each["data"]["vid"] for each in page}) == len(page) <= most
+        found += [each["id"] for each in page]
+        asked = {**asked, "cursor": http.get("/v1/services/gps/events", params=asked).json()["cursor"]}
+        asked.pop("from", None)
+    assert found == sorted(found, key=lambda id_: int(id_.rpartition(":")[2]))
+    assert len(set(found)) == len(found)
+    assert found[-10:] == [f"gps_taxi:0:{n}" for n in range(490, 500)]
+    assert len(found) == 10 or most < 10
+
+
+def test_a_page_that_may_wait_gathers_for_as_long_as_every(world: World, http: httpx.Client) -> None:
+    world.append(500)
+    begin = {"from": "beginning", "every": "100ms", "max": "50"}
+    page = http.get("/v1/services/gps/events", params={**begin, "wait": "20s"}).json()
+    assert [each["id"] for each in page["events"]] == [f"gps_taxi:0:{n}" for n in range(490, 500)]
+    full = http.get("/v1/services/gps/events", params={**begin, "max": "10", "every": "1h", "wait": "20s"}).json()
+    assert len(full["events"]) == 10
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"lastEventId": "{}", "filter": "speed > %0", "params": "97"},
+        {"last-event-id": "{}", "filter": "speed > %0", "params": "[97]"},
+        {"last_event_id": "{}", "Filter": "speed > %0", "param": "97"},
+        {"since": "beginning", "filter": "speed > %0", "param": "97"},
+        {"cursor": "beginning", "filter": "speed > %0", "param": "97"},
+    ],
+)
+def test_a_parameter_by_another_of_its_names(world: World, http: httpx.Client, asked: dict[str, str]) -> None:
+    begin = http.get("/v1/services/gps/events", params={"from": "beginning", "limit": "1"}).json()["cursor"]
+    world.append(100)
+    with listening(http, {name: value.replace("{}", begin) for name, value in asked.items()}) as events:
+        assert [each["id"] for each in events.take(2)] == ["gps_taxi:0:98", "gps_taxi:0:99"]
+
+
 def test_the_newest_of_each_key_first_then_all_that_follows(world: World, http: httpx.Client) -> None:
     world.append(500)
     with listening(http, {"latest": "vid", "filter": "speed >= 50"}) as events:
@@ -256,7 +330,6 @@ def test_the_newest_within_a_while_or_of_nothing(world: World, http: httpx.Clien
     ("params", "headers", "detail"),
     [
         ({"latest": "vdi"}, {}, "latest: expected an attribute of the service: vid, speed, time, not 'vdi'"),
-        ({"every": "1s"}, {}, "every: expected Accept: text/event-stream beside it"),
         ({"key": "vid"}, SSE, "key: expected every beside it"),
         ({"key": "vdi", "every": "1s"}, SSE, "key: expected an attribute of the service: vid, speed, time, not 'vdi'"),
         ({"every": "often"}, SSE, "every: expected a length of time"),

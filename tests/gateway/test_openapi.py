@@ -143,6 +143,7 @@ def test_examples_fit_their_schemas(http: httpx.Client) -> None:
 def test_all_methods_of_a_path_are_allowed(http: httpx.Client) -> None:
     answer = http.request("PATCH", "/v1/services/gps")
     assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PUT")
+    assert answer.json()["detail"].endswith("; expected DELETE, GET, PUT")
 
 
 def test_a_problem_shows_what_is_no_unicode_escaped() -> None:

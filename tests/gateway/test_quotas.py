@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 
+from tests.gateway.receiver import Receiver
 from tests.gateway.running import World
+from tests.gateway.test_events import SSE, listening
 from tests.gateway.test_websocket import opened
 from tests.pipelines.running import until
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller
@@ -146,7 +148,46 @@ def test_a_long_filter() -> None:
     meter.need_filter(MINE, None)
     with pytest.raises(Problem, match="expected a filter of at most 10 bytes, not 11") as caught:
         meter.need_filter(MINE, "speed > 6ä1"[:9] + "ä")
-    assert caught.value.status == 413
+    assert (caught.value.status, caught.value.document["quota"], caught.value.document["limit"]) == (
+        429,
+        "filter_bytes",
+        10,
+    )
+
+
+def test_a_page_has_no_more_than_a_seconds_worth_and_the_next_waits_for_it() -> None:
+    clock = Clock()
+    meter = Meter(Quotas(deliveries=10), clock)
+    assert meter.need_deliveries(ANYBODY, 1_000) == 10
+    assert meter.need_deliveries(MINE, 3) == 3
+    meter.delivered(MINE, 10)
+    with pytest.raises(Problem) as caught:
+        meter.need_deliveries(MINE, 3)
+    assert caught.value.document["detail"] == f"the key 'mine' may get 10 events a second; {MORE}"
+    assert (caught.value.status, caught.value.headers) == (429, {"retry-after": "1"})
+    meter.need_deliveries(ANYBODY, 3)
+    clock.now = 0.1
+    assert meter.need_deliveries(MINE, 3) == 3
+    assert Meter(Quotas()).need_deliveries(MINE, 1_000) == 1_000
+
+
+@given(st.floats(0.5, 50), st.lists(st.floats(0, 3), max_size=10))
+def test_what_goes_out_keeps_to_its_pace_however_many_ask(rate: float, pauses: list[float]) -> None:
+    clock = Clock()
+    meter = Meter(Quotas(deliveries=rate), clock)
+    paces = [meter.pace(MINE), meter.pace(MINE)]
+    taken = 0
+    for pause_s in pauses:
+        clock.now += pause_s
+        for each in paces:
+            assert each is not None
+            while each.take():
+                taken += 1
+            clock.now += each.wait_s() + 1e-9
+            assert each.take()
+            each.give_back()
+    assert taken <= max(1.0, rate) + rate * clock.now + 1e-6 * rate * max(1.0, clock.now)
+    assert Meter(Quotas()).pace(MINE) is None
 
 
 # Over HTTP ------------------------------------------------------------------------------------
@@ -171,7 +212,7 @@ def test_quotas_over_http(tmp_path: Path) -> None:
         assert [http.post(path, json={}, headers=rich).status_code for _ in range(3)] == [201, 201, 429]
 
         long = "speed > 1 OR speed > 2 OR speed > 3 OR speed > 4 OR speed > 5"
-        assert http.get("/v1/services/gps/events", params={"filter": long}).status_code == 413
+        assert http.get("/v1/services/gps/events", params={"filter": long}).status_code == 429
         assert http.post(path, json={"filter": long}, headers={}).status_code == 429
 
         events = [{"vid": "B1", "speed": 1.0, "time": "2026-01-01T00:00:00Z"}] * 20
@@ -201,7 +242,7 @@ def test_connections_and_what_they_hold(tmp_path: Path) -> None:
             assert other.ask("subscribe", id="b", service="gps")["op"] == "subscribed"
             assert other.ask("change", id="b", filter="speed > " + "1" * 50)["problem"]["quota"] == "filter_bytes"
             assert (
-                other.ask("subscribe", id="c", service="gps", filter="speed > " + "1" * 50)["problem"]["status"] == 413
+                other.ask("subscribe", id="c", service="gps", filter="speed > " + "1" * 50)["problem"]["status"] == 429
             )
 
         def answers() -> bool:
@@ -211,6 +252,60 @@ def test_connections_and_what_they_hold(tmp_path: Path) -> None:
         with opened(world) as client:
             for id_ in "abc":
                 assert client.ask("subscribe", id=id_, service="gps")["op"] == "subscribed"
+
+
+def test_every_way_to_subscribe_counts(tmp_path: Path) -> None:
+    world = serving(tmp_path, subscriptions=1)
+    path, here = "/v1/services/gps/subscriptions", "/v1/services/gps/events"
+    with world.running(), world.client() as http:
+        id_ = http.post(path).json()["id"]
+        answer = http.post(path)
+        assert (answer.status_code, answer.json()["quota"]) == (429, "subscriptions")
+        assert "has all 1 subscriptions that it may have at once" in answer.json()["detail"]
+        with listening(http, {}), opened(world) as client:
+            assert client.ask("subscribe", id="a", service="gps")["problem"]["quota"] == "subscriptions"
+            for refused in (here, f"/v1/subscriptions/{id_}/events"):
+                assert http.get(refused, headers=SSE).json()["quota"] == "subscriptions"
+                assert http.get(refused).status_code == 200
+        until(lambda: world.counts() == {}, "it to be forgotten")
+        with opened(world) as client:
+            assert client.ask("subscribe", id="a", service="gps")["op"] == "subscribed"
+
+
+def test_what_goes_out_is_no_more_than_one_may_get_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    world = serving(tmp_path, deliveries=200)
+    _, secret = world.registry.create_key("slow", "admin", quotas={"deliveries": 0.001})
+    slow = {"authorization": f"Bearer {secret}"}
+    world.append(300)
+    path, everything = "/v1/services/gps/events", {"from": "beginning"}
+    with world.running(), world.client() as http:
+        first = http.get(path, params=everything, headers=slow)
+        assert (first.status_code, len(first.json()["events"])) == (200, 1)
+        durable = http.post("/v1/services/gps/subscriptions", json=everything, headers=slow).json()["id"]
+        for refused in (path, f"/v1/subscriptions/{durable}/events"):
+            answer = http.get(refused, params={"cursor": first.json()["cursor"]}, headers=slow)
+            assert (answer.status_code, answer.json()["quota"], answer.json()["limit"]) == (429, "deliveries", 0.001)
+            assert answer.headers["retry-after"] == "1000"
+        with listening(http, everything, slow) as events:  # it begins, and waits
+            with listening(http, everything) as others, opened(world) as client:
+                client.ask("subscribe", id="a", service="gps", **everything)
+                ids = [f"gps_taxi:0:{n}" for n in range(300)]
+                assert [each["id"] for each in others.take(300)] == ids
+                assert [each["event"]["id"] for each in client.take(300)] == ids
+                with listening(http, {**everything, "every": "10ms"}) as newest:
+                    assert [each["id"] for each in newest.take(10)] == ids[-10:]
+            assert events.last_id == ""
+
+
+def test_a_webhook_gets_no_more_than_its_maker_may(tmp_path: Path) -> None:
+    world, receiver = serving(tmp_path, deliveries=100), Receiver()
+    world.append(150)
+    with receiver.running(), world.running(), world.client() as http:
+        said = {"deliver": {"webhook": {"url": receiver.url, "batch": 1000}}, "from": "beginning"}
+        assert http.post("/v1/services/gps/subscriptions", json=said).status_code == 201
+        until(lambda: len(receiver.taken) >= 150, "all of it")
+    assert receiver.taken == list(range(150))
+    assert len(receiver.got) > 1
 
 
 def test_too_many_requests(tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ def test_all_or_nothing_and_partial(ready: World, http: httpx.Client) -> None:
         {"index": 1, "pointer": "speed", "detail": "expected a number (float64), not 'fast'", "line": 2}
     ]
     assert ready.log.read("gps_taxi", ready.log.begin("gps_taxi")).records == ()
+    for mode in ("atomic", "all-or-nothing", "all_or_nothing"):
+        assert http.post(EVENTS, params={"mode": mode}, content=body, headers=NDJSON).json() == refused.json()
+    unknown = http.post(EVENTS, params={"moed": "partial"}, content=body, headers=NDJSON)
+    assert (unknown.status_code, unknown.json()["parameter"]) == (400, "moed")
+    assert unknown.json()["detail"] == "unknown parameter 'moed'; expected mode; did you mean 'mode'?"
     partial = http.post(EVENTS, params={"mode": "partial"}, content=body, headers=NDJSON)
     assert (partial.status_code, partial.json()["accepted"], partial.json()["refused"]) == (200, 1, 1)
 

@@ -16,8 +16,9 @@ import pytest
 
 from tests.gateway.running import World
 from tests.gateway.test_events import SSE, Events
+from tidegate.model import Schema
 from tidegate.registry import Role
-from tidegate.subscriptions import new_id
+from tidegate.subscriptions import Subscription, Webhook, changed, new_id, wants_handshake
 
 PATIENCE_S = 120.0
 
@@ -101,7 +102,9 @@ def test_a_subscription_is_made_with_an_id_and_a_cursor(http: httpx.Client) -> N
         ({"filter": "speed > %0", "params": 7}, 422, "params: expected a list of values for %0, %1, ..., not 7"),
         ({"filter": "speed > %0", "params": [{}]}, 422, "params[0]: expected a text, a number or a boolean, not {}"),
         ({"select": ["vdi"]}, 422, "select[0]: unknown attribute 'vdi'; did you mean 'vid'?"),
-        ({"select": "vid"}, 422, "select: expected a list of attributes, not 'vid'"),
+        ({"select": 7}, 422, "select: expected a list of attributes, not 7"),
+        ({"select": "vid, vdi"}, 422, "select[1]: unknown attribute 'vdi'; did you mean 'vid'?"),
+        ({"select": ""}, 422, "select: expected at least one attribute, or null for all of them"),
         ({"select": []}, 422, "select: expected at least one attribute, or null for all of them"),
         ({"format": "xml"}, 422, "format: expected cloudevents or plain, not 'xml'"),
         ({"every": "soon"}, 422, "every: expected a length of time from 10ms to 1d"),
@@ -110,6 +113,13 @@ def test_a_subscription_is_made_with_an_id_and_a_cursor(http: httpx.Client) -> N
         ({"idle": "0s"}, 422, "idle: expected a length of time"),
         ({"description": []}, 422, "description: expected a text, not []"),
         ({"deliver": "push"}, 422, "deliver: expected 'pull' or {'webhook': {'url': ...}}, not 'push'"),
+        (
+            {"deliver": {"type": "push"}},
+            422,
+            "deliver: expected 'pull' or {'webhook': {'url': ...}}, not {'type': 'push'}",
+        ),
+        ({"deliver": {"type": "sse", "url": "x"}}, 422, "deliver: expected 'pull' or {'webhook': {'url': ...}}, not"),
+        ({"deliver": {"type": "webhook", "uri": "x"}}, 422, "deliver.webhook.uri: unknown field 'uri'"),
         ({"deliver": {"webhook": "x"}}, 422, "deliver.webhook: expected an object with a url, not 'x'"),
         ({"deliver": {"webhook": {"uri": "x"}}}, 422, "deliver.webhook.uri: unknown field 'uri'; did you mean 'url'?"),
         ({"deliver": {"webhook": {}}}, 422, "deliver.webhook.url: expected an address such as https://"),
@@ -139,7 +149,63 @@ def test_all_problems_come_at_once_each_with_its_place(shared: httpx.Client) -> 
     said = shared.post("/v1/services/gps/subscriptions", json={"select": ["a"], "format": "xml", "fliter": ""}).json()
     assert [each["pointer"] for each in said["errors"]] == ["fliter", "select[0]", "format"]
     said = shared.post("/v1/services/gps/subscriptions", json={"filter": "vid = 'B1' AND sped > 3"}).json()
-    assert (said["errors"][0]["at"], said["errors"][0]["text"]) == (15, "sped")
+    assert said["errors"] == [
+        {"pointer": "filter", "detail": "unknown field 'sped'; did you mean 'speed'?", "at": 15, "text": "sped"}
+    ]
+
+
+@pytest.mark.parametrize("way", [None, "pull", "sse", "websocket", "poll", {"type": "sse"}])
+def test_however_a_consumer_means_to_ask_it_is_pulled(shared: httpx.Client, way: Any) -> None:
+    assert made(shared, deliver=way, select="vid, speed")["select"] == ["vid", "speed"]
+    assert made(shared, deliver=way)["deliver"] == "pull"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "http://127.0.0.1/in",
+        {"webhook": "http://127.0.0.1/in"},
+        {"url": "http://127.0.0.1/in", "handshake": False},
+        {"type": "webhook", "url": "http://127.0.0.1/in", "handshake": False},
+    ],
+)
+def test_a_webhook_is_one_however_it_is_written(way: Any) -> None:
+    schema = Schema({"vid": "string"})
+    assert isinstance(found := changed(Subscription("s", "gps"), {"deliver": way}, schema).deliver, Webhook)
+    assert (found.url, found.batch) == ("http://127.0.0.1/in", 1)
+    assert wants_handshake({"deliver": way}) == (not isinstance(way, dict) or "url" not in way)
+
+
+def test_nothing_is_said_of_it_so_it_gets_everything(shared: httpx.Client) -> None:
+    answer = shared.post("/v1/services/gps/subscriptions")
+    assert (answer.status_code, answer.json()["filter"]) == (201, "")
+
+
+def test_what_is_conflated_is_told_apart_by_the_services_key(shared: httpx.Client) -> None:
+    found = made(shared, every="1s")
+    assert found["key"] == "vid"
+    assert made(shared, every="1s", key="")["key"] is None
+    path = f"/v1/subscriptions/{found['id']}"
+    assert shared.patch(path, json={"key": "speed"}).json()["key"] == "speed"
+    assert shared.patch(path, json={"every": "2s"}).json()["key"] == "speed"
+    assert shared.patch(path, json={"every": None}).json()["key"] is None
+    assert shared.patch(path, json={"every": "1s"}).json()["key"] == "vid"
+
+
+def test_pages_of_a_conflated_subscription(world: World, http: httpx.Client) -> None:
+    world.append(500)
+    id_ = made(http, every="1s", **{"from": "beginning"})["id"]
+    found = page(http, id_)
+    assert numbers(found["events"]) == list(range(490, 500))
+    world.append(5)
+    assert numbers(page(http, id_, ack=found["cursor"])["events"]) == list(range(500, 505))
+    assert numbers(page(http, id_)["events"]) == list(range(500, 505))
+
+
+def test_a_durable_subscription_has_its_filter_already(shared: httpx.Client) -> None:
+    answer = shared.get(f"/v1/subscriptions/{made(shared)['id']}/events", params={"filter": "speed > 3"})
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("unknown parameter 'filter'; expected cursor, after, Last-Event-ID")
 
 
 def test_what_is_no_json_or_too_long(shared: httpx.Client) -> None:

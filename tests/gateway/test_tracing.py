@@ -147,6 +147,32 @@ def test_a_trace_goes_on_where_the_event_is_dispatched(world: World, collector: 
     assert said(child)["messaging.message.id"] == "van-1"
 
 
+def test_a_trace_goes_on_in_the_message_to_a_webhook(world: World, collector: Collector) -> None:
+    events = [{"_id": f"van:{n}", "vid": "B1", "speed": 7.0, "time": "2026-01-01T00:00:00Z"} for n in range(3)]
+    records = [json.dumps({**event, "_src": f"gps_taxi/0:{n}"}).encode() for n, event in enumerate(events)]
+    receiver = Receiver()
+    with receiver.running(), world.client() as http:
+        for batch in (1, 10):
+            hook = {"url": f"{receiver.url}?batch={batch}", "batch": batch, "handshake": False}
+            assert http.post("/v1/services/gps/subscriptions", json={"deliver": {"webhook": hook}}).status_code == 201
+        traced = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        assert http.post("/v1/streams/gps_taxi/events", json=events[:2], headers=traced).status_code == 200
+        ingest = collector.named("ingest gps_taxi")
+        world.log.append("gps", "gps_taxi.0", records)
+        until(lambda: sum(said(each)["messaging.batch.message_count"] for each in hooks(collector)) == 6, "all spans")
+    alone = [each for each in hooks(collector) if said(each)["messaging.batch.message_count"] == 1]
+    ours = [each for each in alone if each.parent_span_id == ingest.span_id]
+    assert len(ours) >= 2
+    assert {each.trace_id.hex() for each in ours} == {TRACE}
+    for each in hooks(collector):
+        if each not in alone:
+            assert [link.trace_id.hex() for link in each.links] == [TRACE]
+
+
+def hooks(collector: Collector) -> list[Any]:
+    return [each for each in collector.spans if each.name == "webhook gps"]
+
+
 def test_of_many_passes_some_have_a_span(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 

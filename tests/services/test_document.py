@@ -357,6 +357,10 @@ services:
         (S + "access: 3", "services.s.access: expected public, keys, or a list of callers: names of keys, subjects of"),
         (S + "access: [3]", "services.s.access[0]: expected public, keys, or a list of callers"),
         (S + "access: {too: keys}", "services.s.access.too: unknown key 'too'; did you mean 'to'?"),
+        (
+            S + "access: {to: [a], owners: [b]}",
+            "access.owners: expected `to` or `owners`, which is another word for it",
+        ),
         (S + "access: {fields: [vid]}", "access.fields: expected callers by attribute, such as {vid: [police]}, not"),
         (S + "access: {fields: {vid: 3}}", "access.fields.vid: expected a list of callers: names of keys"),
         (
@@ -430,3 +434,8 @@ def test_a_dict_has_no_lines() -> None:
 def test_yaml_that_others_write_reads_back() -> None:
     document = to_dict(load(CITY))
     assert loads(yaml.safe_dump(document, sort_keys=False)) == load(CITY)
+
+
+def test_owners_is_another_word_for_those_who_see_a_service() -> None:
+    text = "streams: {{a: {{schema: {{n: int64}}}}}}\nservices: {{s: {{from: a, access: {{{}: [police]}}}}}}\n"
+    assert loads(text.format("owners")) == loads(text.format("to"))

@@ -14,7 +14,7 @@ from tidegate.model import units
 
 _TIMES = {"leeway": "leeway_s", "fresh": "fresh_s", "stale": "stale_s", "pause": "pause_s", "timeout": "timeout_s"}
 _QUOTAS = tuple(each.name for each in fields(Quotas))
-_RATES = ("events", "requests")
+_RATES = ("events", "deliveries", "requests")
 _OIDC_KEYS = ("issuer", "audience", "jwks_url", "roles_claim", "services_claim", "algorithms", *_TIMES)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,8 @@ def publish(
     context: typer.Context,
     stream: Annotated[str, typer.Argument(help="The raw stream.")],
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Events, one JSON object a line; - is standard input.")
+        str,
+        typer.Argument(metavar="[FILE]", help="Events, one JSON object a line, or a JSON array; - is standard input."),
     ] = "-",
     data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
@@ -32,6 +34,7 @@ def publish(
     partial: Annotated[
         bool, typer.Option("--partial", help="Over HTTP: take all that fits, not all or nothing.")
     ] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Put events into a raw stream, one JSON object a line.
 
@@ -43,9 +46,9 @@ def publish(
         home = options.home(data, profile)
         found = _gateway_of(home)
         if found is None:
-            _append(home, stream, file)
+            _append(home, stream, file, as_json)
             return
-    _send(found, key, stream, file, partial)
+    _send(found, key, stream, file, partial, as_json)
 
 
 def _gateway_of(home: Home) -> str | None:
@@ -61,7 +64,7 @@ def _gateway_of(home: Home) -> str | None:
     return running.url
 
 
-def _send(url: str, key: str | None, stream: str, file: str, partial: bool) -> None:
+def _send(url: str, key: str | None, stream: str, file: str, partial: bool, as_json: bool) -> None:
     from tidegate import Client
 
     with Client(url, key=key) as client:
@@ -69,6 +72,10 @@ def _send(url: str, key: str | None, stream: str, file: str, partial: bool) -> N
     for each in receipt.errors:
         typer.echo(str(each), err=True)
     taken, known, refused = receipt.accepted, receipt.duplicates, receipt.refused
+    if as_json:
+        said = {"accepted": taken, "duplicates": known, "refused": refused, "cursor": receipt.cursor}
+        typer.echo(json.dumps(said))
+        return
     typer.echo(
         f"{taken:,} events in {stream}"
         + (f", {known:,} were there already" if known else "")
@@ -76,7 +83,7 @@ def _send(url: str, key: str | None, stream: str, file: str, partial: bool) -> N
     )
 
 
-def _append(home: Home, stream: str, file: str) -> None:
+def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
     from tidegate.logs.intake import Input, Intake
     from tidegate.logs.sole import SoleWriter
 
@@ -101,15 +108,31 @@ def _append(home: Home, stream: str, file: str) -> None:
         log.close()
         if sole is not None:
             sole.close()
+    if as_json:
+        typer.echo(json.dumps({"accepted": accepted, "duplicates": 0, "refused": refused, "cursor": None}))
+        return
     typer.echo(f"{accepted:,} events in {stream}" + (f", {refused:,} lines in its quarantine" if refused else ""))
 
 
 def _lines(file: str) -> Iterator[bytes]:
-    """What stands in the lines of a file."""
+    """What stands in the lines of a file, or in the one array that it holds."""
     try:
         with open(sys.stdin.fileno(), "rb", closefd=False) if file == "-" else Path(file).open("rb") as lines:
-            for line in lines:
+            first = next((line for line in lines if line.strip()), b"")
+            if first.lstrip().startswith(b"["):
+                yield from _listed(first + lines.read(), file)
+                return
+            for line in chain([first], lines):
                 if line.strip():
                     yield line.rstrip(b"\r\n")
     except OSError as error:
         raise EnvironmentProblem(f"can't read {file!r}: {error.strerror}") from error
+
+
+def _listed(text: bytes, file: str) -> Iterator[bytes]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise EnvironmentProblem(f"{file!r} begins as a JSON array, and is none: {error}") from error
+    for each in found:
+        yield json.dumps(each, ensure_ascii=False).encode()

@@ -11,9 +11,7 @@ from rich.table import Table
 
 from tidegate.cli import durations, options
 
-app = typer.Typer(
-    help="Durable subscriptions: make, list, change and remove them.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Durable subscriptions: make, list, change and remove them.", add_completion=False)
 
 Id = Annotated[str, typer.Argument(help="The subscription's id, as `tidegate subscriptions list` shows it.")]
 Filter = Annotated[str | None, typer.Option("--filter", help='Just events that match; "" is everything.')]
@@ -23,6 +21,21 @@ Select = Annotated[str | None, typer.Option("--select", help="Attributes, separa
 Every = Annotated[str | None, typer.Option("--every", help="At most the latest event of each key in so long.")]
 KeyOf = Annotated[str | None, typer.Option("--every-key", help="The attribute that --every tells events apart by.")]
 Description = Annotated[str | None, typer.Option("--description", help="For people.")]
+
+
+@app.callback(invoke_without_command=True)
+def subscriptions(
+    context: typer.Context,
+    url: options.Gateway = options.GATEWAY,
+    key: options.Key = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Durable subscriptions: make, list, change and remove them. Without a command: all of them."""
+    if context.invoked_subcommand is None:
+        list_(None, url, key, as_json)
+    else:  # what is said before a command is said of it
+        said = {"url": url, "key": key, "as_json": as_json}
+        context.default_map = dict.fromkeys(COMMANDS, said)
 
 
 @app.command("list")
@@ -62,9 +75,13 @@ def show(
         _print(client.subscription(id_), as_json)
 
 
+@app.command("create", hidden=True)
 @app.command("add")
 def add(
     service: Annotated[str, typer.Argument(help="The service.")],
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="[FILTER]", help="Just events that match; --filter does the same.")
+    ] = None,
     filter_: Filter = None,
     param: Params = None,
     webhook: Hook = None,
@@ -85,11 +102,13 @@ def add(
     """Make one and print its id; that of a webhook with its secret, which is shown this once."""
     from tidegate import Client
 
+    if wanted is not None and filter_ is not None:
+        raise typer.BadParameter("expected one filter, not one behind the service and another with --filter")
     hook = None if webhook is None else {"url": webhook, "batch": batch, "handshake": handshake}
     with Client(url, key=key) as client:
         found = client.create_subscription(
             service,
-            filter_,
+            filter_ if wanted is None else wanted,
             params=[_value(each) for each in param or ()],
             webhook=hook,
             since=since,
@@ -145,6 +164,7 @@ def change(
         _print(client.change_subscription(id_, **fields), as_json)
 
 
+@app.command("delete", hidden=True)
 @app.command("remove")
 def remove(id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None) -> None:
     """Remove one, and its dead letters."""
@@ -205,6 +225,9 @@ def redeliver(
         return
     counts = ", ".join(f"{len(found[name])} {name}" for name in ("delivered", "failed", "untried"))
     typer.echo("\n".join([counts, *(f"{each['id']}: {each['error']}" for each in found["failed"])]))
+
+
+COMMANDS = tuple(each.name or "" for each in app.registered_commands)
 
 
 def _value(text: str) -> Any:

@@ -16,7 +16,7 @@ from tidegate.client import durable, http, links
 from tidegate.client.course import Course, Reconnect, Wanted
 from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
-from tidegate.client.publishing import Mode, Publishing
+from tidegate.client.publishing import Mode, Publishing, Sent
 from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
 from tidegate.client.watching import Watching
 from tidegate.errors import ClientError
@@ -126,11 +126,11 @@ class AsyncClient:
         return await self._ask(http.apply(files, force=force, prune=prune, backfill=backfill))
 
     async def publish(
-        self, stream: str, events: Iterable[Mapping[str, Any] | bytes], *, mode: Mode = "all", batch: int = 500
+        self, stream: str, events: Iterable[Sent] | Sent, *, mode: Mode = "all", batch: int = 500
     ) -> Receipt:
         """Put events into a raw stream, some at a time; they are in the log when this returns.
 
-        An event is a mapping of attributes, or a JSON object as bytes.
+        An event is a mapping of attributes, or a JSON object as bytes or text; one alone needs no list.
         In mode `all` the first batch with an event that does not fit is a `PublishError`, and
         nothing of this batch is taken; with `partial` only such events are left out, and the
         receipt names them. A batch that the gateway can't take now is sent again; one of which

@@ -229,7 +229,7 @@ def problem(answer: httpx.Response) -> ClientError:
         document = {}
     else:
         text = str(document["detail"])
-    if status in _PASSING:
+    if status in _PASSING and document.get("quota") != "filter_bytes":  # a filter grows no shorter by waiting
         return Unavailable(text, status, document, _retry_after_s(answer))
     return Refused(text, status, document)
 

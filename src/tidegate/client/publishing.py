@@ -15,6 +15,9 @@ from tidegate.errors import ClientError
 
 Mode = Literal["all", "partial"]
 
+Sent = Mapping[str, Any] | bytes | str
+"""An event: a dict, or an object in JSON as it is."""
+
 MOST_BYTES = 4 * 1024 * 1024
 """Of a batch: a gateway refuses bodies of more than 16 MiB."""
 MOST_ERRORS = 100
@@ -37,8 +40,10 @@ class Batch:
 class Publishing:
     """What was sent, what became of it, and whether to send it again."""
 
-    def __init__(self, stream: str, events: Iterable[Mapping[str, Any] | bytes], mode: Mode, size: int) -> None:
-        self._stream, self._events, self._mode, self._size = stream, events, mode, size
+    def __init__(self, stream: str, events: Iterable[Sent] | Sent, mode: Mode, size: int) -> None:
+        """`events` may be one alone."""
+        self._events: Iterable[Any] = [events] if isinstance(events, Mapping | bytes | str) else events
+        self._stream, self._mode, self._size = stream, mode, size
         self.receipt = Receipt()
         self._waited_s, self._attempts = 0.0, 0
         if size < 1:
@@ -59,7 +64,11 @@ class Publishing:
         if lines:
             yield Batch(lines, first, has_ids)
 
-    def _line(self, index: int, event: Mapping[str, Any] | bytes) -> bytes:
+    def _line(self, index: int, event: Any) -> bytes:
+        if isinstance(event, str):
+            event = event.encode()
+        if not isinstance(event, Mapping | bytes):
+            raise self._failed(f"event {index}: expected a dict, or an object in JSON, not {event!r:.60}")
         if isinstance(event, bytes):
             return event.replace(b"\n", b" ").replace(b"\r", b" ")  # white space between tokens, nowhere else
         try:
@@ -116,8 +125,8 @@ class Publishing:
         return found
 
 
-def _has_id(event: Mapping[str, Any] | bytes) -> bool:
-    if not isinstance(event, bytes):
+def _has_id(event: Sent) -> bool:
+    if not isinstance(event, bytes | str):
         return event.get("_id") is not None
     try:
         said = json.loads(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -65,7 +65,7 @@ class Conflating(Sink):
         """The latest of each key, in the order of the events."""
         latest: dict[bytes, Pick] = {}
         for pick in picks:
-            key = self._key_of(batch.events[pick[0]])
+            key = key_of(batch.events[pick[0]], self._key)
             latest.pop(key, None)
             latest[key] = pick
         return [(key, self._inner.render(batch, [pick])) for key, pick in latest.items()]
@@ -114,9 +114,6 @@ class Conflating(Sink):
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _key_of(self, event: dict[str, Any]) -> bytes:
-        return b"" if self._key is None else orjson.dumps(event.get(self._key))
-
     def _strike(self) -> None:
         """When the time has come, and whenever the reader has room."""
         if self._timer is not None:
@@ -152,6 +149,15 @@ class Conflating(Sink):
         if len(self._latest) <= MOST_KEYS:
             self._free.set()
         return not events
+
+
+def key_of(event: Mapping[str, Any], key: str | None) -> bytes:
+    """What tells an event apart by an attribute; without one nothing does.
+
+    >>> key_of({"vid": "B17"}, "vid"), key_of({"vid": "B17"}, None)
+    (b'"B17"', b'')
+    """
+    return b"" if key is None else orjson.dumps(event.get(key))
 
 
 def conflated(sink: Sink, said: Conflation) -> Sink:

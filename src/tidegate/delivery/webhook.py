@@ -24,6 +24,7 @@ from tidegate.delivery.batch import Events
 from tidegate.delivery.conflation import conflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
+from tidegate.delivery.pacing import Pace, paced
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.logs import Cursor
@@ -168,7 +169,9 @@ class Courier:
             self.subscription.id,
             self.subscription.service,
             filter_,
-            conflated(self._sink, (self.subscription.every_s, self.subscription.key)),
+            conflated(
+                paced(self._sink, post.pace(self.subscription)), (self.subscription.every_s, self.subscription.key)
+            ),
             encoding,
             position,
         )
@@ -303,6 +306,8 @@ class Post:
     chance: random.Random = field(default_factory=random.Random)
     encoding: Callable[[Subscription], Encoding] = encoding_of
     """How a subscription's events are written for whoever made it."""
+    pace: Callable[[Subscription], Pace | None] = lambda _: None
+    """What a subscription's events keep to; None: nothing."""
     sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None
     """Told what became of a message of so many events."""
 

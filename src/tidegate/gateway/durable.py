@@ -21,6 +21,7 @@ from tidegate.delivery.batch import distance, reaches
 from tidegate.delivery.conflation import reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
+from tidegate.delivery.pacing import Pace
 from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
 from tidegate.errors import LogError, TidegateError
@@ -94,8 +95,12 @@ class Durable:
         encoding: Write = lambda record, caller: encoding_of(record),  # noqa: ARG005 - to all alike
         sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
         tracing: Tracing | None = None,
+        pace: Callable[[Subscription], Pace | None] = lambda _: None,
     ) -> None:
-        """`sent` is told what became of each message to a webhook, and of how many events it was."""
+        """`sent` is told what became of each message to a webhook, and of how many events it was.
+
+        `pace` is what a webhook's events keep to; None: nothing.
+        """
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
@@ -105,7 +110,7 @@ class Durable:
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         for_maker = partial(encoding, caller=None)
-        post = Post(registry, self.acks, self.sender.send, settings.couriers, encoding=for_maker, sent=sent)
+        post = Post(registry, self.acks, self.sender.send, settings.couriers, encoding=for_maker, pace=pace, sent=sent)
         self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}

@@ -27,7 +27,7 @@ from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
 from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import Meter
+from tidegate.gateway.quotas import CallerPace, Meter
 from tidegate.gateway.settings import AccessSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tracing import Tracing
@@ -37,7 +37,8 @@ from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
-from tidegate.subscriptions import Webhook
+from tidegate.services.keys import output_keys
+from tidegate.subscriptions import Subscription, Webhook
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -99,6 +100,7 @@ class Gateway:
             self.policies.encoding,
             self.metrics.sent,
             tracing,
+            self._pace,
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
@@ -124,6 +126,9 @@ class Gateway:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
             self.linked.heed_durable(id_, found)
+
+    def _pace(self, record: Subscription) -> CallerPace | None:
+        return self.meter.pace(self.policies.owner(record.owner))
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)
@@ -255,7 +260,8 @@ class Gateway:
         services = {**own, **{name: each.service for name, each in remotes.items()}}
         if self.linked is not None:
             self.linked.services = own
-        self.policies.define(services, {**served, **told})
+        keys = {**output_keys(self.definitions), **dict.fromkeys(told, catalog.KEY)}
+        self.policies.define(services, {**served, **told}, keys)
         meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
         self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
         self.durable.heed_all()

@@ -152,7 +152,17 @@ def _id(name: str, value: Any) -> str:
     return value
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def _attribute(name: str, value: Any) -> str | None:
+    """An attribute; true is the service's key."""
+    if isinstance(value, bool):
+        return "true" if value else None
+    return _text(name, value)
+
+
+def _attributes(name: str, value: Any) -> tuple[str, ...]:
+    """A list, or the same as a query has it: separated by commas."""
+    if isinstance(value, str):
+        return (value,)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise _unfit(name, value, "a list of strings")
     return tuple(value)
@@ -198,9 +208,9 @@ OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader
             "subscription": _text,
             **_FILTER,
             **_PLACE,
-            "select": _texts,
+            "select": _attributes,
             "format": _text,
-            "latest": _text,
+            "latest": _attribute,
             "every": _length,
             "key": _text,
             "idle": _length,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tidegate.delivery import conflation
+from tidegate.delivery.conflation import Conflation
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Start
-from tidegate.delivery.subscriber import Sink
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.gateway.problems import Problem, bad_parameter
@@ -26,6 +25,8 @@ def start(cursor: str | None, begin: str | None, latest: str | None = None) -> S
     >>> start(None, "beginning")
     Start(cursor=None, since_micros=None, beginning=True)
     """
+    if cursor in ("now", "beginning") and not begin:  # no cursor looks so
+        cursor, begin = None, cursor
     if cursor and begin:
         raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
     if cursor:
@@ -71,18 +72,26 @@ def encoding(format_: str | None, select: str | None, schema: Schema) -> Encodin
     return Encoding("plain" if format_ == "plain" else "cloudevents", names)
 
 
-def conflated(
-    every_s: float | None, key: str | None, schema: Schema, *, is_stream: bool = True
-) -> Callable[[Sink], Sink]:
-    """What stands before a sink where just the latest event of each key is wanted, every so often."""
-    if every_s is None:
-        if key is not None:
-            raise bad_parameter("key", key, "every beside it: a key tells apart what is conflated")
-    elif not is_stream:
-        raise bad_parameter("every", f"{every_s:g}s", "Accept: text/event-stream beside it: a page is not conflated")
-    if key is not None:
+def conflation(every_s: float | None, key: str | None, schema: Schema, default: str | None = None) -> Conflation:
+    """What is wanted where just the latest event of each key is, every so often.
+
+    `default` is the key where none is named; an empty one is all events' together.
+    """
+    if every_s is None and key:
+        raise bad_parameter("key", key, "every beside it: a key tells apart what is conflated")
+    if key:
         need_attribute("key", key, schema)
-    return lambda sink: conflation.conflated(sink, (every_s, key))
+    return every_s, default if key is None else key or None
+
+
+def latest(said: str | None, schema: Schema, default: str | None) -> str | None:
+    """The attribute of whose values the newest is wanted; `true` is the service's own key, `default`."""
+    if not said:
+        return None
+    if said.lower() in ("true", "1") and schema.root.get(said) is None and default is not None:
+        return default
+    need_attribute("latest", said, schema)
+    return said
 
 
 def need_attribute(name: str, value: str, schema: Schema) -> None:

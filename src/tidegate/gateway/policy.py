@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.pacing import paced
+from tidegate.delivery.subscriber import Sink
 from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
@@ -24,6 +26,7 @@ from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema
 from tidegate.registry import Key
 from tidegate.services import Definitions, Service
+from tidegate.services.definitions import NONE
 from tidegate.subscriptions import Subscription
 
 ROLE = "role:"
@@ -38,13 +41,16 @@ class Policies:
         self._semantics = semantics
         self._services: Mapping[str, Service] = {}
         self._schemas: Mapping[str, Schema] = {}
+        self._outputs: Mapping[str, str] = {}
         self._visible: dict[tuple[str, frozenset[str]], Schema] = {}
         self.keys: Mapping[str, Key] = {}
         """All API keys by id, as they were a moment ago."""
 
-    def define(self, services: Mapping[str, Service], schemas: Mapping[str, Schema]) -> None:
-        """Take in what services there are; `schemas` are those of all outputs that are served."""
-        self._services, self._schemas, self._visible = services, schemas, {}
+    def define(
+        self, services: Mapping[str, Service], schemas: Mapping[str, Schema], keys: Mapping[str, str] = NONE
+    ) -> None:
+        """Take in what services there are; `schemas` and `keys` are those of all outputs that are served."""
+        self._services, self._schemas, self._outputs, self._visible = services, schemas, keys, {}
 
     # Services ----------------------------------------------------------------------------
 
@@ -133,6 +139,11 @@ class Policies:
             found = self._visible[name, hidden] = self._schemas[name].without(hidden)
         return found
 
+    def key(self, caller: Caller, name: str) -> str | None:
+        """The attribute that tells a service's events apart, if there is one that a caller sees."""
+        key = self._outputs.get(name)
+        return key if key is not None and self.schema(caller, name).root.get(key) is not None else None
+
     def meaning(self, name: str) -> Meaning | None:
         """What filters with ~ over a service are evaluated by: its themes are those of each of its events."""
         service = self._services.get(name)
@@ -175,6 +186,10 @@ class View:
         """The output of a service; an error where they do not see it."""
         return self.policies.schema(self.caller, service)
 
+    def key(self, service: str) -> str | None:
+        """The attribute that tells a service's events apart, if there is one that they see."""
+        return self.policies.key(self.caller, service)
+
     def meaning(self, service: str) -> Meaning | None:
         """What filters with ~ over a service are evaluated by."""
         return self.policies.meaning(service)
@@ -191,6 +206,10 @@ class View:
     def hidden(self, service: str) -> frozenset[str]:
         """The attributes of a service that they do not see."""
         return self.policies.hidden(self.caller, service)
+
+    def paced(self, sink: Sink) -> Sink:
+        """A sink of theirs that takes no more than they may have."""
+        return paced(sink, self.meter.pace(self.caller))
 
     def services(self, names: Iterable[str]) -> list[str]:
         """Those of some services that they see."""

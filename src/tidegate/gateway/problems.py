@@ -108,7 +108,8 @@ def of(error: TidegateError) -> Problem:
     """What an error of ours is over HTTP."""
     match error:
         case FilterError():
-            return Problem(400, "bad-filter", "The filter can't be used", str(error), _places(error), text=error.text)
+            errors = [{"pointer": "filter", **each} for each in _places(error)]
+            return Problem(400, "bad-filter", "The filter can't be used", str(error), errors, text=error.text)
         case LanguageError():
             return Problem(400, "bad-expression", "The expression can't be used", str(error), _places(error))
         case CursorError():
@@ -196,6 +197,8 @@ def install(app: FastAPI) -> None:
         title, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == 405:  # Starlette names the methods of the first route of this path alone
             headers["Allow"] = ", ".join(_methods(app, request.scope["path"]))
+            detail = f"{request.method} can't be asked of {request.scope['path']!r:.200}; expected {headers['Allow']}"
+            return Problem(405, "http", title, detail, headers=headers).response()
         return Problem(error.status_code, "http", title, title, headers=headers).response()
 
     async def invalid(_: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from tidegate.gateway.callers import Caller
@@ -48,6 +49,11 @@ class Meter:
         self.need(quota, caller, count)
         self._counts[about] = count + 1
 
+    def taken(self, quota: str, caller: Caller) -> Callable[[], None]:
+        """Count one more, and give what counts it less."""
+        self.take(quota, caller)
+        return partial(self.give_back, quota, caller)
+
     def give_back(self, quota: str, caller: Caller) -> None:
         """Count one less."""
         about = quota, _id(caller)
@@ -65,8 +71,7 @@ class Meter:
         """Refuse a filter that is too long."""
         limit, size = self.of(caller).filter_bytes, len((text or "").encode())
         if limit is not None and size > limit:
-            detail = f"expected a filter of at most {limit:,} bytes, not {size:,}; {_MORE}"
-            raise Problem(413, "too-large", "The filter is too large", detail, quota="filter_bytes", limit=limit)
+            raise _beyond("filter_bytes", limit, f"expected a filter of at most {limit:,} bytes, not {size:,}")
 
     # In a second ---------------------------------------------------------------------------
 
@@ -79,6 +84,25 @@ class Meter:
         if self.of(caller).events is not None:
             self._rate("events", caller).spend(count)
 
+    def need_deliveries(self, caller: Caller, most: int) -> int:
+        """How many events a page may have, of `most` that are wanted; refuse it while too many went out lately."""
+        limit = self.of(caller).deliveries
+        if limit is None:
+            return most
+        self._need_rate("deliveries", caller, 1)
+        self._rate("deliveries", caller).spend(-1)  # what the page has is paid when it is known
+        return min(most, max(1, int(limit)))
+
+    def delivered(self, caller: Caller, count: int) -> None:
+        """Note how many events a page had."""
+        if self.of(caller).deliveries is not None:
+            self._rate("deliveries", caller).spend(count)
+
+    def pace(self, caller: Caller) -> CallerPace | None:
+        """What events that go out to a caller keep to; None: nothing."""
+        limit = self.of(caller).deliveries
+        return None if limit is None else CallerPace(partial(self._rate, "deliveries", caller), limit)
+
     def _need_rate(self, quota: str, caller: Caller, count: int) -> None:
         limit = getattr(self.of(caller), quota)
         if limit is None:
@@ -86,7 +110,8 @@ class Meter:
         bucket = self._rate(quota, caller)
         wait_s = bucket.wait_s(count)
         if wait_s > 0:
-            raise _beyond(quota, limit, f"{_who(caller)} may send {limit:,g} {_WHAT[quota]} a second", wait_s)
+            verb = "get" if quota == "deliveries" else "send"
+            raise _beyond(quota, limit, f"{_who(caller)} may {verb} {limit:,g} {_WHAT[quota]} a second", wait_s)
         bucket.spend(count)
 
     def _rate(self, quota: str, caller: Caller) -> Bucket:
@@ -133,11 +158,41 @@ class Bucket:
         return min(self._most, self._left + (self._clock() - self._at) * self._rate)
 
 
+class CallerPace:
+    """What events that go out to one caller keep to, whatever ways they go."""
+
+    __slots__ = ("_bucket", "_worth")
+
+    def __init__(self, bucket: Callable[[], Bucket], rate: float) -> None:
+        self._bucket = bucket
+        self._worth = max(1.0, rate * _PAUSE_S)
+
+    def take(self) -> bool:
+        """Let one more go out; false: it has to wait."""
+        bucket = self._bucket()
+        if bucket.wait_s(1) > 0:
+            return False
+        bucket.spend(1)
+        return True
+
+    def give_back(self) -> None:
+        """One that was taken has not gone out."""
+        self._bucket().spend(-1)
+
+    def wait_s(self) -> float:
+        """How long until it is worth to go on."""
+        return self._bucket().wait_s(self._worth)
+
+
+_PAUSE_S = 0.05
+"""Whoever has to wait gets so much together then, at least."""
+
 _WHAT = {
     "connections": "connections",
-    "subscriptions": "subscriptions on sockets",
+    "subscriptions": "subscriptions",
     "durable": "durable subscriptions",
     "events": "events",
+    "deliveries": "events",
     "requests": "requests",
 }
 _MORE = "an admin gives more with a key (tidegate keys create --quota NAME=NUMBER) or in the profile (access: {quotas})"

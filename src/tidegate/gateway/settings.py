@@ -44,11 +44,13 @@ class Quotas:
     connections: int | None = 20_000
     """Requests under way and sockets open, at once: more than one machine has ports for."""
     subscriptions: int | None = 100_000
-    """On all sockets together."""
+    """By SSE and on all sockets together, and as many durable ones at the most."""
     durable: int | None = 10_000
     """Durable subscriptions: each is a row that every gateway knows."""
     events: float | None = None
     """Into raw streams, a second."""
+    deliveries: float | None = None
+    """Events that go out, a second, by all ways together."""
     requests: float | None = None
     """A second."""
     filter_bytes: int | None = 1024 * 1024

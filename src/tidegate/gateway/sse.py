@@ -114,22 +114,29 @@ class EventStream(Response):
         *,
         now: bool = False,
         idle_s: float | None = None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`make` gives the subscriber of a sink; `now`: it begins with what comes next.
 
-        `idle_s`: tell when nothing has come for so long.
+        `idle_s`: tell when nothing has come for so long. `ended` is called, once, when it is served no more.
         """
         self._hub, self._make, self._tally, self._now, self._idle_s = hub, make, tally, now, idle_s
+        self._ended = ended
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - nobody reads
         """Send the head by ASGI, then events to the socket itself, which outlives the request."""
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
-        socket = socket_of(scope)
-        sink = SseSink(socket, self._tally)
-        subscriber = self._make(sink)
-        self._hub.subscribe(subscriber, now=self._now)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
+            socket = socket_of(scope)
+            sink = SseSink(socket, self._tally)
+            subscriber = self._make(sink)
+            self._hub.subscribe(subscriber, now=self._now)
+        except BaseException:
+            self._ended()
+            raise
+        socket.when_lost(self._ended)
         clocks: list[Clock] = [_Heart(sink, subscriber)]
         if self._idle_s is not None:
             clocks.append(Idle(self._idle_s, lambda: sink.written, sink.tell_idle))

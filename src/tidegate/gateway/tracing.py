@@ -127,24 +127,36 @@ class Tracing:
 
     @contextmanager
     def webhook(
-        self, service: str, subscription: str, url: str, events: int, headers: MutableMapping[str, str]
+        self, service: str, subscription: str, url: str, records: Sequence[bytes], headers: MutableMapping[str, str]
     ) -> Iterator[Span]:
-        """A message to a receiver, which is told by `traceparent` in its headers whose child its own work is."""
-        from opentelemetry.trace import SpanKind
+        """A message to a receiver, which is told by `traceparent` in its headers whose child its own work is.
 
+        One event's goes on in the trace of the request that brought it; one of several is linked to theirs.
+        """
+        from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, set_span_in_context
+
+        brought = [of for each in records if (of := self._bringing(each)) is not None] if self._followed else []
+        is_alone = len(records) == 1 and len(brought) == 1
         with self._tracer.start_as_current_span(
             f"webhook {service}",
+            context=set_span_in_context(NonRecordingSpan(brought[0])) if is_alone else None,
             kind=SpanKind.CLIENT,
+            links=[] if is_alone else [Link(each) for each in {of.span_id: of for of in brought}.values()],
             attributes={
                 "messaging.system": "tidegate",
                 "messaging.destination.name": service,
-                "messaging.batch.message_count": events,
+                "messaging.batch.message_count": len(records),
                 "tidegate.subscription": subscription,
                 "url.full": url.partition("?")[0],
             },
         ) as span:
             self._context.inject(headers)
             yield span
+
+    def _bringing(self, record: bytes) -> SpanContext | None:
+        """The request that brought an event; None: nobody follows it."""
+        event = _event(record)
+        return self._followed.get(event.get("_id", "")) if isinstance(event, dict) else None
 
 
 def _ids(headers: Mapping[str, str], body: bytes) -> list[str]:

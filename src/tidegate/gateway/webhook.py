@@ -84,7 +84,8 @@ class WebhookSender:
         headers = {"content-type": kind, **signing.headers(webhook.secrets, id_, int(self._clock()), body)}
         if self._tracing is None:
             return await self._post(webhook.url, headers, body)
-        with self._tracing.webhook(subscription.service, subscription.id, webhook.url, len(parcels), headers) as span:
+        records = [each.record for each in parcels]
+        with self._tracing.webhook(subscription.service, subscription.id, webhook.url, records, headers) as span:
             outcome = await self._post(webhook.url, headers, body)
             if outcome.kind != "taken":
                 failed(span, outcome.detail)

@@ -14,6 +14,7 @@ from starlette.types import Receive
 
 from tidegate.delivery.acks import onward
 from tidegate.delivery.batch import Events
+from tidegate.delivery.conflation import conflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.latest import Latest
@@ -347,17 +348,18 @@ class Session:
         filter_ = self._view.filter_(message.filter, message.params, message.service)
         encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
         encoding = self._view.encoding(encoding, message.service)
-        start = parameters.start(message.cursor, message.begin, message.latest)
+        key = self._view.key(message.service)
+        latest = parameters.latest(message.latest, schema, key)
+        start = parameters.start(message.cursor, message.begin, latest)
         every_s = parameters.seconds("every", message.every, MOST_S, LEAST_S)
         idle_s = parameters.seconds("idle", message.idle, MOST_S, LEAST_S)
-        before = parameters.conflated(every_s, message.key, schema)
-        if message.latest:
-            parameters.need_attribute("latest", message.latest, schema)
+        conflation = parameters.conflation(every_s, message.key, schema, key)
         place = None if start.is_now else await self._hub.begin(message.service, start, filter_)
         self._view.meter.take("subscriptions", self._view.caller)
-        made = SocketSubscriber(message.id, message.service, filter_, before(self._sink), encoding, place)
+        sink = conflated(self._view.paced(self._sink), conflation)
+        made = SocketSubscriber(message.id, message.service, filter_, sink, encoding, place)
         made.begins_now = start.is_now
-        self._begin(made, message.latest, idle_s)
+        self._begin(made, latest, idle_s)
         return made
 
     async def _of_durable(self, message: Subscribe) -> SocketSubscriber:
@@ -366,14 +368,13 @@ class Session:
         record = found.subscription
         consuming.need_pull(found)
         schema = self._view.schema(record.service)
-        if message.latest:
-            parameters.need_attribute("latest", message.latest, schema)
+        latest = parameters.latest(message.latest, schema, self._view.key(record.service))
         filter_ = compiled(record, schema, self._view.meaning(record.service))
-        before = parameters.conflated(record.every_s, record.key, schema)
         place = await consuming.begin(self._durable, found, None, message.cursor)
         encoding = self._durable.encoding(record, self._view.caller)
         self._view.meter.take("subscriptions", self._view.caller)
-        made = SocketSubscriber(message.id, record.service, filter_, before(self._sink), encoding, place)
+        sink = conflated(self._view.paced(self._sink), parameters.conflation(record.every_s, record.key, schema))
+        made = SocketSubscriber(message.id, record.service, filter_, sink, encoding, place)
         made.durable, made.tally = record.id, self._metrics.of_subscription(record.id)
         self._sink.hears = True
         try:
@@ -382,7 +383,7 @@ class Session:
             made.sink.subscribers.discard(made)
             self._view.meter.give_back("subscriptions", self._view.caller)
             raise
-        self._begin(made, message.latest, record.idle_s)
+        self._begin(made, latest, record.idle_s)
         return made
 
     def _begin(self, made: SocketSubscriber, latest: str | None, idle_s: float | None) -> None:

@@ -10,6 +10,8 @@ from tidegate.services.definitions import Service
 from tidegate.services.writing import to_dict
 
 STREAM = "_services"
+KEY = "service"
+"""What tells events of `_services` apart, and of `_status`."""
 
 Event = dict[str, Any]
 

@@ -384,7 +384,11 @@ def read_service_at(name: str, spot: Spot) -> Service:
 def _access(spot: Spot) -> Access:
     if not isinstance(spot.value, Mapping):
         return Access(_to(spot))
-    found = spot.entries(("to", "fields"), "who sees it, such as {to: [police], fields: {vid: [police]}}")
+    found = spot.entries(("to", "owners", "fields"), "who sees it, such as {to: [police], fields: {vid: [police]}}")
+    if "owners" in found:
+        if "to" in found:
+            found["owners"].blame("expected `to` or `owners`, which is another word for it, not both")
+        found["to"] = found["owners"]
     fields = found["fields"].pairs("callers by attribute, such as {vid: [police]}") if "fields" in found else {}
     return Access(
         _to(found["to"]) if "to" in found else "keys",

@@ -46,12 +46,14 @@ def changed(
     *,
     beside: tuple[str, ...] = (),
     meaning: Meaning | None = None,
+    key: str | None = None,
 ) -> Subscription:
     """A record with what a document says put in the place of what it had; null is a field's default.
 
     A filter that comes without parameters keeps those of the old one that it names. `beside` are fields that the
-    document may have and others read; `meaning` is what ~ is evaluated by. Raises a `SubscriptionError` with every
-    field that can't be used; then a `FilterError` where the filter does not fit the schema.
+    document may have and others read; `meaning` is what ~ is evaluated by; `key` is what a new conflation tells events
+    apart by where the document does not say it. Raises a `SubscriptionError` with every field that can't be used; then
+    a `FilterError` where the filter does not fit the schema.
 
     >>> schema = Schema({"speed": "float64"})
     >>> changed(Subscription("s", "gps"), {"filter": "speed > %0", "params": [60]}, schema).params
@@ -71,6 +73,8 @@ def changed(
     if not problems:
         if record.params and "filter" in values:
             values.setdefault("params", record.params[: _named(values["filter"])])
+        if "every" in said and said.get("key") is None and (values["every_s"] is None or record.every_s is None):
+            values["key"] = None if values["every_s"] is None else key
         record = replace(record, **values)
         problems = _together(record)
     if problems:
@@ -165,6 +169,8 @@ def _params(said: Any, _: Subscription, __: Schema) -> tuple[Any, ...]:
 def _select(said: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | None:
     if said is None:
         return None
+    if isinstance(said, str):  # as a query has it
+        said = [each.strip() for each in said.split(",") if each.strip()]
     if not isinstance(said, list):
         raise _BadValue(f"expected a list of attributes, not {said!r:.60}")
     for n, each in enumerate(said):
@@ -175,7 +181,7 @@ def _select(said: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | Non
 
 
 def _key(said: Any, _: Subscription, schema: Schema) -> str | None:
-    return None if said is None else _attribute(said, schema)
+    return None if said is None or said == "" else _attribute(said, schema)
 
 
 def _attribute(said: Any, schema: Schema, path: str = "") -> str:
@@ -205,11 +211,39 @@ def _seconds(said: Any, _: Subscription, __: Schema) -> float | None:
 
 
 def _deliver(said: Any, record: Subscription, _: Schema) -> Deliver:
-    if said is None or said == "pull":
+    found = _named_way(said)
+    if found == "pull":
         return Pull()
-    if not isinstance(said, Mapping) or set(said) != {"webhook"}:
+    if not isinstance(found, Mapping):
         raise _BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {said!r:.60}")
-    return _webhook(said["webhook"], record.deliver)
+    return _webhook(found["webhook"], record.deliver)
+
+
+PULLED = ("pull", "sse", "websocket", "poll")
+"""What a consumer who asks for its events calls it: how it asks is said when it does."""
+
+
+def _named_way(said: Any) -> Any:
+    """`pull`, or an object that has just `webhook`, of all ways to write them; None: neither.
+
+    >>> _named_way({"type": "webhook", "url": "https://example.com/in"})
+    {'webhook': {'url': 'https://example.com/in'}}
+    """
+    match said:
+        case None:
+            return "pull"
+        case str():
+            is_address = said.startswith(("http://", "https://"))
+            return {"webhook": {"url": said}} if is_address else "pull" if said in PULLED else None
+        case {"webhook": str() as url} if len(said) == 1 and "://" in url:
+            return {"webhook": {"url": url}}
+        case {"webhook": _} if len(said) == 1:
+            return said
+        case {"type": str() as way, **rest} if not isinstance(rest.get("webhook"), Mapping):
+            return {"webhook": rest} if way == "webhook" else "pull" if way in PULLED and not rest else None
+        case {"url": _, **rest} if "webhook" not in rest:
+            return {"webhook": said}
+    return None
 
 
 def _webhook(said: Any, before: Deliver) -> Webhook:
@@ -251,7 +285,7 @@ def _url(said: Any) -> str:
 
 def wants_handshake(said: Any) -> bool:
     """Whether a document's webhook is to be asked whether it wants events at all."""
-    deliver = said.get("deliver") if isinstance(said, Mapping) else None
+    deliver = _named_way(said.get("deliver")) if isinstance(said, Mapping) else None
     webhook = deliver.get("webhook") if isinstance(deliver, Mapping) else None
     return bool(webhook.get("handshake", True)) if isinstance(webhook, Mapping) else False
 

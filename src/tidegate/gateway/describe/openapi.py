@@ -109,6 +109,7 @@ class Call:
     errors: tuple[int, ...] = ()
     """Besides those of every call under /v1."""
     body: Mapping[str, Any] | None = None
+    needs_body: bool = True
     status: int = 200
     headers: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -176,6 +177,7 @@ CALLS: dict[str, Call] = {
         _json("Subscription"),
         (400, 404, 413, 422),
         body=_WANTED,
+        needs_body=False,
         status=201,
         headers={**_ETAG, "Location": {"schema": {"type": "string"}}},
     ),
@@ -208,6 +210,7 @@ CALLS: dict[str, Call] = {
         _json("Redelivered"),
         (400, 404, 409, 413, 422),
         body=_json("RedeliverRequest", all={"ids": "all"}, some={"ids": [1, 2]}),
+        needs_body=False,
     ),
 }
 
@@ -247,7 +250,7 @@ def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
 def _complete(said: dict[str, Any], call: Call, path: str, *, needs_keys: bool) -> None:
     said["operationId"] = call.id
     if call.body is not None:
-        said["requestBody"] = {"required": True, "content": dict(call.body)}
+        said["requestBody"] = {"required": call.needs_body, "content": dict(call.body)}
     hoped: dict[str, Any] = {"description": "Done"}
     if call.ok is not None:
         hoped["content"] = dict(call.ok)

@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
 from tidegate.registry.links import LEAST_SECRET, MOST_NAME
-from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL
+from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL, PULLED
 
 Schema = dict[str, Any]
 
@@ -80,12 +80,12 @@ def _webhook(*, changed: bool) -> Schema:
 
 def _wanted(*, changed: bool) -> Schema:
     """The fields of a subscription that its maker says."""
-    deliver = [{"const": "pull"}, {"type": "null"}, record({"webhook": _webhook(changed=changed)}, closed=True)]
+    deliver = [{"enum": [*PULLED, None]}, record({"webhook": _webhook(changed=changed)}, closed=True)]
     return {
         "filter": {"type": ["string", "null"], "maxLength": MOST_TEXT},
         "params": or_null(array({"type": ["string", "number", "boolean"]})),
         "deliver": {"anyOf": deliver, "default": "pull"},
-        "select": or_null(array(TEXT, minItems=1)),
+        "select": {"anyOf": [array(TEXT, minItems=1), TEXT, {"type": "null"}]},
         "format": {"enum": ["cloudevents", "plain", None], "default": "cloudevents"},
         "every": _LENGTH,
         "key": or_null(TEXT),
@@ -378,6 +378,7 @@ SCHEMAS: dict[str, Schema] = {
             "version": or_null(WHOLE),
             "definition": ANY_OBJECT,
             "schema": {**ANY_OBJECT, "description": "The attributes of its events, and their types."},
+            "key": {**or_null(TEXT), "description": "The attribute that tells its events apart, if one alone does."},
             "lost": {**FLAG, "description": "Whether it is down, or has fallen silent."},
             "status": or_null(_STATUS),
             "origin": {**or_null(TEXT), "description": "The broker it comes from; null: this one."},

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from tidegate.delivery.conflation import conflated
 from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.gateway import parameters
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.poll import page
 from tidegate.gateway.sse import EventStream
 from tidegate.subscriptions.rules import LEAST_S, MOST_S
@@ -23,7 +25,7 @@ _numbers = itertools.count()
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["events"])
+    routes = APIRouter(prefix="/v1", tags=["events"], route_class=NamedRoute)
 
     @routes.get(
         "/services/{name}/events",
@@ -44,11 +46,18 @@ def router(gateway: Gateway) -> APIRouter:
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
         idle: Annotated[str | None, Query(description="SSE: tell when nothing has come for so long.")] = None,
-        every: Annotated[str | None, Query(description="SSE: at most the latest event of each key in so long.")] = None,
+        every: Annotated[str | None, Query(description="At most the latest event of each key in so long.")] = None,
         latest: Annotated[
-            str | None, Query(description="Of what is there already, just the newest event of each value of this.")
+            str | None,
+            Query(
+                description="Of what is there already, just the newest event of each value of this; "
+                "true: of the service's key."
+            ),
         ] = None,
-        key: Annotated[str | None, Query(description="The attribute that every tells events apart by.")] = None,
+        key: Annotated[
+            str | None,
+            Query(description="The attribute that every tells events apart by, if it is not the service's key."),
+        ] = None,
     ) -> Any:
         view = gateway.view(request)
         schema = view.schema(name)
@@ -58,24 +67,28 @@ def router(gateway: Gateway) -> APIRouter:
         idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
         every_s = parameters.seconds("every", every, MOST_S, LEAST_S)
-        before = parameters.conflated(every_s, key, schema, is_stream=is_stream)
+        conflation = parameters.conflation(every_s, key, schema, view.key(name))
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        if latest:
-            parameters.need_attribute("latest", latest, schema)
-        start = parameters.start(behind or cursor, None if behind else begin, latest)
+        newest = parameters.latest(latest, schema, view.key(name))
+        start = parameters.start(behind or cursor, None if behind else begin, newest)
         now = is_stream and start.is_now
         position = None if now else await gateway.hub.begin(name, start, wanted)
 
         def make(sink: Sink) -> Subscriber:
-            made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, before(sink), encoding, position)
+            first = conflated(view.paced(sink), conflation) if is_stream else sink
+            made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, first, encoding, position)
             made.sink.caller = view.caller
-            if latest and not behind and not start.is_now:
-                made.latest = Latest(latest)
+            if newest and not behind and not start.is_now:
+                made.latest = Latest(newest)
             return made
 
         if is_stream:
-            return EventStream(gateway.hub, make, gateway.metrics.delivered(name, "sse"), now=now, idle_s=idle_s)
-        found = await page(gateway.hub, make, most, wait_s)
+            tally = gateway.metrics.delivered(name, "sse")
+            ended = view.meter.taken("subscriptions", view.caller)
+            return EventStream(gateway.hub, make, tally, now=now, idle_s=idle_s, ended=ended)
+        most = view.meter.need_deliveries(view.caller, most)
+        found = await page(gateway.hub, make, most, wait_s, conflation)
+        view.meter.delivered(view.caller, len(found.events))
         gateway.metrics.delivered(name, "poll").add(len(found.events))
         return Response(found.to_json(), media_type="application/json")
 

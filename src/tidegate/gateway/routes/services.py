@@ -40,6 +40,7 @@ def router(gateway: Gateway) -> APIRouter:
             "version": gateway.versions.get(name),
             "definition": definition,
             "schema": view.schema(name).to_dict(),
+            "key": view.key(name),
             "lost": name in lost,
             "status": gateway.status.get(name),
             "origin": None if remote is None else remote.origin,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -14,6 +15,7 @@ from tidegate.gateway import problems
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.messages import Subscribe
+from tidegate.gateway.names import understood
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import frame_socket_of
 from tidegate.gateway.routes.subscriptions import found_for
@@ -62,7 +64,7 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["events"])
     count = 0
 
-    async def serve(websocket: WebSocket, first: Subscribe | None) -> None:
+    async def serve(websocket: WebSocket, first: Callable[[], Subscribe] | None) -> None:
         nonlocal count
         offered = websocket.scope["subprotocols"]
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
@@ -97,19 +99,40 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.websocket("/services/{name}/events")
     async def events_of(websocket: WebSocket, name: str) -> None:
-        await serve(websocket, _first(name, websocket.query_params))
+        await serve(websocket, partial(_first, name, websocket.query_params))
 
     @routes.websocket("/subscriptions/{id_}/events")
     async def events_of_subscription(websocket: WebSocket, id_: str) -> None:
-        query = websocket.query_params
-        cursor = query.get("Last-Event-ID") or query.get("cursor")
-        await serve(websocket, Subscribe(FIRST, subscription=id_, cursor=cursor, latest=query.get("latest")))
+        await serve(websocket, partial(_first_of, id_, websocket.query_params))
 
     return routes
 
 
-def _first(service: str, query: QueryParams) -> Subscribe:
+PARAMETERS = (
+    "filter",
+    "param",
+    "cursor",
+    "Last-Event-ID",
+    "from",
+    "select",
+    "format",
+    *("latest", "every", "key", "idle"),
+)
+"""What may be asked for by the query of a service's socket."""
+OF_SUBSCRIPTION = ("cursor", "Last-Event-ID", "latest")
+"""The same of a durable subscription's."""
+
+
+def _first_of(subscription: str, said: QueryParams) -> Subscribe:
+    """What the query parameters ask for of a durable subscription."""
+    query = QueryParams(understood(said.multi_items(), OF_SUBSCRIPTION))
+    cursor = query.get("Last-Event-ID") or query.get("cursor")
+    return Subscribe(FIRST, subscription=subscription, cursor=cursor, latest=query.get("latest"))
+
+
+def _first(service: str, said: QueryParams) -> Subscribe:
     """What the query parameters ask for."""
+    query = QueryParams(understood(said.multi_items(), PARAMETERS))
     select = query.get("select")
     return Subscribe(
         id=FIRST,
@@ -127,9 +150,9 @@ def _first(service: str, query: QueryParams) -> Subscribe:
     )
 
 
-async def _open(session: Session, first: Subscribe) -> Problem | None:
+async def _open(session: Session, first: Callable[[], Subscribe]) -> Problem | None:
     try:
-        await session.subscribe(first)
+        await session.subscribe(first())
     except Problem as problem:
         return problem
     except TidegateError as error:

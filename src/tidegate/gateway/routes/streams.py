@@ -9,19 +9,21 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BeforeValidator
 
 from tidegate.errors import MediaTypeError
 from tidegate.gateway.bodies import document_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
+from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
 from tidegate.services import from_dict, to_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["streams"])
+    routes = APIRouter(prefix="/v1", tags=["streams"], route_class=NamedRoute)
 
     def described(name: str) -> dict[str, Any]:
         return {"name": name, "definition": to_dict(gateway.stream(name))}
@@ -60,11 +62,16 @@ def router(gateway: Gateway) -> APIRouter:
     async def ingest(
         request: Request,
         stream: str,
-        mode: Annotated[Mode, Query(description="all: all or nothing.")] = "all",
+        mode: Annotated[Mode, BeforeValidator(_mode), Query(description="all: all or nothing.")] = "all",
     ) -> Response:
         return await take_events(gateway, caller_of(request), stream, dict(request.headers), request.body, mode)
 
     return routes
+
+
+def _mode(said: Any) -> Any:
+    """A mode by its name, or by others that it has elsewhere."""
+    return "all" if isinstance(said, str) and said.lower().replace("_", "-") in ("atomic", "all-or-nothing") else said
 
 
 async def take_events(

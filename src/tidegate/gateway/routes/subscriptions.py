@@ -12,6 +12,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.requests import HTTPConnection
 
+from tidegate.delivery.conflation import conflated
 from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.errors import (
@@ -27,6 +28,7 @@ from tidegate.gateway import consuming, parameters
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
@@ -57,7 +59,7 @@ Id = Annotated[str, Path(alias="id")]
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["subscriptions"])
+    routes = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
     durable = gateway.durable
 
     def described(found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
@@ -103,12 +105,14 @@ def router(gateway: Gateway) -> APIRouter:
     async def create(request: Request, name: str) -> Response:
         gateway.service(name)
         schema = gateway.view(request).schema(name)
-        said = await document(request)
+        said = await document(request, {})
         caller = caller_of(request)
         begun = Subscription(new_id(), name, owner=caller.id)
-        gateway.meter.need("durable", caller, durable.count(caller.id))
+        for quota in ("durable", "subscriptions"):
+            gateway.meter.need(quota, caller, durable.count(caller.id))
         meaning = gateway.policies.meaning(name)
-        record = changed(begun, said, schema, beside=BEGINNINGS, meaning=meaning)
+        key = gateway.view(request).key(name)
+        record = changed(begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -165,8 +169,9 @@ def router(gateway: Gateway) -> APIRouter:
             raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
         before = await found_for(gateway, request, id_)
         service = before.subscription.service
-        schema, meaning = gateway.view(request).schema(service), gateway.policies.meaning(service)
-        record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning)
+        view, meaning = gateway.view(request), gateway.policies.meaning(service)
+        schema, key = view.schema(service), view.key(service)
+        record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
         await need_owner(record)
         gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
@@ -203,7 +208,10 @@ def router(gateway: Gateway) -> APIRouter:
         wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
         most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
         latest: Annotated[
-            str | None, Query(description="Of what waits, just the newest event of each value of this.")
+            str | None,
+            Query(
+                description="Of what waits, just the newest event of each value of this; true: of the service's key."
+            ),
         ] = None,
     ) -> Any:
         found = await found_for(gateway, request, id_)
@@ -215,29 +223,30 @@ def router(gateway: Gateway) -> APIRouter:
         position = await consuming.begin(durable, found, behind, cursor, after)
         view = gateway.view(request)
         schema = view.schema(record.service)
-        if latest:
-            parameters.need_attribute("latest", latest, schema)
+        newest = parameters.latest(latest, schema, view.key(record.service))
         filter_ = compiled(record, schema, view.meaning(record.service))
         encoding = durable.encoding(record, view.caller)
-        every_s = record.every_s if is_stream else None  # a page has all
-        before = parameters.conflated(every_s, record.key if every_s else None, schema, is_stream=is_stream)
+        conflation = parameters.conflation(record.every_s, record.key, schema)
 
         def make(sink: Sink) -> Subscriber:
             name = f"{id_}#{next(_numbers)}"
-            made = Subscriber(name, record.service, filter_, before(sink), encoding, position)
+            first = conflated(view.paced(sink), conflation) if is_stream else sink
+            made = Subscriber(name, record.service, filter_, first, encoding, position)
             made.sink.caller = view.caller
-            if latest and not behind:
-                made.latest = Latest(latest)
+            if newest and not behind:
+                made.latest = Latest(newest)
             return durable.connect(found, made)
 
         if is_stream:
-            return EventStream(
-                gateway.hub, make, gateway.metrics.delivered(record.service, "sse", id_), idle_s=record.idle_s
-            )
+            tally = gateway.metrics.delivered(record.service, "sse", id_)
+            ended = view.meter.taken("subscriptions", view.caller)
+            return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
+        most = view.meter.need_deliveries(view.caller, most)
         try:
-            got = await page(gateway.hub, make, most, wait_s)
+            got = await page(gateway.hub, make, most, wait_s, conflation)
         except SubscriptionEnded as error:
             raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+        view.meter.delivered(view.caller, len(got.events))
         gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
         return Response(got.to_json(), media_type="application/json")
 
@@ -384,9 +393,11 @@ async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> Regi
 # What is read -------------------------------------------------------------------------------
 
 
-async def document(request: Request) -> Any:
-    """A request's body as JSON."""
+async def document(request: Request, unsaid: Any = None) -> Any:
+    """A request's body as JSON; `unsaid` is what an empty one stands for."""
     body = await request.body()
+    if not body and unsaid is not None:
+        return unsaid
     if len(body) > MOST_BYTES:
         detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)

@@ -83,7 +83,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
         record, _, _ = await webhook_of(request, id_)
         need_service(request, record)
-        ids = _ids(await document(request))
+        ids = _ids(await document(request, {"ids": "all"}))
         some = await durable.ask(lambda registry: _sought(registry, id_, ids))
         missing = sorted((ids or set()) - {each.id for each in some})
         if missing:

@@ -1,0 +1,53 @@
+"""The key of a service's output, out of its definition."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.services import loads
+from tidegate.services.keys import output_keys
+
+STREAMS = """
+streams:
+  a: &gps {schema: {vid: string, line: string, speed: float64, time: timestamp}, event_time: time, key: vid}
+  b: *gps
+  c: {schema: {vid: string, line: string, speed: float64, time: timestamp}, event_time: time, key: line}
+  d: {schema: {vid: string, line: string, speed: float64, time: timestamp}, event_time: time}
+services:
+"""
+
+
+def key(*services: str) -> str | None:
+    text = STREAMS + "".join(f"  {each}\n" for each in services)
+    return output_keys(loads(text)).get("s")
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        ("s: {from: a}", "vid"),
+        ("s: {from: d}", None),
+        ("s: {from: [a, b], pipeline: [merge]}", "vid"),
+        ("s: {from: [a, c], pipeline: [merge]}", None),
+        ("s: {from: [a, d], pipeline: [merge]}", None),
+        ("s: {from: a, pipeline: [{filter: speed > 3}]}", "vid"),
+        ("s: {from: a, pipeline: [{project: {taxi: vid, time: time}}]}", "taxi"),
+        ("s: {from: a, pipeline: [{project: {x: vid, vid: vid, time: time}}]}", "vid"),
+        ("s: {from: a, pipeline: [{project: {speed: speed, time: time}}]}", None),
+        ("s: {from: a, pipeline: [{project: {vid: \"concat(vid, 'x')\", time: time}}]}", None),
+        ("s: {from: a, pipeline: [{aggregate: {count: n, by: [line], window: {length: 60s}}}]}", "line"),
+        ("s: {from: a, pipeline: [{aggregate: {count: n, by: [line, vid], window: {length: 60s}}}]}", None),
+        ("s: {from: a, pipeline: [{aggregate: {count: n, window: {length: 60s}}}]}", None),
+        ("s: {from: [a, b], pipeline: [{join: {on: [line], within: 10s}}]}", "line"),
+        ("s: {from: [a, b], pipeline: [{join: {within: 10s}}]}", None),
+        ("s: {from: a, mask: {vid: hmac}}", "vid"),
+        ("s: {from: a, mask: {vid: drop}}", None),
+        ("s: {from: a, mask: {vid: {truncate: 2}}}", None),
+    ],
+)
+def test_the_key_follows_what_a_pipeline_does_with_it(service: str, expected: str | None) -> None:
+    assert key(service) == expected
+
+
+def test_a_service_has_the_key_of_the_one_that_it_reads_in_whatever_order_they_are_written() -> None:
+    assert key("s: {from: t}", "t: {from: a, pipeline: [{project: {taxi: vid, time: time}}]}") == "taxi"

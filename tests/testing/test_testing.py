@@ -1,0 +1,104 @@
+"""What is shipped for tests: it keeps the promises of what it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.logs.contract import LogContract, record
+from tidegate.delivery.hub import Hub
+from tidegate.filters import Filter
+from tidegate.gateway.ingest import DirectIngest
+from tidegate.logs import EventLog, Retention
+from tidegate.model import Schema
+from tidegate.services import loads
+from tidegate.testing import ManualClock, MemoryLog, RecordingSink
+
+SCHEMA = Schema({"n": "int64"})
+
+
+class TestMemory(LogContract):
+    @pytest.fixture
+    def log(self) -> EventLog:
+        return MemoryLog()
+
+    def step(self, of: bytes) -> int:  # noqa: ARG002 - each is one
+        return 1
+
+
+def test_moments_and_ages_are_those_of_the_clock() -> None:
+    clock = ManualClock()
+    log = MemoryLog(clock)
+    log.create("gps")
+    moments = []
+    for n in range(5):
+        moments.append(clock.now())
+        log.append("gps", "0", [record(n)])
+        clock.advance(10.0)
+    assert [log.since("gps", each).offsets["0"] for each in moments] == [0, 1, 2, 3, 4]
+    assert log.since("gps", clock.now()) == log.end("gps")
+    assert log.expire("gps", Retention(age_s=25.0)) == 3 * (len(record(0)) + 1)
+    assert log.begin("gps").offsets == {"0": 3}
+
+
+def test_a_stream_that_is_deleted_ends_whoever_waits() -> None:
+    log = MemoryLog()
+    log.create("gps")
+    problems: list[str] = []
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        try:
+            log.wait("gps", end, 60.0)
+        except Exception as error:
+            problems.append(str(error))
+
+    end = log.end("gps")
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    begun.wait()
+    log.delete("gps")
+    waiter.join()
+    assert problems == ["no stream 'gps'"]
+
+
+def test_whoever_waits_has_waited_at_once_and_time_does_not_go_back() -> None:
+    clock, stop = ManualClock(), threading.Event()
+    assert not clock.wait(stop, 3600.0)
+    stop.set()
+    assert clock.wait(stop, -1.0)
+    assert (clock.monotonic(), clock.waits) == (3600.0, [3600.0, -1.0])
+    with pytest.raises(ValueError, match=r"expected seconds from 0 on, not -1: time does not go back"):
+        clock.advance(-1)
+
+
+def test_what_comes_in_at_the_door_reaches_who_subscribes_though_it_reads_slowly() -> None:
+    async def run() -> None:
+        log = MemoryLog()
+        ingest = DirectIngest(log)
+        ingest.define(loads("streams: {raw: {schema: {n: int64}}}\nservices: {all: {from: raw}}\n").streams)
+        body = b"\n".join(b'{"n":%d}' % n for n in range(100))
+        receipt = await ingest.ingest("raw", "application/x-ndjson", {}, body)
+        assert receipt.accepted == 100
+        hub = Hub(log)
+        hub.serve({"raw": SCHEMA})
+        sink = RecordingSink(room_for=1)
+        hub.subscribe(
+            sink.subscriber("raw", Filter("n >= %0", SCHEMA, [90]), log.begin("raw"), id_="mine", select=["n"])
+        )
+        found = await sink.wait_for(10)
+        sink.make_room()
+        assert [(each.subscriber, each.data["n"]) for each in found] == [("mine", n) for n in range(90, 100)]
+        log.publish("raw", {"_id": "last", "n": 100})
+        assert (await sink.wait_for(11))[-1].id == "last"
+        with pytest.raises(TimeoutError):
+            await sink.wait_for(12, timeout_s=0.01)
+        hub.serve({})
+        assert [each.kind for each in sink.notices] == ["error"]
+        await hub.close()
+        await ingest.close()
+
+    asyncio.run(run())
