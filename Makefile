@@ -38,9 +38,9 @@ check: style ## The quick half of the tests: lint, types, layers, no Spark, no s
 	TIDEGATE_TESTS=quick scripts/beside types $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser and not processes" --doctest-modules src tests $(ARGS)
 
 # One more than two cores: many tests wait for a process that starts.
-test: style ## All tests, real Spark, Kafka, PostgreSQL and Chromium included: what CI runs
+test: style ## All tests, real Spark, Kafka, PostgreSQL and browser included: what CI runs
 	@scripts/need-java
-	@scripts/need-chromium
+	@scripts/need-programs
 	scripts/beside types $(BIN)/python -m pytest -n 3 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills

@@ -21,7 +21,7 @@ def browser() -> Iterator[Any]:
     """Debian's Chromium, once for all tests of a file."""
     program = shutil.which("chromium")
     if program is None:
-        pytest.skip("no Chromium: 'chromium' is not on PATH; scripts/need-chromium installs it")
+        pytest.skip("no Chromium: 'chromium' is not on PATH; scripts/need-programs installs it")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

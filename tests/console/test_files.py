@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,8 +12,6 @@ from tidegate.gateway.routes.console import FOLDER
 
 MODULES = sorted(FOLDER.rglob("*.js"))
 TEXTS = "texts.js"
-SCRIPT = Path(__file__).parents[2] / "scripts" / "need-chromium"
-INSTALLING = "Installing Chromium for the tests of the console (once)"
 
 
 def test_the_page_and_its_modules_are_served_with_a_strict_policy(shared: httpx.Client) -> None:
@@ -81,26 +76,3 @@ def test_every_text_that_is_named_is_there() -> None:
             assert re.search(rf"^  {group}:", texts, re.MULTILINE), f"t.{group} in {module.name}"
             is_list = name in ("find", "map")
             assert not name or is_list or re.search(rf"\b{name}\b", texts), f"t.{group}.{name} in {module.name}"
-
-
-def tool(folder: Path, name: str, does: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{does}\n")
-    (folder / name).chmod(0o755)
-
-
-def test_a_browser_for_the_tests_is_installed_where_there_is_none(tmp_path: Path) -> None:
-    def needed() -> str:
-        words = [shutil.which("bash") or "bash", str(SCRIPT)]
-        done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
-        return done.stderr
-
-    tool(tmp_path, "id", "echo 0")
-    assert needed().startswith(
-        "No Chromium: the tests of the console are left out.\n  Debian: apt-get install chromium"
-    )
-    tool(tmp_path, "apt-get", "exit 1")
-    assert needed().split("\n")[:2] == [INSTALLING, "No Chromium: the tests of the console are left out."]
-    tool(tmp_path, "apt-get", f"{shutil.which('cp')} {tmp_path}/id {tmp_path}/chromium")
-    assert needed() == f"{INSTALLING}\n"
-    (tmp_path / "apt-get").unlink()
-    assert needed() == "", "it is there"

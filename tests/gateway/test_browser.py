@@ -57,7 +57,7 @@ def site() -> Iterator[str]:
 def chromium() -> str:
     program = shutil.which("chromium")
     if program is None:
-        pytest.skip("no Chromium: 'chromium' is not on PATH; scripts/need-chromium installs it")
+        pytest.skip("no Chromium: 'chromium' is not on PATH; scripts/need-programs installs it")
     return program
 
 

@@ -14,7 +14,7 @@ from tests.pipelines.sources.kit import until
 from tests.ports import free_port
 
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin")
-HOW = "needs mosquitto: apt-get install mosquitto, or brew install mosquitto"
+HOW = "needs mosquitto: scripts/need-programs, or brew install mosquitto"
 
 
 class Mosquitto:

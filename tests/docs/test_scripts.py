@@ -1,0 +1,37 @@
+"""What sets a machine up for the tests says what it does, and what it can't."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "need-programs"
+ALL = "chromium fonts-dejavu-core mosquitto postgresql"
+LEFT_OUT = [f"Tests are left out for want of: {ALL}", f"  Debian, Ubuntu: apt-get install {ALL}"]
+
+
+def tool(folder: Path, name: str, does: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_what_the_tests_need_is_installed_where_it_may_be(tmp_path: Path) -> None:
+    def said() -> list[str]:
+        words = [shutil.which("bash") or "bash", str(SCRIPT)]
+        env = {"PATH": str(tmp_path), "PLACES": ""}
+        return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stderr.splitlines()
+
+    (tmp_path / "env").symlink_to(shutil.which("env") or "env")
+    tool(tmp_path, "id", "echo 0")
+    assert said() == LEFT_OUT
+    tool(tmp_path, "apt-get", "exit 1")
+    assert said() == [f"Installing for the tests (once): {ALL}", *LEFT_OUT]
+    copy = shutil.which("cp")
+    tool(tmp_path, "apt-get", f"for each in chromium mosquitto initdb; do {copy} {tmp_path}/id {tmp_path}/$each; done")
+    assert said() == [f"Installing for the tests (once): {ALL}"]
+    (tmp_path / "mosquitto").unlink()
+    tool(tmp_path, "apt-get", "exit 1")
+    assert said()[0] == "Installing for the tests (once): mosquitto"
+    tool(tmp_path, "mosquitto", "exit 0")
+    assert said() == [], "all is there"
