@@ -160,6 +160,9 @@ def test_the_newest_of_each_key_first(world: World) -> None:
         assert [(each.kind, each.said["events"]) for each in told] == [("latest", 10), ("latest", 10)]
         page = client.events("gps", latest="vid")
         assert (len(page.events), page.latest) == (10, {"events": 10, "complete": True})
+        for key in ("vid", None):
+            page = client.events("gps", since="beginning", every=1.0, key=key)
+            assert [each.id for each in page.events] == ids(92, 102)
         with client.subscribe("gps", since="beginning", every=0.05, key="vid") as found:
             assert take(10, found) == ids(92, 102)
 

@@ -43,7 +43,9 @@ def test_what_is_no_filter_has_a_caret_and_a_hint(shared: httpx.Client) -> None:
         answer = shared.get(f"/v1/services/gps/{call}", params={"filter": "sped > 60"})
         said = answer.json()
         assert (answer.status_code, said["type"]) == (400, "urn:tidegate:problem:bad-filter")
-        assert said["errors"] == [{"detail": "unknown field 'sped'; did you mean 'speed'?", "at": 0, "text": "sped"}]
+        assert said["errors"] == [
+            {"pointer": "filter", "detail": "unknown field 'sped'; did you mean 'speed'?", "at": 0, "text": "sped"}
+        ]
         assert "\n  ^^^^ unknown field" in said["detail"]
         assert shared.get(f"/v1/services/nothing/{call}").status_code == 404
 

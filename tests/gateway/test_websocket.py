@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import socket
 import subprocess
@@ -73,6 +74,23 @@ def opened(world: World, path: str = "/v1/events", **more: Any) -> Iterator[Clie
     more.setdefault("subprotocols", [Subprotocol(ours.SUBPROTOCOL)])
     with connect(url, max_queue=more.pop("max_queue", 100_000), **more) as raw:
         yield Client(raw)
+
+
+def test_whoever_is_refused_is_no_fault_of_ours(world: World) -> None:
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("uvicorn.error")
+    log.addHandler(handler)
+    try:
+        for path in ("/v1/none", "/v1/events?access_token=tg_none"):
+            with pytest.raises(InvalidStatus), opened(world, path):
+                pass
+        with opened(world):  # what there is to say of those before has been said
+            pass
+    finally:
+        log.removeHandler(handler)
+    assert said == []
 
 
 def test_a_path_without_a_socket_is_not_found(world: World) -> None:

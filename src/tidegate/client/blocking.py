@@ -157,9 +157,14 @@ class Client:
         wait: float = 0.0,
         most: int = 1_000,
         format: Format = "cloudevents",  # noqa: A002 - the API's word
+        every: float | None = None,
+        key: str | None = None,
     ) -> Page:
-        """A page of events from a place on; where there is none, wait so many seconds for one."""
-        asked = http.page_of(service, filter, params, cursor, since, latest, select, wait, most, format)
+        """A page of events from a place on; where there is none, wait so many seconds for one.
+
+        With `every` it has just the latest of each `key`, and one that may wait gathers for so many seconds.
+        """
+        asked = http.page_of(service, filter, params, cursor, since, latest, select, wait, most, format, every, key)
         return page(self._ask(asked), format)
 
     def subscribe(

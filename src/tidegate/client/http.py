@@ -155,6 +155,8 @@ def page_of(
     wait_s: float,
     most: int,
     format_: Format,
+    every: float | None = None,
+    key: str | None = None,
 ) -> Asked:
     """The request for a page."""
     query = [*wanted(filter_, params, select, format_), ("max", str(most))]
@@ -164,6 +166,10 @@ def page_of(
         query.append(("from", since_text(since)))
     if latest is not None:
         query.append(("latest", latest))
+    if every is not None:
+        query.append(("every", f"{every:g}s"))
+    if key is not None:
+        query.append(("key", key))
     if wait_s:
         query.append(("wait", f"{wait_s:.3f}s"))
     return Asked("GET", service_path(service, "events"), query, wait_s=wait_s)

@@ -206,6 +206,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             self.scope["extensions"][EXTENSION] = FrameSocket(self)  # type: ignore[assignment]
 
+    async def send(self, message: Any) -> None:
+        """Send; what was refused has been answered, which uvicorn would take for a fault of ours, and log."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
     def handle_parser_exception(self) -> None:
         """Close for what the peer has sent: a message too big, or no WebSocket at all."""
         if self.close_sent or self.conn.close_sent is None:
