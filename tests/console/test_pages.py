@@ -923,6 +923,11 @@ FAINT = """() => {
 """Texts with less contrast than WCAG's AA asks for."""
 
 
+CUT = """() => [...document.querySelectorAll("table.wide")]
+    .filter((it) => it.offsetWidth > it.parentElement.clientWidth).map((it) => it.className)"""
+"""Tables of which a part is out of sight."""
+
+
 @pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser: Any, busy: City, look: str) -> None:
     scheme, width = LOOKS[look]
@@ -936,6 +941,7 @@ def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser
         page.screenshot(path=SHOTS / f"{name}-{look}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than its window"
         assert page.evaluate(FAINT) == [], f"{name} can hardly be read"
+        assert page.evaluate(CUT) == [], f"{name} has tables that are cut off"
         if name == "workbench":
             page.get_by_role("button", name="Map").click()
             comes(page, "document.querySelector('.tail-box b').textContent !== '0/s'")

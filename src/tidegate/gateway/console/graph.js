@@ -39,6 +39,7 @@ export function drawn(overview) {
     if (!listening && !each.durable.count) continue;
     const kinds = Object.entries(each.subscribers).map(([kind, n]) => `${count(n)} ${t.ways[kind] ?? kind}`);
     if (each.durable.count && listening) kinds.push(t.overview.durable(each.durable.count));
+    if (!listening && each.durable.lag) kinds.push(t.overview.lagging(each.durable.lag));
     const id = `subscribers:${each.name}`;
     nodes.push({ id, kind: "subscribers", name: listening ? t.overview.subscribers(listening) : t.overview.away(each.durable.count), note: kinds.join(", "), column: depth(each.name) + 1, of: each.name, level: each.behind ? 1 : 0 });
     edges.push({ id: `${each.name}>${id}`, from: `service:${each.name}`, to: id, per_s: each.sent_per_s });

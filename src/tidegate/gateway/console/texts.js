@@ -80,6 +80,7 @@ export const t = {
     subscribers: (n) => plural(n, "subscriber"),
     durable: (n) => `${count(n)} durable`,
     away: (n) => `${count(n)} durable, away`,
+    lagging: (bytes) => `${size(bytes)} behind`,
     behind: (n, bytes) => `, ${count(n)} behind${bytes ? ` by ${size(bytes)}` : ""}`,
     engine: (name) => `Engine latency of ${name}: p50 and p99`,
     dispatch: (name) => `Dispatch latency of ${name}: p50 and p99`,

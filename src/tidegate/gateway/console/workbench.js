@@ -139,10 +139,11 @@ export function workbench({ into, service, signal, query, me }) {
   function refuse(error, mine) {
     const isFilter = [400, 413, 422].includes(error.status);
     text.setAttribute("aria-invalid", String(isFilter));
-    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", h("pre", { class: "caret", text: isPassing(error) ? t.workbench.unchecked(error.message) : error.message }));
+    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", isPassing(error) ? h("p", { class: "problem", text: t.workbench.unchecked(error.message) }) : h("pre", { class: "caret", tabindex: "0", text: error.message }));
     enable(false);
     past.removeAttribute("aria-busy");
     if (!past.childElementCount && isFilter) past.append(h("p", { class: "dim", text: t.workbench.unparsed }));
+    past.classList.toggle("stale", past.querySelector("figure") !== null);
     coming.stop();
     if (isPassing(error)) void again(mine, check);
   }

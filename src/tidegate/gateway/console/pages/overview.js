@@ -101,7 +101,7 @@ function troubleRow({ service, trouble }, me) {
 function serviceRow({ name }) {
   const state = h("span");
   const cells = Object.fromEntries(["mode", "in", "out", "engine", "dispatch", "lag", "subscribers", "quarantined"].map((each) => [each, h("span")]));
-  const [engine, dispatch] = [sparkline(["p99", "p50"], t.overview.engine(name)), sparkline(["p99", "p50"], t.overview.dispatch(name))];
+  const [engine, dispatch] = [t.overview.engine(name), t.overview.dispatch(name)].map((label) => sparkline(["p99", "p50"], label, 60));
   const [, ...labels] = t.overview.columns.map(([label]) => label);
   const cell = (n, kind, ...inside) => h("td", { class: kind, data: { label: labels[n] } }, ...inside);
   const node = h(

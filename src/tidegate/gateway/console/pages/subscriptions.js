@@ -3,7 +3,7 @@
 import { call, every, get, part, secrets } from "../api.js";
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
-import { ago, clipped, count, moment, rate, size } from "../format.js";
+import { ago, clipped, clock, count, moment, rate, size } from "../format.js";
 import { write } from "../json.js";
 import { attempt, copy, problem } from "../notices.js";
 import { comparedWith, isNumeric, parameters, reaches, reachOf, slider } from "../sliders.js";
@@ -208,7 +208,7 @@ async function one({ into, parts, signal }) {
 /** The filter and its parameters, changed while it runs; `fill` shows what it asks for now, unless somebody types here. */
 function asks(record, schema, change, signal) {
   const text = h("textarea", { rows: 2, class: "filter", spellcheck: "false", on: { input: () => offer(typed()) } });
-  const params = h("div", { class: "sliders" });
+  const params = h("div", { class: "sliders params" });
   const typed = () => [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value));
   // Of a filter that is not saved yet, parameters are saved with it.
   const send = settled(() => text.value === record().filter && change({ params: typed() }), 300);
@@ -275,7 +275,7 @@ function explaining(path, record, signal) {
     if (performance.now() - asked < RECENT_MS) return;
     asked = performance.now();
     const found = await get(`/v1/services/${part(record().service)}/backtest`, { from: "1h", sample: 20, max: 1000 }, signal).catch(() => null);
-    if (found) recent.replaceChildren(recent.firstElementChild, ...found.sample.map((each) => h("option", { value: write(each), text: `${each._id} ${write(each).slice(0, 60)}` })));
+    if (found) recent.replaceChildren(recent.firstElementChild, ...found.sample.map((each) => h("option", { value: write(each), text: `${clock(each._time)} ${clipped(write(Object.fromEntries(Object.entries(each).filter(([name]) => !name.startsWith("_")))), 80)}` })));
   };
   // Before it is opened: a list that is open does not grow.
   for (const near of ["pointerenter", "focus"]) recent.addEventListener(near, fill);
