@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.semantics.spaces import CITY, WORDS, make
 from tidegate import Space
 from tidegate.errors import EnvironmentProblem, MatcherError, SpaceError
+from tidegate.filters import meaning
 from tidegate.semantics import (
     Alone,
     CosineEsa,
@@ -127,7 +128,8 @@ def test_a_space_is_opened_as_the_mode_that_is_asked_for(city: Space) -> None:
     made = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
     for mode, expected in made.items():
         space = Space.open(city.folder, mode=mode)
-        for each in (space, default_semantics(space), pickle.loads(pickle.dumps(space))):
+        several: list[meaning.Semantics] = [space, default_semantics(space), pickle.loads(pickle.dumps(space))]
+        for each in several:
             assert (each.threshold, each.rivalry) == (expected.threshold, expected.rivalry)
             assert np.array_equal(each.relatedness(wanted, met, *tags), expected.relatedness(wanted, met, *tags))
     assert city.mode == "best"
