@@ -89,7 +89,7 @@ class Oracle:
         ]
         vectors = [vector for vector in vectors if vector]
         every = sorted({d for vector in vectors for d in vector})
-        return {d: sum(vector.get(d, 0) for vector in vectors) / len(vectors) for d in every}
+        return {d: sum(vector.get(d, 0) for vector in vectors) for d in every}
 
     def paper(self, a: dict[int, float], b: dict[int, float]) -> float:
         if not a or not b:

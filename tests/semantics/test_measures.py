@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.semantics.spaces import CITY, WORDS, make
 from tidegate import Space
 from tidegate.errors import EnvironmentProblem, MatcherError, SpaceError
+from tidegate.filters import meaning
 from tidegate.semantics import (
     Alone,
     CosineEsa,
@@ -33,7 +34,9 @@ from tidegate.semantics import (
     relatedness,
     rules,
 )
+from tidegate.semantics.bulk import Vector
 from tidegate.semantics.competition import Best, Competition, Scale
+from tidegate.semantics.storage import Array
 
 words = st.sampled_from([*WORDS, "the", "xyzzy", "Energy", "5", "5.0", "room 112", "room 113", ""])
 texts = st.lists(words, min_size=1, max_size=3).map(" ".join)
@@ -84,6 +87,33 @@ def test_a_matrix_of_esa_has_the_figures_of_each_pair(
         assert many.reshape(-1) == pytest.approx(np.array(expected).reshape(-1), abs=1e-6)
 
 
+def test_what_is_subscribed_to_is_spread_once_and_what_is_kept_has_a_bound(
+    city: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread: list[int] = []
+    places = measures._places
+
+    def noted(vectors: list[Vector], size: int) -> tuple[Array, int]:
+        spread.append(len(vectors))
+        return places(vectors, size)
+
+    monkeypatch.setattr(measures, "_places", noted)
+    esa = Esa(city)
+    questions = [(["energy", "laptop"], [tag]) for tag in WORDS[:6]]
+    first = [esa.figures(wanted, WORDS, tags, []) for wanted, tags in questions]
+    assert len(spread) == len(questions)
+    assert len(esa._spread) <= measures._KEPT
+    esa.figures(*questions[-1][:1], WORDS, questions[-1][1], ["car"])
+    assert len(spread) == len(questions)
+    again = [esa.figures(wanted, WORDS, tags, []) for wanted, tags in questions]
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, again, strict=True))
+    monkeypatch.setattr(measures, "_KEPT_WEIGHTS", 0)
+    large = Esa(city)
+    assert np.array_equal(large.figures(*questions[0][:1], WORDS, questions[0][1], []), first[0], equal_nan=True)
+    assert not large._spread
+    assert not pickle.loads(pickle.dumps(esa))._spread
+
+
 def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Esa(city).figures(WORDS, WORDS, (), ())
     monkeypatch.setattr(measures, "_AT_ONCE", 2)
@@ -124,10 +154,11 @@ def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: S
 
 def test_a_space_is_opened_as_the_mode_that_is_asked_for(city: Space) -> None:
     wanted, met, tags = ["energy", "laptop"], ["power", "energy", "xyzzy"], (frozenset({"laptop"}), frozenset({"car"}))
-    made = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
+    made: dict[str, Semantics] = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
     for mode, expected in made.items():
         space = Space.open(city.folder, mode=mode)
-        for each in (space, default_semantics(space), pickle.loads(pickle.dumps(space))):
+        several: list[meaning.Semantics] = [space, default_semantics(space), pickle.loads(pickle.dumps(space))]
+        for each in several:
             assert (each.threshold, each.rivalry) == (expected.threshold, expected.rivalry)
             assert np.array_equal(each.relatedness(wanted, met, *tags), expected.relatedness(wanted, met, *tags))
     assert city.mode == "best"

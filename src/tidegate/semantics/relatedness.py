@@ -86,7 +86,7 @@ class CosineEsa:
         """The documents that say most of a word. Their lengths are those of the whole space, in any theme.
 
         The vector is as long as the word is rare, which counts in a text of several words: `noise` says more of
-        `increased noise event` than the other two. (The mean of vectors of any length matched 0.82, this 0.86.)
+        `increased noise event` than the other two. (The sum of vectors of any length matched 0.82, this 0.86.)
         """
         weighed = weights.log_tf(found.counts) / space.lengths[found.documents]
         kept = _greatest(weighed, self._most)
@@ -180,7 +180,7 @@ class Relatedness:
         return self.measure.compare(left, right) if len(left) and len(right) else 0.0
 
     def vector(self, text: str, themes: Iterable[str] = ()) -> Vector:
-        """A text in a theme. That of several words is the mean of those that have one, each as often as it is there.
+        """A text in a theme. That of several words is the sum of those that have one, each as often as it is there.
 
         Of a long text the first `LONGEST` characters count: no event may take seconds.
         """
@@ -188,7 +188,7 @@ class Relatedness:
         found = self._vectors.get(key)
         if found is None:
             words = (self.term_vector(word, key[1]) for word in self.space.words(key[0]))
-            found = self._vectors.put(key, _mean([word for word in words if len(word)]))
+            found = self._vectors.put(key, _sum([word for word in words if len(word)]))
         return found
 
     def basis(self, themes: Iterable[str]) -> Basis:
@@ -275,12 +275,12 @@ def _greatest(values: Array, most: int) -> Array:
     return np.flatnonzero(above)
 
 
-def _mean(vectors: list[Vector]) -> Vector:
+def _sum(vectors: list[Vector]) -> Vector:
     if len(vectors) < 2:
         return vectors[0] if vectors else NOTHING
     documents, places = np.unique(np.concatenate([each.documents for each in vectors]), return_inverse=True)
     total = np.bincount(places, np.concatenate([each.weights for each in vectors]), len(documents))
-    return Vector(documents, total / len(vectors))
+    return Vector(documents, total)
 
 
 NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
