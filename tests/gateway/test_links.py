@@ -553,6 +553,8 @@ def test_links_are_named_once_and_missed_by_name(linked: httpx.Client) -> None:
     made = linked.post("/v1/links", json={"name": "fleet"}).json()
     assert len(made["secret"]) > 40
     assert "secret" not in linked.get("/v1/links/fleet").json()
+    waits = "fleet has not dialled yet, and its URL is not known here"
+    assert (made["state"], made["problem"]) == ("down", waits)
     again = linked.post("/v1/links", json={"name": "fleet"})
     assert again.json()["detail"] == "there is a link to 'fleet' already; remove it first"
     for call in (linked.get, linked.delete):

@@ -79,6 +79,10 @@ class Neighbour:
     """Of forwarders and sessions that are over."""
     dialling: asyncio.Task[None] | None = None
 
+    def __post_init__(self) -> None:
+        if self.link.url is None:
+            self.problem = f"{self.name} has not dialled yet, and its URL is not known here"
+
     @property
     def name(self) -> str:
         """Of the broker."""
