@@ -146,9 +146,9 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     clock = HandClock()
     meter = Meter(clock)
     for _ in range(100):
-        clock.passed_s += 0.2
+        clock.advance(0.2)
         meter.add(50)
     assert meter.events == 5_000
     assert meter.rate == pytest.approx(250, rel=0.05)
-    clock.passed_s += 11
+    clock.advance(11)
     assert meter.rate == 0

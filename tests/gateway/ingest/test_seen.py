@@ -65,7 +65,7 @@ def fill(log: SegmentLog, clock: HandClock, seconds: int, step_s: float = 1.0) -
             ids.append(f"{partition}:{n}")
             record = {"_id": ids[-1], "pad": "x" * 70_000}
             log.append("s", partition, [json.dumps(record).encode(), b'{"n":1}', b'{"in":{"_id":"no"}}'])
-        clock.passed_s += step_s
+        clock.advance(step_s)
     return ids
 
 

@@ -8,25 +8,19 @@ from threading import Event
 from typing import Any
 
 from tidegate.logs import EventLog
+from tidegate.testing import ManualClock
 
 
-class HandClock:
-    """Waiting is over at once, and later by what was waited for; at `end_s` it stops whoever waits."""
+class HandClock(ManualClock):
+    """Turned by hand, or by whoever waits on it; at `end_s` it stops whoever waits."""
 
-    def __init__(self, start: int = 1_767_225_600_000_000, end_s: float = float("inf")) -> None:
-        self.start, self.passed_s, self.end_s = start, 0.0, end_s
-        self.waits: list[float] = []
-
-    def now(self) -> int:
-        return self.start + round(self.passed_s * 1e6)
-
-    def monotonic(self) -> float:
-        return self.passed_s
+    def __init__(self, end_s: float = float("inf")) -> None:
+        super().__init__()
+        self.end_s = end_s
 
     def wait(self, stop: Event, seconds: float) -> bool:
-        self.waits.append(seconds)
-        self.passed_s += max(0.0, seconds)
-        if self.passed_s >= self.end_s:
+        super().wait(stop, seconds)
+        if self.monotonic() >= self.end_s:
             stop.set()
         return stop.is_set()
 
