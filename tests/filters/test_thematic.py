@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.filters.thematic import ALIKE, SAME, Array, company, competed, in_company
+from tidegate.filters.thematic import ALIKE, COMPANY, FEWEST, MOST, SAME, Array, company, competed, in_company
 
 _figures = st.sampled_from([0.0, 1.0, 0.5, 1e-9]) | st.floats(0, 1)
 _two = st.tuples(st.integers(0, 4), st.integers(0, 4)).flatmap(
@@ -54,7 +54,7 @@ def test_a_predicate_has_the_chance_that_its_lead_gives_it(figures: tuple[Array,
 
 
 def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
-    names, values = np.ones((16, 1)), np.zeros((16, 1))
+    names, values = np.ones((COMPANY, 1)), np.zeros((COMPANY, 1))
     values[:2] = [[0.9], [0.5]]
     ireland, spain = competed(names, values, 1.0)[:2, 0]
     assert ireland == pytest.approx(0.9 * 0.9)  # a lead of ln 9
@@ -62,9 +62,9 @@ def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
 
 
 def test_what_fits_alike_takes_nothing_from_each_other_and_the_same_is_one() -> None:
-    names = np.ones((16, 1))
-    assert competed(names, np.full((16, 1), 0.7), 1.0)[:, 0] == pytest.approx(np.full(16, 0.7))
-    texts = np.array([[1.0], [1.0], *[[0.9]] * 14])
+    names = np.ones((COMPANY, 1))
+    assert competed(names, np.full((COMPANY, 1), 0.7), 1.0)[:, 0] == pytest.approx(np.full(COMPANY, 0.7))
+    texts = np.array([[1.0], [1.0], *[[0.9]] * (COMPANY - 2)])
     same, again, like, *_ = competed(names, texts, 1.0)[:, 0]
     assert same == again == pytest.approx(1, abs=1e-4)
     assert like < 1e-4
@@ -76,9 +76,12 @@ def test_the_more_is_asked_for_the_likelier_it_is_that_it_is_meant() -> None:
         values[0] = 0.5
         return float(competed(np.ones((rivals, 1)), values, 1.0)[0, 0])
 
-    assert [alone_among(rivals) for rivals in (16, 32, 48)] == pytest.approx([1 / 2, 2 / 3, 3 / 4])
-    assert alone_among(1) == alone_among(5) == pytest.approx(5 / 21)
-    assert alone_among(256) == alone_among(1_000) == pytest.approx(16 / 17)
+    assert [alone_among(rivals) for rivals in (COMPANY, 4 * COMPANY)] == pytest.approx([1 / 2, 8 / 9])
+    few, many = (FEWEST / COMPANY) ** 1.5, (MOST / COMPANY) ** 1.5
+    assert alone_among(1) == alone_among(FEWEST) == pytest.approx(few / (few + 1))
+    assert alone_among(MOST) == alone_among(1_000) == pytest.approx(many / (many + 1))
+    assert alone_among(FEWEST + 1) > alone_among(FEWEST)
+    assert alone_among(MOST - 1) < alone_among(MOST)
 
 
 def test_a_name_tells_which_sense_of_a_value_is_meant() -> None:

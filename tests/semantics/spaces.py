@@ -66,28 +66,34 @@ class Oracle:
             out[d] = tf * math.log(len(basis) / len(having))
         return {d: weight for d, weight in out.items() if weight != 0}
 
-    def best_word(self, word: str, basis: set[int], most: int) -> dict[int, float]:
-        having = [d for d in basis if word in self.texts[d]]
+    def best_word(self, word: str, basis: set[int], most: int, outside: float) -> dict[int, float]:
+        every = set(range(len(self.texts)))
+        having = [d for d in every if word in self.texts[d]]
+        if not having:
+            return {}
         out = {}
         for d in having:
             length = math.sqrt(sum(self._log(t, d, set(range(len(self.texts)))) ** 2 for t in set(self.texts[d])))
-            out[d] = (1 + math.log(self.texts[d].count(word))) / length
-        best = sorted(out, key=lambda d: (-out[d], d))[:most]
+            out[d] = (1 + math.log(self.texts[d].count(word))) / length * (1 if d in basis else outside)
+        best = [d for d in sorted(out, key=lambda d: (-round(out[d], 12), d))[:most] if out[d]]
         length = math.sqrt(sum(out[d] ** 2 for d in best))
-        return {d: out[d] / length * math.log(1 + len(basis) / len(having)) for d in best}
+        within = basis if basis & set(having) else every
+        return {d: out[d] / length * math.log(1 + len(within) / len(within & set(having))) for d in best}
 
     def _log(self, word: str, d: int, basis: set[int]) -> float:
         having = sum(word in self.texts[each] for each in basis)
         return (1 + math.log(self.texts[d].count(word))) * math.log(1 + len(basis) / having)
 
-    def vector(self, term: str, themes: Iterable[str], most: int | None) -> dict[int, float]:
+    def vector(self, term: str, themes: Sequence[str], most: int | None, outside: float = 0.0) -> dict[int, float]:
         """By the paper, or by the best measure with so many documents."""
         basis = self.basis(themes)
         vectors = [
-            self.paper_word(word, basis) if most is None else self.best_word(word, basis, most)
+            self.paper_word(word, basis) if most is None else self.best_word(word, basis, most, outside)
             for word in Analyser().terms(term)
         ]
         vectors = [vector for vector in vectors if vector]
+        if not vectors and themes:
+            return self.vector(term, [], most, outside)
         every = sorted({d for vector in vectors for d in vector})
         return {d: sum(vector.get(d, 0) for vector in vectors) for d in every}
 

@@ -36,19 +36,19 @@ def test_a_themes_basis_are_the_documents_with_all_words_of_any_tag(corpus: list
     assert (held, basis.size) == (expected, len(expected))
 
 
-@given(documents, terms, terms, themes, themes, st.integers(1, 4))
+@given(documents, terms, terms, themes, themes, st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0]))
 def test_relatedness_is_what_the_formulas_say(
-    corpus: list[Document], a: str, b: str, themes_a: list[str], themes_b: list[str], most: int
+    corpus: list[Document], a: str, b: str, themes_a: list[str], themes_b: list[str], most: int, outside: float
 ) -> None:
     oracle = Oracle.of(corpus)
     with tempfile.TemporaryDirectory() as folder:
         space = make(Path(folder, "space"), corpus)
-        paper, best = Relatedness(space, PaperEsa()), Relatedness(space, CosineEsa(most))
+        paper, best = Relatedness(space, PaperEsa()), Relatedness(space, CosineEsa(most, outside))
         found = [r(a, b, themes_a, themes_b) for r in (paper, best)]
         mirrored = [r(b, a, themes_b, themes_a) for r in (paper, best)]
         vectors = [r.vector(a, themes_a) for r in (paper, best)]
     by_paper = [oracle.vector(a, themes_a, None), oracle.vector(b, themes_b, None)]
-    by_best = [oracle.vector(a, themes_a, most), oracle.vector(b, themes_b, most)]
+    by_best = [oracle.vector(a, themes_a, most, outside), oracle.vector(b, themes_b, most, outside)]
     for vector, expected in zip(vectors, (by_paper[0], by_best[0]), strict=True):
         assert dict(zip(vector.documents.tolist(), vector.weights.tolist(), strict=True)) == pytest.approx(expected)
     figures = [1.0, 1.0] if a == b else [oracle.paper(*by_paper), oracle.best(*by_best)]
@@ -69,10 +69,11 @@ def test_a_theme_chooses_among_the_meanings_of_a_word(city: Space) -> None:
 # The cases in which the paper's formulas say something odd, or nothing ----------------------------------
 
 
-def test_a_term_in_every_document_of_its_theme_has_no_weight_by_the_paper(city: Space) -> None:
+def test_a_term_in_every_document_of_its_theme_has_no_weight_by_the_paper_and_goes_without_it(city: Space) -> None:
     paper, best = Relatedness(city, PaperEsa()), Relatedness(city)
-    assert len(paper.vector("energy", ["energy"])) == 0
-    assert paper("energy", "power", ["energy"], ["power"]) == 0
+    assert len(paper.term_vector("energi", ["energy"])) == 0
+    assert paper.vector("energy", ["energy"]).weights.tolist() == paper.vector("energy").weights.tolist()
+    assert paper("energy", "power", ["energy"], ["power"]) == paper("energy", "power") > 0
     assert len(best.vector("energy", ["energy"])) == 3
     assert best("energy", "power", ["energy"], ["power"]) > 0.5
 
@@ -99,11 +100,24 @@ def test_unknown_and_common_words_of_a_term_do_not_count(city: Space) -> None:
     assert related("laptop", "laptop xyzzy") == pytest.approx(1)
 
 
-def test_a_term_that_its_theme_never_names_is_related_to_nothing(city: Space) -> None:
-    related = Relatedness(city)
-    assert len(related.vector("laptop", ["garage"])) == 0
-    assert related("laptop", "computer", ["garage"]) == 0
-    assert related("laptop", "laptop", ["garage"]) == 1
+def test_a_term_that_its_theme_never_names_is_what_it_is_without_one(city: Space) -> None:
+    for related in (Relatedness(city), Relatedness(city, PaperEsa()), Relatedness(city, CosineEsa(outside=0))):
+        assert related("laptop", "computer", ["garage"]) == pytest.approx(related("laptop", "computer"))
+        assert related("laptop", "laptop", ["garage"]) == 1
+    narrow = Relatedness(city, CosineEsa(outside=0))
+    assert len(narrow.term_vector("laptop", ["garage"])) == 0
+    assert len(narrow.vector("laptop", ["garage"])) == 2
+
+
+def test_a_document_outside_of_the_theme_counts_less_and_not_nothing(city: Space) -> None:
+    def share_of(document: str, outside: float) -> float:
+        vector = Relatedness(city, CosineEsa(outside=outside)).vector("power", ["politics"])
+        weights = dict(zip([city.titles[n] for n in vector.documents.tolist()], vector.weights, strict=True))
+        return float(weights.get(document, 0) / vector.weights.sum())
+
+    assert share_of("Laptop", 0) == 0
+    assert 0 < share_of("Laptop", 0.4) < share_of("Laptop", 1)
+    assert share_of("Politics", 0) == 1 > share_of("Politics", 0.4) > share_of("Politics", 1)
 
 
 @pytest.mark.parametrize("tags", [[], ["xyzzy"], ["the"], [""], ["energy xyzzy"], ["car politics"]])

@@ -94,9 +94,9 @@ SAME = 12.0
 ALIKE = 1e-6
 """Predicates whose evidence differs by less mean the same: they are no rivals."""
 
-COMPANY = 16
-"""So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant."""
-FEWEST, MOST = 5, 256
+COMPANY, CROWD = 18, 1.5
+"""So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant, by this power."""
+FEWEST, MOST = 8, 256
 """Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
 
 
@@ -133,7 +133,7 @@ def company(rivals: int) -> float:
     A word that is a little like the one thing that is asked for seldom means it; where a hundred things are, most words
     mean the one that they are most like. So one threshold does for few and for many.
     """
-    return min(max(rivals, FEWEST), MOST) / COMPANY
+    return float((min(max(rivals, FEWEST), MOST) / COMPANY) ** CROWD)
 
 
 def in_company(relatedness: Array, odds: Array | float) -> Array:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.semantics.measures import Esa, Source
-from tidegate.semantics.rules import settled
+from tidegate.semantics.rules import all_opposed, all_settled
 from tidegate.semantics.storage import Array
 
 
@@ -64,9 +64,10 @@ class Best:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
     ) -> Array:
         """Belief; 1 for the same text, 0 for what no source knows."""
-        known = settled(subscribed, terms)
+        known = all_settled(subscribed, terms)
         if not known.size:
             return known
+        known[np.isnan(known) & all_opposed(subscribed, terms)] = 0.0
         return np.where(np.isnan(known), _belief(self.evidence(subscribed, terms, theme, of)), known)
 
     def evidence(

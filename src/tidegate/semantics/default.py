@@ -18,7 +18,7 @@ from tidegate.semantics.space import Space
 
 ESA_SCALE = Scale(centre=0.5, unit=0.08, power=0.5)
 EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
-COMPETITION = Competition(rivalry=1.0, threshold=0.28)
+COMPETITION = Competition(rivalry=1.0, threshold=0.4)
 """One threshold for a lone filter and for hundreds: odds go with how many there are (`filters.thematic.company`)."""
 
 

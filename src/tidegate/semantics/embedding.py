@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.semantics.relatedness import LONGEST, normal
+from tidegate.semantics.projection import LONGEST
+from tidegate.semantics.rules import normal
 from tidegate.semantics.storage import Array
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"

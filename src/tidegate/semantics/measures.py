@@ -16,7 +16,7 @@ import numpy as np
 from tidegate.filters import meaning
 from tidegate.semantics.bulk import Vector
 from tidegate.semantics.relatedness import Measure, PaperEsa, Relatedness
-from tidegate.semantics.rules import settled
+from tidegate.semantics.rules import all_settled
 from tidegate.semantics.space import Space
 from tidegate.semantics.storage import Array
 
@@ -157,7 +157,7 @@ class Alone:
         found = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
         if not self._rules:
             return found
-        known = settled(subscribed, terms)
+        known = all_settled(subscribed, terms)
         return np.where(np.isnan(known), found, known)
 
 

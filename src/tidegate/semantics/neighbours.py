@@ -53,7 +53,7 @@ def nearest(related: Relatedness, text: str, themes: Iterable[str] = (), count: 
     themes = frozenset(themes)
     vector = related.vector(text, themes)
     own = set(related.space.words(text))
-    cosines = _cosines(related.space, vector, related.basis(themes))
+    cosines = _cosines(related.space, vector, related.basis(themes), related.measure.outside)
     wanted = min(len(cosines), _CANDIDATES * count + len(own))
     best = np.argpartition(-cosines, wanted - 1)[:wanted]
     found = []
@@ -65,14 +65,14 @@ def nearest(related: Relatedness, text: str, themes: Iterable[str] = (), count: 
     return sorted(found, key=lambda pair: -pair[1])[:count]
 
 
-def _cosines(space: Space, vector: Vector, basis: Basis) -> Array:
+def _cosines(space: Space, vector: Vector, basis: Basis, outside: float) -> Array:
     """The cosine of a vector and every term, by damped frequencies; an idf is the same in all documents of a term."""
     dense = np.zeros(space.size)
     dense[vector.documents] = vector.weights
     counts = space.lengths > 0  # a document whose every term is too rare to be in the space has no length
-    if basis.holds is not None:
-        counts &= basis.holds
     shares = np.divide(1.0, space.lengths, out=np.zeros(space.size), where=counts)
+    if basis.holds is not None:
+        shares[~basis.holds] *= outside
     products, squares = np.empty(len(space.terms)), np.empty(len(space.terms))
     begin = 0
     while begin < len(space.terms):

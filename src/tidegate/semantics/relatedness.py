@@ -1,27 +1,21 @@
 """How related two terms are, from 0 to 1, each in its theme.
 
-What a measure can't know is settled before it is asked, for every measure alike:
-
-1. The same text, whatever its capitals and blanks, is 1, known to the space or not.
-2. Two numbers are 1 or 0: equal or not. `5` and `5.0` are equal.
-3. Texts that both name numbers, and not the same ones, are 0: `room 112` is not `room 113`.
-4. A term without a vector is 0 with everything else: no word of it is known or occurs in its theme, or every weight
-   is 0. (By the paper's equation 6 two such terms would be 1, the distance between nothing and nothing.)
+What a measure can't know is settled before it is asked (`rules.py`). A term without a vector is 0 with everything but
+itself: no word of it is known, or every weight is 0. (By the paper's equation 6 two such terms would be 1, the distance
+between nothing and nothing.)
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from tidegate.semantics import bulk, weights
 from tidegate.semantics.bulk import NOTHING, Vector
-from tidegate.semantics.projection import LONGEST as LONGEST
-from tidegate.semantics.projection import Basis, basis_of
+from tidegate.semantics.projection import LONGEST, Basis, basis_of
+from tidegate.semantics.rules import all_settled, settled
 from tidegate.semantics.space import Occurrences, Space
 from tidegate.semantics.storage import Array
 
@@ -30,9 +24,11 @@ class Measure(Protocol):
     """How a word becomes a vector, and two vectors a figure."""
 
     name: str
+    outside: float
+    """How much a document outside of the theme counts; 0: not at all, as in the paper."""
 
-    def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
-        """The vector of a word by its occurrences, one or more, in a basis of so many documents."""
+    def word(self, space: Space, found: Occurrences, basis: Basis) -> Vector:
+        """The vector of a word by its occurrences in the space, one or more, in the basis of a theme."""
 
     def compare(self, a: Vector, b: Vector) -> float:
         """How related two vectors are, from 0 to 1; neither is empty."""
@@ -49,13 +45,15 @@ class PaperEsa:
     """
 
     name = "paper"
+    outside = 0.0
 
-    def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
-        """Equation 4, in the basis of a theme as Algorithm 1 has it."""
-        idf = weights.paper_idf(basis, len(found.documents))
+    def word(self, space: Space, found: Occurrences, basis: Basis) -> Vector:
+        """Equation 4, in the basis of a theme as Algorithm 1 has it: whatever is outside does not count."""
+        left = basis.of(found)
+        idf = weights.paper_idf(basis.size, len(left.documents)) if len(left.documents) else 0.0
         if idf == 0:
             return NOTHING
-        return Vector(found.documents, weights.paper_tf(found.counts, space.peaks[found.documents]) * idf)
+        return Vector(left.documents, weights.paper_tf(left.counts, space.peaks[left.documents]) * idf)
 
     def compare(self, a: Vector, b: Vector) -> float:
         """Equations 5 and 6."""
@@ -75,24 +73,35 @@ class CosineEsa:
 
     Only the documents that say most of a word are kept: what says little is noise, and costs time. How many is the
     best of eight sizes on MEN, over 13,000 articles (`docs/spec/semantics.md`).
+
+    A theme makes its documents count more, and leaves the others their say: tags that few documents have, or that
+    do not quite fit, turn the sense of a word and do not take all meaning from it.
     """
 
     name = "best"
 
-    def __init__(self, documents: int = 300) -> None:
+    def __init__(self, documents: int = 300, outside: float = 0.4) -> None:
         self._most = documents
+        self.outside = outside
 
-    def word(self, space: Space, found: Occurrences, basis: int) -> Vector:
+    def word(self, space: Space, found: Occurrences, basis: Basis) -> Vector:
         """The documents that say most of a word. Their lengths are those of the whole space, in any theme.
 
-        The vector is as long as the word is rare, which counts in a text of several words: `noise` says more of
-        `increased noise event` than the other two. (The sum of vectors of any length matched 0.82, this 0.86.)
+        The vector is as long as the word is rare in the theme, which counts in a text of several words: `noise` says
+        more of `increased noise event` than the other two. (The sum of vectors of any length matched 0.82, this 0.86.)
         """
         weighed = weights.log_tf(found.counts) / space.lengths[found.documents]
-        kept = _greatest(weighed, self._most)
+        size, occurs_in = space.size, len(found.documents)
+        if basis.holds is not None:
+            inside = basis.holds[found.documents]
+            weighed *= np.where(inside, 1.0, self.outside)
+            if inside.any():
+                size, occurs_in = basis.size, int(inside.sum())
+        kept = _greatest(weighed.round(12), self._most)  # equals stay equal, however they are rounded
+        kept = kept[weighed[kept] > 0]
         weighed = weighed[kept]
-        idf = weights.smooth_idf(basis, len(found.documents))
-        return Vector(found.documents[kept], weighed * (idf / np.sqrt(weighed @ weighed)))
+        idf = weights.smooth_idf(size, occurs_in)
+        return Vector(found.documents[kept], weighed * (idf / np.sqrt(weighed @ weighed))) if len(kept) else NOTHING
 
     def compare(self, a: Vector, b: Vector) -> float:
         """The cosine."""
@@ -136,7 +145,8 @@ class Relatedness:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> Array:
         """How related many terms are: a row a subscribed term, a column a term of events."""
-        return all_settled(subscribed, terms, np.nan_to_num(self.figures(subscribed, terms, theme, of)))
+        known = all_settled(subscribed, terms)
+        return np.where(np.isnan(known), np.nan_to_num(self.figures(subscribed, terms, theme, of)), known)
 
     def figures(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Iterable[str], of: Iterable[str]
@@ -182,13 +192,16 @@ class Relatedness:
     def vector(self, text: str, themes: Iterable[str] = ()) -> Vector:
         """A text in a theme. That of several words is the sum of those that have one, each as often as it is there.
 
-        Of a long text the first `LONGEST` characters count: no event may take seconds.
+        One that means nothing in its theme, as no word of it occurs there, or each in all documents, is taken as
+        without a theme: a tag must not silence what it does not speak of. Of a long text the first `LONGEST`
+        characters count: no event may take seconds.
         """
         key = text[:LONGEST], frozenset(themes)
         found = self._vectors.get(key)
         if found is None:
             words = (self.term_vector(word, key[1]) for word in self.space.words(key[0]))
-            found = self._vectors.put(key, _sum([word for word in words if len(word)]))
+            total = _sum([word for word in words if len(word)])
+            found = self._vectors.put(key, total if len(total) or not key[1] else self.vector(key[0]))
         return found
 
     def basis(self, themes: Iterable[str]) -> Basis:
@@ -211,11 +224,7 @@ class Relatedness:
 
     def _term_vector(self, term: str, themes: frozenset[str]) -> Vector:
         known = self.space.occurrences(term)
-        if known is None:
-            return NOTHING
-        basis = self.basis(themes)
-        left = basis.of(known)
-        return self.measure.word(self.space, left, basis.size) if len(left.documents) else NOTHING
+        return NOTHING if known is None else self.measure.word(self.space, known, self.basis(themes))
 
 
 class _Kept:
@@ -281,41 +290,3 @@ def _sum(vectors: list[Vector]) -> Vector:
     documents, places = np.unique(np.concatenate([each.documents for each in vectors]), return_inverse=True)
     total = np.bincount(places, np.concatenate([each.weights for each in vectors]), len(documents))
     return Vector(documents, total)
-
-
-NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
-WITH_DIGIT = re.compile(r"[^\W_]*\d[^\W_]*")
-
-
-def normal(text: str) -> str:
-    """A text without what does not change it: capitals, and how many blanks there are."""
-    return " ".join(text.split()).casefold()
-
-
-def all_settled(left: Sequence[str], right: Sequence[str], figures: Array) -> Array:
-    """Figures of many terms, with what needs no space put right: a row and a column a term."""
-    folded = [[normal(term) for term in terms] for terms in (left, right)]
-    named = _marked(folded, lambda text: tuple(sorted(WITH_DIGIT.findall(text))) or None)
-    number = _marked(folded, lambda text: Decimal(text) if NUMBER.fullmatch(text) else None)
-    text = _marked(folded, lambda text: text)
-    figures = np.where((named[0] != named[1]) & (named[0] > 0) & (named[1] > 0), 0.0, figures)
-    figures = np.where((number[0] > 0) & (number[1] > 0), number[0] == number[1], figures)
-    return np.where(text[0] == text[1], 1.0, figures)
-
-
-def _marked(folded: Sequence[Sequence[str]], mark: Callable[[str], object]) -> tuple[Array, Array]:
-    """A number for each text's mark, the same for the same, as a column and as a row; 0: it has none."""
-    numbers: dict[object, int] = {None: 0}
-    one, other = ([numbers.setdefault(mark(text), len(numbers)) for text in texts] for texts in folded)
-    return np.array(one)[:, None], np.array(other)
-
-
-def settled(a: str, b: str) -> float | None:
-    """What needs no space; None: ask the measure."""
-    a, b = normal(a), normal(b)
-    if a == b:
-        return 1.0
-    if NUMBER.fullmatch(a) and NUMBER.fullmatch(b):
-        return float(Decimal(a) == Decimal(b))
-    numbers_a, numbers_b = sorted(WITH_DIGIT.findall(a)), sorted(WITH_DIGIT.findall(b))
-    return 0.0 if numbers_a and numbers_b and numbers_a != numbers_b else None

@@ -1,31 +1,126 @@
-"""What needs no measure: the same text, numbers, and texts that name different numbers; many pairs at once.
+"""What needs no measure: the same text, numbers, and words that say the opposite of each other.
 
-`relatedness.py` says which rules these are, pair by pair. Here every text is read once and gets three
-numbers to be compared by, so that a matrix takes no step of Python for each of its cells.
+What a measure can't know is settled before it is asked:
+
+1. The same text, whatever its capitals and blanks, is 1, known to the space or not.
+2. Two numbers are 1 or 0: equal or not. `5` and `5.0` are equal.
+3. Texts that both name numbers, and not the same ones, are 0: `room 112` is not `room 113`, `desk 7a` not `desk 7b`,
+   the `first floor` not the `2nd floor`. Words with digits are told from each other by all their characters; a number
+   in words from a plain one alone, as `5G` may be the `fifth generation`.
+4. Texts of which one says the opposite of the other are 0: `increased noise` is not `decreased noise`, whatever company
+   these words keep. That is for `best`: the paper knows no such rule.
+
+Each is there for one pair, as it reads, and for many at once, where every text is read once and gets numbers to be
+compared by, so that a matrix takes no step of Python for each of its cells.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.semantics.relatedness import LONGEST, NUMBER, WITH_DIGIT, normal
+from tidegate.semantics.stemmer import stem
 from tidegate.semantics.storage import Array
 
+_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
+_WORD = re.compile(r"[^\W_]+")
+_ORDINAL = re.compile(r"(\d+)(st|nd|rd|th)")
 
-def settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
+_CARDINALS = "one two three four five six seven eight nine ten eleven twelve"
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
+_SPOKEN = {word: str(n) for words in (_CARDINALS, _ORDINALS) for n, word in enumerate(words.split(), 1)}
+"""But for `per second`."""
+
+_OPPOSITES = """
+increase rise grow growth climb ascend : decrease fall drop decline reduce reduction shrink diminish descend
+high higher highest upper maximum max : low lower lowest minimum min
+above : below
+up upward upwards : down downward downwards
+on : off
+open : close closure shut
+start begin : stop end finish
+arrive arrival enter entry : leave exit departure
+inside indoor indoors inbound incoming inward inflow : outside outdoor outdoors outbound outgoing outward outflow
+input : output
+internal interior : external exterior
+hot warm heat : cold cool
+wet : dry
+bright : dark
+loud : quiet silent
+fast : slow
+accelerate : decelerate brake
+full : empty
+occupied : vacant unoccupied
+present : absent
+active : inactive idle
+enable : disable
+connect : disconnect
+lock : unlock
+online : offline
+left : right
+north northern northbound : south southern southbound
+east eastern eastbound : west western westbound
+upstream : downstream
+top : bottom
+front : rear
+positive : negative
+normal : abnormal
+true : false
+upload : download
+sunrise : sunset
+"""
+"""By stems, so that other forms of these words are opposed too. Kept to what can't both be meant of one thing: `import`
+and `export` or `public` and `private` are told apart by a measure, and often belong together."""
+
+_LONG = 1_000
+"""Characters of a text that may be opposed to another: no more of it means anything. Longer ones are not remembered."""
+
+
+def normal(text: str) -> str:
+    """A text without what does not change it: capitals, and how many blanks there are."""
+    return " ".join(text.split()).casefold()
+
+
+def settled(a: str, b: str) -> float | None:
+    """What the first three rules say of two texts; None: ask a measure."""
+    one, other = _read(a), _read(b)
+    if one.text == other.text:
+        return 1.0
+    if one.number is not None and other.number is not None:
+        return float(one.number == other.number)
+    named = one.marked and other.marked and one.marked != other.marked
+    counted = one.counted and other.counted and one.counted != other.counted
+    return 0.0 if named or counted else None
+
+
+def opposed(a: str, b: str) -> bool:
+    """Whether a text has a word whose opposite the other has. Who has both says nothing by them.
+
+    >>> opposed("increased noise event", "Noise decreases"), opposed("increase", "rise and fall")
+    (True, False)
+    """
+    one, other = _sides(normal(a)[:_LONG]), _sides(normal(b)[:_LONG])
+    return any((group, not side) in other for group, side in one)
+
+
+def all_settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
     """A row a subscribed term, a column a term of events: 1 the same, 0 not, NaN where a measure must say."""
     known: dict[object, int] = {}
 
     def read(texts: Sequence[str]) -> Array:
-        return np.array([_marks(text, known) for text in texts], np.int64).reshape(len(texts), 3).T
+        marks = [(each.text, each.number, each.marked or None, each.counted or None) for each in map(_read_once, texts)]
+        numbers = [[-1 if mark is None else known.setdefault(mark, len(known)) for mark in each] for each in marks]
+        return np.array(numbers, np.int64).reshape(len(texts), 4).T
 
-    (text_a, number_a, digits_a), (text_b, number_b, digits_b) = read(subscribed), read(terms)
     out = np.full((len(subscribed), len(terms)), np.nan)
-    out[(digits_a[:, None] >= 0) & (digits_b >= 0) & (digits_a[:, None] != digits_b)] = 0.0
+    (text_a, number_a, *named_a), (text_b, number_b, *named_b) = read(subscribed), read(terms)
+    for left, right in zip(named_a, named_b, strict=True):
+        out[(left[:, None] >= 0) & (right >= 0) & (left[:, None] != right)] = 0.0
     numbers = (number_a[:, None] >= 0) & (number_b >= 0)
     same = number_a[:, None] == number_b
     out[numbers] = same[numbers]
@@ -33,21 +128,68 @@ def settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
     return out
 
 
-def _marks(text: str, known: dict[object, int]) -> tuple[int, int, int]:
-    """The text, its value as a number, and its words with digits, each as a number of ours; -1: it has none."""
-    text, number, digits = _remembered(text) if len(text) <= LONGEST else _read(text)
-    return (
-        known.setdefault(text, len(known)),
-        -1 if number is None else known.setdefault(number, len(known)),
-        known.setdefault(digits, len(known)) if digits else -1,
+def all_opposed(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
+    """A row a subscribed term, a column a term of events: whether they are opposed."""
+
+    def read(texts: Sequence[str]) -> Array:
+        return np.array([_read_once(text).sides for text in texts], np.uint64).reshape(len(texts), 2).T
+
+    (one_a, other_a), (one_b, other_b) = read(subscribed), read(terms)
+    return np.asarray(((one_a[:, None] & other_b) | (other_a[:, None] & one_b)) != 0)
+
+
+class _Marks(NamedTuple):
+    text: str
+    number: Decimal | None
+    """That the whole text is."""
+    marked: tuple[str, ...]
+    """Words with digits, in the order of their characters."""
+    counted: tuple[str, ...]
+    """Numbers among its words, in digits or spoken, in the same order."""
+    sides: tuple[int, int]
+    """The groups of which it has a word of the one side, and of the other, as bits."""
+
+
+def _read(text: str) -> _Marks:
+    text = normal(text)
+    words = [_in_digits(word) for word in _WORD.findall(text)]
+    spoken = (_SPOKEN.get(word, word) for word, before in zip(words, ["", *words], strict=False) if before != "per")
+    one, other = (sum(1 << group for group, side in _sides(text[:_LONG]) if side is wanted) for wanted in (False, True))
+    return _Marks(
+        text,
+        Decimal(text) if _NUMBER.fullmatch(text) else None,
+        tuple(sorted(word for word in words if any(map(str.isdigit, word)))),
+        tuple(sorted(word for word in spoken if word.isdigit())),
+        (one, other),
     )
 
 
-def _read(text: str) -> tuple[str, Decimal | None, tuple[str, ...]]:
-    text = normal(text)
-    number = Decimal(text) if NUMBER.fullmatch(text) else None
-    return text, number, tuple(sorted(WITH_DIGIT.findall(text)))
-
-
 _remembered = lru_cache(maxsize=100_000)(_read)
-"""The same of short texts: subscribed ones are asked for with every batch."""
+
+
+def _read_once(text: str) -> _Marks:
+    return _remembered(text) if len(text) <= _LONG else _read(text)
+
+
+def _in_digits(word: str) -> str:
+    """A word as it is, but for `2nd`, which is `2`."""
+    ordinal = _ORDINAL.fullmatch(word)
+    return ordinal[1] if ordinal else word
+
+
+def _sides(text: str) -> set[tuple[int, bool]]:
+    """The groups of opposites that a normal text has a word of, and on which side; none that it has on both."""
+    sides = _opposites()
+    found = {each for word in _WORD.findall(text) for each in sides.get(stem(word), ())}
+    return {(group, side) for group, side in found if (group, not side) not in found}
+
+
+@cache
+def _opposites() -> dict[str, list[tuple[int, bool]]]:
+    """Of each stem the groups that it is in, and on which side."""
+    found: dict[str, list[tuple[int, bool]]] = {}
+    for group, line in enumerate(_OPPOSITES.split("\n")[1:-1]):
+        for side, words in enumerate(line.split(":")):
+            for each in dict.fromkeys(map(stem, words.split())):
+                found.setdefault(each, []).append((group, bool(side)))
+    return found
