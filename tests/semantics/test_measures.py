@@ -25,18 +25,17 @@ from tidegate.semantics import (
     Relatedness,
     Semantics,
     both,
+    bulk,
     default_semantics,
     embedding,
     embedding_only,
     esa_only,
-    measures,
     paper,
     relatedness,
     rules,
 )
 from tidegate.semantics.bulk import Vector
 from tidegate.semantics.competition import Best, Competition, Scale
-from tidegate.semantics.storage import Array
 
 RULED = ["5", "5.0", "room 112", "room 113", "5th", "five", "per", "second", "increased", "falling", "HIGH", "lower"]
 words = st.sampled_from([*WORDS, *RULED, "the", "xyzzy", "Energy", ""])
@@ -91,36 +90,32 @@ def test_a_matrix_of_esa_has_the_figures_of_each_pair(
         assert many.reshape(-1) == pytest.approx(np.array(expected).reshape(-1), abs=1e-6)
 
 
-def test_what_is_subscribed_to_is_spread_once_and_what_is_kept_has_a_bound(
+def test_what_is_subscribed_to_is_turned_once_and_what_is_kept_has_a_bound(
     city: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spread: list[int] = []
-    places = measures._places
+    turned: list[int] = []
+    turn = bulk.Lines.of
 
-    def noted(vectors: list[Vector], size: int) -> tuple[Array, int]:
-        spread.append(len(vectors))
-        return places(vectors, size)
+    def noted(vectors: Sequence[Vector], documents: int) -> bulk.Lines:
+        turned.append(len(vectors))
+        return turn(vectors, documents)
 
-    monkeypatch.setattr(measures, "_places", noted)
+    monkeypatch.setattr(bulk.Lines, "of", noted)
+    monkeypatch.setattr(relatedness, "_QUESTIONS", 4)
     esa = Esa(city)
     questions = [(["energy", "laptop"], [tag]) for tag in WORDS[:6]]
     first = [esa.figures(wanted, WORDS, tags, []) for wanted, tags in questions]
-    assert len(spread) == len(questions)
-    assert len(esa._spread) <= measures._KEPT
+    assert len(turned) == len(questions)
+    assert len(esa.related._subscribed) <= 4
     esa.figures(*questions[-1][:1], WORDS, questions[-1][1], ["car"])
-    assert len(spread) == len(questions)
+    assert len(turned) == len(questions)
     again = [esa.figures(wanted, WORDS, tags, []) for wanted, tags in questions]
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, again, strict=True))
-    monkeypatch.setattr(measures, "_KEPT_WEIGHTS", 0)
-    large = Esa(city)
-    assert np.array_equal(large.figures(*questions[0][:1], WORDS, questions[0][1], []), first[0], equal_nan=True)
-    assert not large._spread
-    assert not pickle.loads(pickle.dumps(esa))._spread
 
 
 def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Esa(city).figures(WORDS, WORDS, (), ())
-    monkeypatch.setattr(measures, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "_AT_ONCE", 2)
     monkeypatch.setattr(relatedness, "_AT_ONCE", 3)
     for few in (WORDS[:2], WORDS):
         found = Esa(city).figures(few, WORDS, (), ())

@@ -1,9 +1,10 @@
-"""Inner products of many sparse vectors with many, by the documents that they share.
+"""Inner products of many texts with many, by the words that they are made of and the documents that words share.
 
-    subscribed vectors ──turned──▶ by document: which of them have it, and how much
-    vectors of events  ──each of their documents──▶ what it adds to each product
+    texts ──▶ their words, each once ──by shared documents──▶ products of words ──added up──▶ products of texts
 
-So the work is in what is shared, not in what there is: of 300 documents of 13,000 two words share a handful.
+A text's vector is the sum of its words', so a product of texts is the sum of those of their words. A few thousand words
+make all texts there are, and of 300 documents of 13,000 two words share a handful: so the work is in what is new and
+shared, not in what there is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,36 @@ NOTHING = Vector(np.empty(0, np.uint32), np.empty(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """Texts as sums of words."""
+
+    words: Sequence[Vector]
+    """Each once."""
+    known: Array
+    """Which texts have a word."""
+    starts: Array
+    """Where the words of each of these begin in `word`."""
+    word: Array
+    squares: Array
+    """Of each text the product of its vector with itself; 0: it has none."""
+
+    @classmethod
+    def of(cls, words: Sequence[Vector], parts: Sequence[Sequence[int]], squares: Array) -> Texts:
+        """Of each text its words, by their places among all."""
+        known = [n for n, each in enumerate(parts) if each]
+        sizes = [len(parts[n]) for n in known]
+        starts = np.cumsum([0, *sizes[:-1]]) if sizes else np.empty(0, np.int64)
+        return cls(words, np.array(known, np.int64), starts, np.array([w for n in known for w in parts[n]]), squares)
+
+    def added(self, figures: Array) -> Array:
+        """Of figures with a row a word, those with a row a text."""
+        out = np.zeros((len(self.squares), figures.shape[1]))
+        if len(self.known):
+            out[self.known] = np.add.reduceat(figures[self.word], self.starts, axis=0)
+        return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Lines:
     """Vectors by document."""
 
@@ -38,8 +69,8 @@ class Lines:
     """Where those that have a document begin."""
     vector: Array
     weight: Array
-    squares: Array
-    """Of each vector its product with itself."""
+    size: int
+    """How many vectors there are."""
 
     @classmethod
     def of(cls, vectors: Sequence[Vector], documents: int) -> Lines:
@@ -49,17 +80,21 @@ class Lines:
         weight = np.concatenate([np.empty(0), *(each.weights for each in vectors)])
         order = np.argsort(where, kind="stable")
         starts = np.searchsorted(where[order], np.arange(documents + 1))
-        return cls(starts, own[order], weight[order], squares(vectors))
+        return cls(starts, own[order], weight[order], len(vectors))
+
+
+def products(lines: Lines, left: Texts, right: Texts) -> Array:
+    """A row a text of the left, whose words are the lines; a column a text of the right."""
+    return right.added(left.added(_products(lines, right.words)).T).T
 
 
 _AT_ONCE = 4_000_000
 """Shared documents that are added up at once: some 100 MB."""
 
 
-def products(lines: Lines, vectors: Sequence[Vector]) -> Array:
+def _products(lines: Lines, vectors: Sequence[Vector]) -> Array:
     """A row a line, a column a vector."""
-    size = len(lines.squares)
-    out = np.zeros((len(vectors), size))
+    out = np.zeros((len(vectors), lines.size))
     begin = 0
     while begin < len(vectors):
         end, work = begin, 0
@@ -85,8 +120,3 @@ def _add(lines: Lines, vectors: Sequence[Vector], out: Array) -> None:
     cell = np.repeat(own, counts) * out.shape[1] + lines.vector[at]
     total = np.bincount(cell, np.repeat(weight, counts) * lines.weight[at], out.size)
     out += total.reshape(out.shape)
-
-
-def squares(vectors: Sequence[Vector]) -> Array:
-    """Of each vector its product with itself."""
-    return np.array([float(each.weights @ each.weights) for each in vectors])

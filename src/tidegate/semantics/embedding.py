@@ -28,6 +28,10 @@ _REMEMBERED = 50_000
 """Terms whose vectors are kept, a kilobyte each."""
 
 
+_QUESTIONS = 8
+"""Lists of subscribed terms whose vectors are kept beside: names and values of a few themes."""
+
+
 class Embedding:
     """Figures by the angle between mean vectors; open the installed one with `Embedding.open`."""
 
@@ -37,6 +41,7 @@ class Embedding:
         self._table = table
         self._pieces = pieces
         self._vectors: dict[str, Array] = {}
+        self._subscribed: dict[tuple[str, ...], Array] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """A process that is handed one opens its own: the table is mapped, and is not sent."""
@@ -68,7 +73,16 @@ class Embedding:
         event_themes: Collection[str] = (),  # noqa: ARG002 - of the protocol
     ) -> Array:
         """The cosine, which may be below 0; NaN with a text of no pieces."""
-        return np.asarray(self.vectors(subscribed) @ self.vectors(terms).T)
+        return np.asarray(self._asked(tuple(subscribed)) @ self.vectors(terms).T)
+
+    def _asked(self, subscribed: tuple[str, ...]) -> Array:
+        """The vectors of what is subscribed to. The last are kept: subscriptions change seldom, events always."""
+        found = self._subscribed.get(subscribed)
+        if found is None:
+            if len(self._subscribed) >= _QUESTIONS:
+                self._subscribed.clear()
+            found = self._subscribed[subscribed] = self.vectors(subscribed)
+        return found
 
     def vectors(self, texts: Sequence[str]) -> Array:
         """A row a text, of length 1; NaN where it has no pieces."""

@@ -8,13 +8,11 @@ itself, with NaN for what it does not know; a *semantics* is what a matcher uses
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from tidegate.filters import meaning
-from tidegate.semantics.bulk import Vector
 from tidegate.semantics.relatedness import Measure, PaperEsa, Relatedness
 from tidegate.semantics.rules import all_settled
 from tidegate.semantics.space import Space
@@ -50,88 +48,12 @@ class Esa:
     def __init__(self, space: Space, measure: Measure | None = None) -> None:
         self.related = Relatedness(space, measure)
         self.name = f"esa-{self.related.measure.name}"
-        self._spread: dict[tuple[tuple[str, ...], frozenset[str]], _Spread] = {}
 
     def figures(
         self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
     ) -> Array:
-        """By products of matrices over the documents that subscribed terms have; of very many, by documents."""
-        if len(subscribed) > _AT_ONCE:
-            return self.related.figures(subscribed, terms, themes, event_themes)
-        left = self._of(tuple(subscribed), frozenset(themes))
-        out = np.full((len(subscribed), len(terms)), np.nan)
-        for begin in range(0, len(terms), _AT_ONCE):
-            columns = [self.related.vector(text, event_themes) for text in terms[begin : begin + _AT_ONCE]]
-            known = [n for n, each in enumerate(columns) if len(each)]
-            right = [columns[n] for n in known]
-            products = left.dense @ _dense(right, left.place, left.dense.shape[1]).T
-            figures = self.related.measure.figures(products, left.squares, _squares(right))
-            out[np.ix_(left.known, [begin + n for n in known])] = figures
-        return out
-
-    def _of(self, subscribed: tuple[str, ...], themes: frozenset[str]) -> _Spread:
-        """What is subscribed to, spread over documents. The last are kept: events bring new words, these stay."""
-        key = subscribed, themes
-        found = self._spread.get(key)
-        if found is None:
-            found = _Spread.of([self.related.vector(text, themes) for text in subscribed], self.related.space.size)
-            if found.dense.size <= _KEPT_WEIGHTS:
-                if len(self._spread) >= _KEPT:
-                    self._spread.clear()
-                self._spread[key] = found
-        return found
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_spread": {}}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Spread:
-    """Vectors as a matrix over the documents that any of them has."""
-
-    known: list[int]
-    """Which of the texts have a vector."""
-    place: Array
-    """Of every document its column; -1: no vector has it."""
-    dense: Array
-    squares: Array
-
-    @classmethod
-    def of(cls, vectors: list[Vector], size: int) -> _Spread:
-        known = [n for n, each in enumerate(vectors) if len(each)]
-        left = [vectors[n] for n in known]
-        place, width = _places(left, size)
-        return cls(known, place, _dense(left, place, width), _squares(left))
-
-
-_KEPT, _KEPT_WEIGHTS = 4, 2**22
-"""Matrices that are kept, names and values of two themes, and the weights that one of these may have: 32 MB."""
-
-_AT_ONCE = 256
-"""Terms whose vectors are held and spread over documents at a time. Of more of them few share anything with a term."""
-
-
-def _places(vectors: list[Vector], size: int) -> tuple[Array, int]:
-    """Of every document the column it gets, -1 where no vector has it; and how many columns there are."""
-    held = np.zeros(size, bool)
-    for each in vectors:
-        held[each.documents] = True
-    width = int(held.sum())
-    place = np.full(size, -1, np.int64)
-    place[held] = np.arange(width)
-    return place, width
-
-
-def _dense(vectors: list[Vector], place: Array, width: int) -> Array:
-    out = np.zeros((len(vectors), width))
-    for row, each in zip(out, vectors, strict=True):
-        at = place[each.documents]
-        row[at[at >= 0]] = each.weights[at >= 0]
-    return out
-
-
-def _squares(vectors: list[Vector]) -> Array:
-    return np.array([each.weights @ each.weights for each in vectors])
+        """What the measure says of them."""
+        return self.related.figures(subscribed, terms, themes, event_themes)
 
 
 class Alone:

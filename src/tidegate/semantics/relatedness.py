@@ -131,7 +131,7 @@ class Relatedness:
         self._bases: dict[frozenset[str], Basis] = {}
         self._vectors = _Kept(min(_VECTORS, remembered))
         self._terms = _Kept(min(_VECTORS, remembered))
-        self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], bulk.Lines] = {}
+        self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], tuple[bulk.Lines, bulk.Texts]] = {}
 
     rivalry = 0.0
     """Nothing competes."""
@@ -152,25 +152,33 @@ class Relatedness:
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Iterable[str], of: Iterable[str]
     ) -> Array:
         """What the measure says of many terms; NaN where one has no vector."""
-        lines = self._lines(tuple(subscribed), frozenset(theme))
+        lines, left = self._lines(tuple(subscribed), frozenset(theme))
+        event_theme = frozenset(of)
         out = np.empty((len(subscribed), len(terms)))
         for begin in range(0, len(terms), _AT_ONCE):
-            right = [self.vector(term, of) for term in terms[begin : begin + _AT_ONCE]]
-            squares = bulk.squares(right)
-            found = self.measure.figures(bulk.products(lines, right), lines.squares, squares)
-            known = (lines.squares[:, None] > 0) & (squares > 0)
+            right = self._texts(terms[begin : begin + _AT_ONCE], event_theme)
+            found = self.measure.figures(bulk.products(lines, left, right), left.squares, right.squares)
+            known = (left.squares[:, None] > 0) & (right.squares > 0)
             out[:, begin : begin + _AT_ONCE] = np.where(known, found, np.nan)
         return out
 
-    def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> bulk.Lines:
-        """Vectors by document. Those of the last questions are kept: subscriptions change seldom, events always."""
+    def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> tuple[bulk.Lines, bulk.Texts]:
+        """Words by document. Those of the last questions are kept: subscriptions change seldom, events always."""
         key = subscribed, theme
         if key not in self._subscribed:
             if len(self._subscribed) >= _QUESTIONS:
                 self._subscribed.clear()
-            vectors = [self.vector(term, theme) for term in subscribed]
-            self._subscribed[key] = bulk.Lines.of(vectors, self.space.size)
+            texts = self._texts(subscribed, theme)
+            self._subscribed[key] = bulk.Lines.of(texts.words, self.space.size), texts
         return self._subscribed[key]
+
+    def _texts(self, texts: Sequence[str], theme: frozenset[str]) -> bulk.Texts:
+        """Texts as sums of words, each of which is there once."""
+        places: dict[tuple[str, frozenset[str]], int] = {}
+        parts = [[places.setdefault(part, len(places)) for part in self._parts(text, theme)] for text in texts]
+        vectors = (self.vector(text, theme).weights for text in texts)
+        squares = np.array([float(weights @ weights) for weights in vectors])
+        return bulk.Texts.of([self.term_vector(*part) for part in places], parts, squares)
 
     def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
         """How related `a` in its theme is to `b` in its own; the other way round is the same."""
@@ -199,10 +207,14 @@ class Relatedness:
         key = text[:LONGEST], frozenset(themes)
         found = self._vectors.get(key)
         if found is None:
-            words = (self.term_vector(word, key[1]) for word in self.space.words(key[0]))
-            total = _sum([word for word in words if len(word)])
-            found = self._vectors.put(key, total if len(total) or not key[1] else self.vector(key[0]))
+            found = self._vectors.put(key, _sum([self.term_vector(*part) for part in self._parts(*key)]))
         return found
+
+    def _parts(self, text: str, theme: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+        """The words of a text that have a vector, and the theme that they have it in."""
+        words = [(word, theme) for word in self.space.words(text[:LONGEST])]
+        found = [part for part in words if len(self.term_vector(*part))]
+        return found if found or not theme else self._parts(text, frozenset())
 
     def basis(self, themes: Iterable[str]) -> Basis:
         """The documents of a theme."""
@@ -256,7 +268,7 @@ THRESHOLD = 0.3
 _QUESTIONS = 16
 """Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
 
-_AT_ONCE = 1_024
+_AT_ONCE = 256
 """Terms of events whose vectors are held at a time."""
 
 _VECTORS = 20_000

@@ -17,7 +17,7 @@ compared by, so that a matrix takes no step of Python for each of its cells.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -110,15 +110,9 @@ def opposed(a: str, b: str) -> bool:
 
 def all_settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
     """A row a subscribed term, a column a term of events: 1 the same, 0 not, NaN where a measure must say."""
-    known: dict[object, int] = {}
-
-    def read(texts: Sequence[str]) -> Array:
-        marks = [(each.text, each.number, each.marked or None, each.counted or None) for each in map(_read_once, texts)]
-        numbers = [[-1 if mark is None else known.setdefault(mark, len(known)) for mark in each] for each in marks]
-        return np.array(numbers, np.int64).reshape(len(texts), 4).T
-
+    asked = _asked(tuple(subscribed))
     out = np.full((len(subscribed), len(terms)), np.nan)
-    (text_a, number_a, *named_a), (text_b, number_b, *named_b) = read(subscribed), read(terms)
+    (text_a, number_a, *named_a), (text_b, number_b, *named_b) = asked.marks, asked.numbered(map(_read_once, terms))
     for left, right in zip(named_a, named_b, strict=True):
         out[(left[:, None] >= 0) & (right >= 0) & (left[:, None] != right)] = 0.0
     numbers = (number_a[:, None] >= 0) & (number_b >= 0)
@@ -130,12 +124,40 @@ def all_settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
 
 def all_opposed(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
     """A row a subscribed term, a column a term of events: whether they are opposed."""
-
-    def read(texts: Sequence[str]) -> Array:
-        return np.array([_read_once(text).sides for text in texts], np.uint64).reshape(len(texts), 2).T
-
-    (one_a, other_a), (one_b, other_b) = read(subscribed), read(terms)
+    (one_a, other_a), (one_b, other_b) = _asked(tuple(subscribed)).sides, _sides_of(map(_read_once, terms))
     return np.asarray(((one_a[:, None] & other_b) | (other_a[:, None] & one_b)) != 0)
+
+
+class _Asked:
+    """What is subscribed to, read: a number for each mark."""
+
+    def __init__(self, subscribed: tuple[str, ...]) -> None:
+        read = [_read(text) for text in subscribed]
+        self._known: dict[object, int] = {}
+        for each in read:
+            for mark in _compared(each):
+                self._known.setdefault(mark, len(self._known))
+        self.marks = self.numbered(read)
+        self.sides = _sides_of(read)
+
+    def numbered(self, read: Iterable[_Marks]) -> Array:
+        """The numbers of texts' marks, a line for each kind: -1 where there is none, and one for all that are new."""
+        new = len(self._known)
+        found = [[-1 if mark is None else self._known.get(mark, new) for mark in _compared(each)] for each in read]
+        return np.array(found, np.int64).reshape(len(found), 4).T
+
+
+_asked = lru_cache(maxsize=16)(_Asked)
+"""The last are kept: subscriptions change seldom, events always."""
+
+
+def _compared(read: _Marks) -> tuple[object, ...]:
+    return read.text, read.number, read.marked or None, read.counted or None
+
+
+def _sides_of(read: Iterable[_Marks]) -> Array:
+    sides = [each.sides for each in read]
+    return np.array(sides, np.uint64).reshape(len(sides), 2).T
 
 
 class _Marks(NamedTuple):
