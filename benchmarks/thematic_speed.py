@@ -55,7 +55,7 @@ class Speed:
     columns: int
     matches_per_event: float
     add_s: float
-    first_s: float
+    first_per_s: int
     """The first batch: every word is new."""
     first_match_s: float
     """The space opened, the subscriptions added and one event matched."""
@@ -159,7 +159,7 @@ def measured(
         columns=len(names),
         matches_per_event=round(len(found) / len(rows), 2),
         add_s=round(added - begin, 3),
-        first_s=round(first - one, 3),
+        first_per_s=round(len(rows) / (first - one)),
         first_match_s=round(one - begin, 3),
         events_per_s=round(batches * len(rows) / (last - first)),
         dicts_per_s=round(len(rows) / dicts),
@@ -186,7 +186,7 @@ def main() -> None:
         sys.stdout.write(
             f"{found.subscriptions:6,} subscriptions  {found.events_per_s:9,} events/s from Arrow "
             f"{found.dicts_per_s:9,} from dicts   {found.matches_per_event} matches an event   "
-            f"first match {found.first_match_s} s, first batch {found.first_s} s   {found.index}\n"
+            f"first match {found.first_match_s} s, every word new {found.first_per_s:,} events/s   {found.index}\n"
         )
         sys.stdout.flush()
 

@@ -25,6 +25,7 @@ from benchmarks.thematic import thesaurus
 from benchmarks.thematic.events import EventSet, make, other_words
 from benchmarks.thematic.heatmap import heat_map
 from benchmarks.thematic.scoring import Interned, Score, score
+from benchmarks.thematic.table3 import parts_exchanged, table3
 from benchmarks.thematic.thesaurus import Thesaurus
 from tidegate import Space
 from tidegate.semantics import Embedding, Semantics, both, embedding_only, esa_only, paper
@@ -122,13 +123,23 @@ def every_semantics(space: Space) -> list[Semantics]:
 def event_sets(
     words: Thesaurus, events: int, draws: int = DRAWS, sensors: int | None = None
 ) -> dict[str, list[EventSet]]:
-    """The paper's words, `sensors` events of them; concepts of the thesaurus, several draws; and terms never seen."""
-    sets = {"sensors": [make(words, sensors or events)]}
+    """What sensors tell, `sensors` events; the same in the paper's words, and concepts of the thesaurus, several draws
+    of both; and terms never seen.
+    """
+    sets = {
+        "sensors": [make(words, sensors or events)],
+        "table 3": [in_papers_words(words, events, n) for n in range(draws)],
+    }
     seeds = [other_words(words, 1, draw) for draw in range(draws)]
     others = [make(words, events, seed=8 + draw, seeds=each) for draw, each in enumerate(seeds) if each is not None]
     if others:
         sets["other words"] = others
     return sets | {"never seen": [make(words, events, seed=9, unseen=True)]}
+
+
+def in_papers_words(words: Thesaurus, events: int, draw: int = 0) -> EventSet:
+    """Events out of the paper's table 3."""
+    return make(words, events, seed=20 + draw, seeds=table3, exchange=parts_exchanged)
 
 
 def no_themes(space: Space, words: Thesaurus, given: bool, setting: Setting) -> Iterator[Row]:
@@ -139,7 +150,7 @@ def no_themes(space: Space, words: Thesaurus, given: bool, setting: Setting) -> 
         for semantics in every_semantics(space):
             found = [score(each, semantics) for each in interned]
             f1, fixed = statistics.mean(each.f1 for each in found), statistics.mean(each.fixed for each in found)
-            named = given and name == "sensors"
+            named = given and name in ("sensors", "table 3")
             least = TARGETS.get(semantics.name) if named else None
             most = LETTER_AT_MOST if named and semantics.name.endswith("letter") else None
             yield measured(f"{name}: {semantics.name}", f1, "F1", most, least)
@@ -165,6 +176,12 @@ def themes(
             cells[many, few].append(score(interned, make_semantics(space), *tags))
         yield from _grid_rows(mode, baseline, cells, given)
         drawn |= _figures(mode, sizes, baseline, cells)
+    interned = Interned(in_papers_words(words, QUICK_EVENTS if setting.quick else EVENTS))
+    larger = [(many, few, sample) for many in sizes for few in sizes if many > few for sample in range(samples)]
+    found = [score(interned, paper(space), *tags_of(words, *each)).f1 for each in larger]
+    least = THEMES_TARGET if given else None
+    yield measured("paper, table 3: no themes", score(interned, paper(space)).f1, "F1")
+    yield measured("paper, table 3: subscriptions have more tags, mean", statistics.mean(found), "F1", least=least)
 
 
 def tags_of(words: Thesaurus, many: int, few: int, sample: int) -> tuple[list[str], list[str]]:
@@ -228,6 +245,7 @@ def throughput(space: Space, file: Path, given: bool, setting: Setting) -> Itera
         least = SPEED_TARGETS[count] if given else None
         most = FIRST_MATCH_S if given and count == 94 else None
         yield measured(f"{count:,} subscriptions, from Arrow", found.events_per_s, "events/s", least=least)
+        yield measured(f"{count:,} subscriptions, every word new", found.first_per_s, "events/s")
         yield measured(f"{count:,} subscriptions, from dicts", found.dicts_per_s, "events/s")
         yield measured(f"{count:,} subscriptions, matches an event", found.matches_per_event, "")
         yield measured(f"{count:,} subscriptions, first match", found.first_match_s, "s", most=most)

@@ -5,8 +5,9 @@
 3. An *event* is a seed whose terms, each with an even chance, were exchanged by the thesaurus.
 4. An event is *relevant* when it has, for each predicate, a tuple that is the predicate's or an exchange of it.
 
-The paper's own seeds were not published. Other words, drawn from the thesaurus itself, make sets that nothing was
-fitted on (`other_words`); and in `unseen` sets no term of a subscription that can be exchanged occurs in any event.
+The paper's own seeds were not published; `table3.py` has seeds in its words. Other words, drawn from the thesaurus
+itself, make sets that nothing was fitted on (`other_words`); and in `unseen` sets no term of a subscription that can be
+exchanged occurs in any event.
 """
 
 from __future__ import annotations
@@ -139,9 +140,10 @@ def make(
     *,
     seed: int = 7,
     seeds: Callable[[random.Random], Event] = sensors,
+    exchange: Callable[[Thesaurus, str], list[str]] | None = None,
     unseen: bool = False,
 ) -> EventSet:
-    """Seeded: the same on every machine. No event is there twice."""
+    """Seeded: the same on every machine. No event is there twice. `exchange`: what a term may be exchanged for."""
     chance = random.Random(seed)
     made = [seeds(chance) for _ in range(SEEDS)]
     wanted: list[tuple[tuple[str, str], ...]] = []
@@ -153,7 +155,7 @@ def make(
         if some not in wanted:
             wanted.append(some)
     terms = sorted({term for each in made for pair in each.items() for term in pair})
-    variants = {term: variants_of(thesaurus, term) for term in terms}
+    variants = {term: (exchange or variants_of)(thesaurus, term) for term in terms}
     spoken = {term: chance.choice(others) if unseen and others else term for term, others in variants.items()}
     barred = {spoken[term] for term in terms if unseen and variants[term]}
 

@@ -15,6 +15,7 @@ from benchmarks.thematic import thesaurus
 from benchmarks.thematic.events import EventSet, make, other_words, variants_of
 from benchmarks.thematic.heatmap import heat_map
 from benchmarks.thematic.scoring import Interned, best_f1, f1_at
+from benchmarks.thematic.table3 import parts_exchanged
 from benchmarks.thematic.thesaurus import Thesaurus
 from tidegate import Matcher, Space
 from tidegate.errors import EnvironmentProblem
@@ -98,6 +99,14 @@ def test_of_a_type_what_was_measured_is_exchanged(own: Thesaurus) -> None:
     assert variants_of(own, "room 112") == []
 
 
+def test_of_a_term_the_longest_part_that_the_thesaurus_has_is_exchanged() -> None:
+    words = Thesaurus({"light": ("lamp",), "traffic light": ("signal",), "traffic": ("cars",)}, (), {})
+    assert parts_exchanged(words, "traffic light") == ["signal"]
+    assert parts_exchanged(words, "red traffic light on") == ["red signal on"]
+    assert parts_exchanged(words, "living room light") == ["living room lamp"]
+    assert parts_exchanged(words, "room 112") == []
+
+
 def test_the_same_set_is_made_each_time_and_what_is_relevant_has_every_predicate(own: Thesaurus) -> None:
     given = make(own, 60)
     assert given == make(own, 60)
@@ -136,7 +145,7 @@ def test_a_small_thesaurus_makes_what_it_can(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(json.dumps(EUROVOC))
     small = thesaurus.load(tmp_path / "small.json")
     assert other_words(small, 1) is None
-    assert list(thematic.event_sets(small, 20)) == ["sensors", "never seen"]
+    assert list(thematic.event_sets(small, 20)) == ["sensors", "table 3", "never seen"]
     made = make(small, 20, seeds=lambda _: {"vehicle": "bus", "town": "Galway", "kind": "noise"})
     assert len(made.subscriptions) == 4  # of three tuples two or three
 

@@ -96,7 +96,7 @@ ALIKE = 1e-6
 
 COMPANY, CROWD = 18, 1.5
 """So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant, by this power."""
-FEWEST, MOST = 8, 256
+FEWEST, MOST = 12, 256
 """Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
 
 

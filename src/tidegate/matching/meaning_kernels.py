@@ -84,6 +84,8 @@ def similar_rows(
     return size
 
 
+SHORT = 10
+"""Tuples of an event up to which mappings of three or four predicates are found by trying: more may take too long."""
 FEW = 6
 """Predicates up to which the best mapping is found by going through all sets of them."""
 
@@ -114,7 +116,7 @@ def match(
     """
     events, width = rows.shape
     predicates, conjuncts = len(table), len(need)
-    best, where = np.empty(predicates), np.empty(predicates, np.int64)
+    best, next_best, where = np.empty(predicates), np.empty(predicates), np.empty(predicates, np.int64)
     seen, touched = np.full(predicates, -1, np.int64), np.empty(predicates, np.int32)
     sums = np.empty(1 << FEW)
     live = np.empty(width, np.int32)
@@ -135,13 +137,17 @@ def match(
                 if seen[p] != event:
                     seen[p] = event
                     best[p] = similarity
+                    next_best[p] = 0.0
                     where[p] = place
                     table[p, :tuples] = 0.0
                     touched[some] = p
                     some += 1
                 elif similarity > best[p]:
+                    next_best[p] = best[p]
                     best[p] = similarity
                     where[p] = place
+                elif similarity > next_best[p]:
+                    next_best[p] = similarity
                 table[p, place] = similarity
         for n in range(some):
             for at in range(of_start[touched[n]], of_start[touched[n] + 1]):
@@ -163,7 +169,12 @@ def match(
                 if product <= 0.0 or product < least:
                     continue
                 if clash:
-                    if high - low <= FEW:
+                    if high - low == 2:  # one of both goes to what it likes next
+                        a, b = predicate[low], predicate[low + 1]
+                        product = max(best[a] * next_best[b], next_best[a] * best[b])
+                    elif high - low <= 4 and tuples <= SHORT:
+                        product = _searched(table, predicate[low:high], best, tuples)
+                    elif high - low <= FEW:
                         product = _best_product(table, predicate[low:high], tuples, sums)
                     else:
                         product = np.exp(-_cheapest(-np.log(table[predicate[low:high], :tuples])))
@@ -171,11 +182,49 @@ def match(
                         continue
                 out_event[found] = event
                 out_conjunct[found] = conjunct
-                size = high - low
-                # A root by pow takes longer than all else.
-                out_degree[found] = product if size == 1 else np.sqrt(product) if size == 2 else product ** (1.0 / size)
+                out_degree[found] = _root(product, high - low)
                 found += 1
     return events, found
+
+
+@_compiled
+def _searched(table: Any, predicates: Any, best: Any, tuples: Any) -> Any:
+    """As `_best_product`, of three or four predicates: tries mappings, and leaves out what can't be better."""
+    one, two, three = table[predicates[0]], table[predicates[1]], table[predicates[2]]
+    four = table[predicates[len(predicates) - 1]]
+    top_three = best[predicates[2]]
+    top_two = best[predicates[1]] * top_three
+    found = 0.0
+    for d in range(tuples if len(predicates) == 4 else 1):
+        last = d if len(predicates) == 4 else -1
+        begun = four[d] if last >= 0 else 1.0
+        if begun * best[predicates[0]] * top_two <= found:
+            continue
+        for a in range(tuples):
+            first = begun * one[a]
+            if a == last or first * top_two <= found:
+                continue
+            for b in range(tuples):
+                second = first * two[b]
+                if b in (a, last) or second * top_three <= found:
+                    continue
+                for c in range(tuples):
+                    third = second * three[c]
+                    if third > found and c != a and c != b and c != last:
+                        found = third
+    return found
+
+
+@_compiled
+def _root(product: Any, size: Any) -> Any:
+    """The geometric mean of so many factors. By pow it would take longer than all else."""
+    if size == 1:
+        return product
+    if size == 2:
+        return np.sqrt(product)
+    if size == 3:
+        return np.cbrt(product)
+    return np.sqrt(np.sqrt(product)) if size == 4 else product ** (1.0 / size)
 
 
 @_compiled
