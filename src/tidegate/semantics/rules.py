@@ -202,8 +202,12 @@ def _in_digits(word: str) -> str:
 def _sides(text: str) -> set[tuple[int, bool]]:
     """The groups of opposites that a normal text has a word of, and on which side; none that it has on both."""
     sides = _opposites()
-    found = {each for word in _WORD.findall(text) for each in sides.get(stem(word), ())}
+    found = {each for word in _WORD.findall(text) for each in sides.get(_stem(word), ())}
     return {(group, side) for group, side in found if (group, not side) not in found}
+
+
+_stem = lru_cache(maxsize=100_000)(stem)
+"""Texts share their words."""
 
 
 @cache
