@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pipelines.running import World
-from tests.semantics.spaces import CITY, make
+from tests.semantics.spaces import CITY, make, narrow
 from tidegate import Filter, Schema
 from tidegate.filters.meaning import Meaning
 from tidegate.logs import SegmentLog
 from tidegate.model import timestamps
-from tidegate.semantics.default import esa_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,8 +95,8 @@ def test_a_filter_by_meaning_over_the_past(spark: SparkSession, tmp_path: Path) 
     moment = "2026-01-01T00:00:00.000000Z"
     here.append("a", [{**event, "_time": moment} for event in (*given, tagged)])
     log, schema = SegmentLog(tmp_path / "log"), here.schemas["a"]
-    semantics = esa_only(make(tmp_path / "space", CITY))
-    for themes, expected in (((), [0, 3]), (("politics",), [])):
+    semantics = narrow(make(tmp_path / "space", CITY))
+    for themes, expected in (((), [0, 3]), (("politics",), [3])):  # of laptops politics says nothing
         filter_ = Filter("gadget~ = 'x' OR device~ = 'computer'~ AND topic~ = 'energy'~", schema)
         filter_ = filter_.with_semantics(Meaning.of(semantics, themes=themes))
         found = backtest(spark, log, tmp_path / "log", "a", filter_)

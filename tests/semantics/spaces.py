@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tidegate.semantics import Space
+from tidegate.semantics import Best, CosineEsa, Esa, Space
 from tidegate.semantics.builder import Document, build
+from tidegate.semantics.default import COMPETITION, ESA_SCALE
 from tidegate.semantics.storage import Parameters
 from tidegate.semantics.words import Analyser
 
@@ -36,6 +37,11 @@ def make(
 ) -> Space:
     build(corpus, folder, name="test", parameters=parameters, postings_in_memory=in_memory)
     return Space.open(folder, verify=True)
+
+
+def narrow(space: Space) -> Best:
+    """As `esa_only`, but nothing outside of a theme counts: in six documents everything is related to everything."""
+    return Best([(Esa(space, CosineEsa(outside=0.0)), ESA_SCALE)], COMPETITION)
 
 
 @dataclass

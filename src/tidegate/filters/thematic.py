@@ -94,9 +94,9 @@ SAME = 12.0
 ALIKE = 1e-6
 """Predicates whose evidence differs by less mean the same: they are no rivals."""
 
-COMPANY, CROWD = 18, 1.5
+COMPANY, CROWD = 21, 1.5
 """So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant, by this power."""
-FEWEST, MOST = 12, 256
+FEWEST, MOST = 13, 256
 """Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
 
 

@@ -80,7 +80,7 @@ class CosineEsa:
 
     name = "best"
 
-    def __init__(self, documents: int = 300, outside: float = 0.4) -> None:
+    def __init__(self, documents: int = 300, outside: float = 0.3) -> None:
         self._most = documents
         self.outside = outside
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from tidegate.semantics.stemmer import stem
 from tidegate.semantics.storage import Array
+from tidegate.semantics.words import STOP_WORDS
 
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
 _WORD = re.compile(r"[^\W_]+")
@@ -128,6 +129,12 @@ def all_opposed(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
     return np.asarray(((one_a[:, None] & other_b) | (other_a[:, None] & one_b)) != 0)
 
 
+def all_shorter(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
+    """A row a subscribed term, a column a term of events: how many words that mean something the shorter one has."""
+    lengths = np.array([_read_once(text).length for text in terms], np.int64)
+    return np.minimum(_asked(tuple(subscribed)).lengths[:, None], lengths)
+
+
 class _Asked:
     """What is subscribed to, read: a number for each mark."""
 
@@ -139,6 +146,7 @@ class _Asked:
                 self._known.setdefault(mark, len(self._known))
         self.marks = self.numbered(read)
         self.sides = _sides_of(read)
+        self.lengths = np.array([each.length for each in read], np.int64)
 
     def numbered(self, read: Iterable[_Marks]) -> Array:
         """The numbers of texts' marks, a line for each kind: -1 where there is none, and one for all that are new."""
@@ -170,6 +178,8 @@ class _Marks(NamedTuple):
     """Numbers among its words, in digits or spoken, in the same order."""
     sides: tuple[int, int]
     """The groups of which it has a word of the one side, and of the other, as bits."""
+    length: int
+    """How many words it has but for common ones."""
 
 
 def _read(text: str) -> _Marks:
@@ -183,6 +193,7 @@ def _read(text: str) -> _Marks:
         tuple(sorted(word for word in words if any(map(str.isdigit, word)))),
         tuple(sorted(word for word in spoken if word.isdigit())),
         (one, other),
+        sum(word not in STOP_WORDS for word in words),
     )
 
 

@@ -8,7 +8,7 @@ from threading import RLock
 from tidegate.filters.meaning import Semantics
 from tidegate.semantics.storage import Array
 
-LONE_THRESHOLD = 0.55
+LONE_THRESHOLD = 0.62
 """The least degree of a match where predicates that would compete do not: see `docs/spec/semantics.md`."""
 
 
