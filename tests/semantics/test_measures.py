@@ -113,13 +113,29 @@ def test_what_is_subscribed_to_is_turned_once_and_what_is_kept_has_a_bound(
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, again, strict=True))
 
 
-def test_many_terms_are_compared_in_parts(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Esa(city).figures(WORDS, WORDS, (), ())
+@pytest.mark.parametrize(("cells", "terms", "words"), [(1, 3, 2**22), (10, 256, 1), (2**20, 256, 30)])
+def test_many_terms_and_long_ones_are_compared_in_parts(
+    city: Space, monkeypatch: pytest.MonkeyPatch, cells: int, terms: int, words: int
+) -> None:
+    texts = [*WORDS, " ".join(WORDS), "", "power station " * 20, "xyzzy"]
+    whole = Esa(city).figures(texts, texts, (), ())
     monkeypatch.setattr(bulk, "_AT_ONCE", 2)
-    monkeypatch.setattr(relatedness, "_AT_ONCE", 3)
-    for few in (WORDS[:2], WORDS):
-        found = Esa(city).figures(few, WORDS, (), ())
+    monkeypatch.setattr(bulk, "_CELLS", cells)
+    monkeypatch.setattr(relatedness, "_AT_ONCE", terms)
+    monkeypatch.setattr(relatedness, "_PRODUCTS", words)
+    for few in (texts[:2], texts):
+        found = Esa(city).figures(few, texts, (), ())
         assert found == pytest.approx(whole[: len(few)], nan_ok=True)
+
+
+def test_a_process_that_is_handed_what_knows_words_is_not_handed_what_it_remembers(city: Space) -> None:
+    semantics = esa_only(city)
+    expected = semantics.relatedness(WORDS, WORDS)
+    again = pickle.loads(pickle.dumps(semantics))
+    assert again.documents is not None
+    assert not len(again.documents._vectors)
+    assert not again.documents._subscribed
+    assert np.array_equal(again.relatedness(WORDS, WORDS), expected)
 
 
 @given(subscribed=lists, terms=lists)

@@ -31,6 +31,10 @@ class Vector:
 NOTHING = Vector(np.empty(0, np.uint32), np.empty(0))
 
 
+_CELLS = 2**20
+"""Figures of words that are added up at once, 8 MB: what a cache holds, and however long texts are."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
     """Texts as sums of words."""
@@ -40,7 +44,7 @@ class Texts:
     known: Array
     """Which texts have a word."""
     starts: Array
-    """Where the words of each of these begin in `word`."""
+    """Where the words of each of these begin in `word`; one entry more says where the last ends."""
     word: Array
     squares: Array
     """Of each text the product of its vector with itself; 0: it has none."""
@@ -49,15 +53,21 @@ class Texts:
     def of(cls, words: Sequence[Vector], parts: Sequence[Sequence[int]], squares: Array) -> Texts:
         """Of each text its words, by their places among all."""
         known = [n for n, each in enumerate(parts) if each]
-        sizes = [len(parts[n]) for n in known]
-        starts = np.cumsum([0, *sizes[:-1]]) if sizes else np.empty(0, np.int64)
-        return cls(words, np.array(known, np.int64), starts, np.array([w for n in known for w in parts[n]]), squares)
+        starts = np.cumsum([0, *(len(parts[n]) for n in known)])
+        word = np.array([place for n in known for place in parts[n]], np.int64)
+        return cls(words, np.array(known, np.int64), starts, word, squares)
 
     def added(self, figures: Array) -> Array:
         """Of figures with a row a word, those with a row a text."""
         out = np.zeros((len(self.squares), figures.shape[1]))
-        if len(self.known):
-            out[self.known] = np.add.reduceat(figures[self.word], self.starts, axis=0)
+        at_once = _CELLS // max(1, figures.shape[1])
+        begin = 0
+        while begin < len(self.known):
+            first = self.starts[begin]
+            end = max(begin + 1, int(np.searchsorted(self.starts, first + at_once, side="right")) - 1)
+            rows = figures[self.word[first : self.starts[end]]]
+            out[self.known[begin:end]] = np.add.reduceat(rows, self.starts[begin:end] - first, axis=0)
+            begin = end
         return out
 
 

@@ -86,7 +86,7 @@ class Embedding:
 
     def vectors(self, texts: Sequence[str]) -> Array:
         """A row a text, of length 1; NaN where it has no pieces."""
-        out = np.empty((len(texts), self._table.shape[1]))
+        out = np.empty((len(texts), self._table.shape[1]), np.float32)
         for row, text in zip(out, texts, strict=True):
             row[:] = self._vector(normal(text[:LONGEST]))
         return out

@@ -7,7 +7,7 @@ between nothing and nothing.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -155,12 +155,24 @@ class Relatedness:
         lines, left = self._lines(tuple(subscribed), frozenset(theme))
         event_theme = frozenset(of)
         out = np.empty((len(subscribed), len(terms)))
-        for begin in range(0, len(terms), _AT_ONCE):
-            right = self._texts(terms[begin : begin + _AT_ONCE], event_theme)
+        for begin, end in self._runs(terms, _PRODUCTS // max(1, lines.size)):
+            right = self._texts(terms[begin:end], event_theme)
             found = self.measure.figures(bulk.products(lines, left, right), left.squares, right.squares)
             known = (left.squares[:, None] > 0) & (right.squares > 0)
-            out[:, begin : begin + _AT_ONCE] = np.where(known, found, np.nan)
+            out[:, begin:end] = np.where(known, found, np.nan)
         return out
+
+    def _runs(self, terms: Sequence[str], words: int) -> Iterator[tuple[int, int]]:
+        """Terms as runs of so many words at most, or one term: events may bring long texts."""
+        begin = held = 0
+        for end, text in enumerate(terms):
+            size = len(self.space.words(text[:LONGEST]))
+            if end > begin and (held + size > words or end - begin >= _AT_ONCE):
+                yield begin, end
+                begin, held = end, 0
+            held += size
+        if terms:
+            yield begin, len(terms)
 
     def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> tuple[bulk.Lines, bulk.Texts]:
         """Words by document. Those of the last questions are kept: subscriptions change seldom, events always."""
@@ -179,6 +191,10 @@ class Relatedness:
         vectors = (self.vector(text, theme).weights for text in texts)
         squares = np.array([float(weights @ weights) for weights in vectors])
         return bulk.Texts.of([self.term_vector(*part) for part in places], parts, squares)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A process that is handed one begins with nothing remembered: that may be hundreds of megabytes."""
+        return Relatedness, (self.space, self.measure, self._remembered)
 
     def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
         """How related `a` in its theme is to `b` in its own; the other way round is the same."""
@@ -268,8 +284,8 @@ THRESHOLD = 0.3
 _QUESTIONS = 16
 """Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
 
-_AT_ONCE = 256
-"""Terms of events whose vectors are held at a time."""
+_AT_ONCE, _PRODUCTS = 256, 2**22
+"""Terms of events whose vectors are held at a time, and products of their words with subscribed ones: 32 MB."""
 
 _VECTORS = 20_000
 """Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
