@@ -56,7 +56,7 @@ class Scripted:
                 connection.close()
 
 
-BUSY = b"HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n"
+BUSY = b"HTTP/1.1 503 Busy\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 SCRIPT = (
     (BUSY, "close"),
     (HEAD + event(1) + b"id: c2\ndata: {", "silent"),

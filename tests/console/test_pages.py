@@ -834,6 +834,7 @@ def test_the_policy_keeps_out_what_is_not_ours(browser: Any, city: City) -> None
 
 def test_with_the_keyboard_alone(page: Any, city: City) -> None:
     opened(page, city, "")
+    page.locator("main a[href]").first.wait_for()  # what Tab goes to from the content
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
