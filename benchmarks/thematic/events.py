@@ -6,8 +6,8 @@
 4. An event is *relevant* when it has, for each predicate, a tuple that is the predicate's or an exchange of it.
 
 The paper's own seeds were not published; `table3.py` has seeds in its words. Other words, drawn from the thesaurus
-itself, make sets that nothing was fitted on (`other_words`); and in `unseen` sets no term of a subscription that can be
-exchanged occurs in any event.
+itself, make sets of concepts that no scale was fitted on (`other_words`); and in `unseen` sets no term of a
+subscription that can be exchanged occurs in any event.
 """
 
 from __future__ import annotations

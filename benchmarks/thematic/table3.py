@@ -1,8 +1,9 @@
 """Seeds in the paper's own words: its table 3 as it stands, appliances, makes of cars, rooms, and towns with sensors.
 
-The vocabulary of `events.sensors` was chosen so that a thesaurus has most of it, and constants were fitted on it. This
-one was written down from the paper's text (section 5.2.1). Of a term that the thesaurus lacks the longest part that it
-has is exchanged, so that some terms become odd: a `traffic light` may come as a `traffic fog lamp`.
+The vocabulary of `events.sensors` was chosen so that a thesaurus has most of it, and scales were fitted on it. This
+one was written down from the paper's text (section 5.2.1), and only the threshold was fitted with it. Of a term that
+the thesaurus lacks the longest part that it has is exchanged, so that some terms become odd: a `traffic light` may come
+as a `traffic fog lamp`.
 """
 
 from __future__ import annotations

@@ -81,5 +81,4 @@ def test_of_a_long_text_the_beginning_is_read_for_opposites() -> None:
     long = "noise " * 20_000
     assert not opposed(long + "increased", "decreased")
     assert opposed("increased " + long, "decreased")
-
     assert all_opposed([f"increased {n} {long}" for n in range(20)], ["decreased"]).all()

@@ -97,7 +97,7 @@ ALIKE = 1e-6
 COMPANY, CROWD = 21, 1.5
 """So many rivals leave the odds of a relatedness as they are; of more of them, one is sooner meant, by this power."""
 FEWEST, MOST = 13, 256
-"""Rivals that count at least, and at most: with fewer or more of them nothing was gained, or measured."""
+"""Rivals that count at least, so that a lone filter still finds what means nearly the same; and at most."""
 
 
 def rivals_among(several: Iterable[Thematic]) -> Rivals:
@@ -282,7 +282,7 @@ def equals(predicate: Predicate, value: Scalar) -> bool:
     return number_of(predicate.text) == value
 
 
-_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 def number_of(text: str) -> int | float | None:
@@ -292,7 +292,7 @@ def number_of(text: str) -> int | float | None:
     (5, 5.5, None)
     """
     text = text.strip()
-    if not _NUMBER.fullmatch(text):
+    if not NUMBER.fullmatch(text):
         return None
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 

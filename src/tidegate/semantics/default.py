@@ -1,7 +1,8 @@
 """Which semantics a user gets: the documents of a space, the installed embedding, or both.
 
-The figures below were fitted on events that our own generator makes, and checked on others with other words
-(`tidegate bench thematic`, `docs/spec/semantics.md`).
+The figures below were fitted on events that our own generator makes: scales on sensors' words and one half of the
+concepts of EuroVoc, the threshold on these, the other half, and the words of the paper's table 3 (`tidegate bench
+thematic`, `docs/spec/semantics.md`).
 """
 
 from __future__ import annotations

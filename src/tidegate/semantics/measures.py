@@ -39,7 +39,7 @@ class Source(Protocol):
     def figures(
         self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
     ) -> Array:
-        """At most 1; NaN where a side is unknown, or does not occur in its theme."""
+        """At most 1; NaN where a side is unknown."""
 
 
 class Esa:

@@ -116,6 +116,10 @@ class CosineEsa:
         return np.minimum(1.0, cosines)
 
 
+Parts = list[tuple[str, frozenset[str]]]
+"""The words of a text that have a vector, and the theme that they have it in."""
+
+
 class Relatedness:
     """How related terms are by a space and a measure. What it works out it remembers.
 
@@ -154,25 +158,14 @@ class Relatedness:
         """What the measure says of many terms; NaN where one has no vector."""
         lines, left = self._lines(tuple(subscribed), frozenset(theme))
         event_theme = frozenset(of)
+        parts = [self._parts(term, event_theme) for term in terms]
         out = np.empty((len(subscribed), len(terms)))
-        for begin, end in self._runs(terms, _PRODUCTS // max(1, lines.size)):
-            right = self._texts(terms[begin:end], event_theme)
+        for begin, end in _runs(parts, _PRODUCTS // max(1, lines.size)):
+            right = self._texts(parts[begin:end])
             found = self.measure.figures(bulk.products(lines, left, right), left.squares, right.squares)
             known = (left.squares[:, None] > 0) & (right.squares > 0)
             out[:, begin:end] = np.where(known, found, np.nan)
         return out
-
-    def _runs(self, terms: Sequence[str], words: int) -> Iterator[tuple[int, int]]:
-        """Terms as runs of so many words at most, or one term: events may bring long texts."""
-        begin = held = 0
-        for end, text in enumerate(terms):
-            size = len(self.space.words(text[:LONGEST]))
-            if end > begin and (held + size > words or end - begin >= _AT_ONCE):
-                yield begin, end
-                begin, held = end, 0
-            held += size
-        if terms:
-            yield begin, len(terms)
 
     def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> tuple[bulk.Lines, bulk.Texts]:
         """Words by document. Those of the last questions are kept: subscriptions change seldom, events always."""
@@ -180,17 +173,17 @@ class Relatedness:
         if key not in self._subscribed:
             if len(self._subscribed) >= _QUESTIONS:
                 self._subscribed.clear()
-            texts = self._texts(subscribed, theme)
+            texts = self._texts([self._parts(text, theme) for text in subscribed])
             self._subscribed[key] = bulk.Lines.of(texts.words, self.space.size), texts
         return self._subscribed[key]
 
-    def _texts(self, texts: Sequence[str], theme: frozenset[str]) -> bulk.Texts:
+    def _texts(self, texts: Sequence[Parts]) -> bulk.Texts:
         """Texts as sums of words, each of which is there once."""
         places: dict[tuple[str, frozenset[str]], int] = {}
-        parts = [[places.setdefault(part, len(places)) for part in self._parts(text, theme)] for text in texts]
-        vectors = (self.vector(text, theme).weights for text in texts)
-        squares = np.array([float(weights @ weights) for weights in vectors])
-        return bulk.Texts.of([self.term_vector(*part) for part in places], parts, squares)
+        numbered = [[places.setdefault(part, len(places)) for part in parts] for parts in texts]
+        sums = (self._added(parts).weights for parts in texts)
+        squares = np.array([float(weights @ weights) for weights in sums])
+        return bulk.Texts.of([self.term_vector(*part) for part in places], numbered, squares)
 
     def __reduce__(self) -> tuple[object, ...]:
         """A process that is handed one begins with nothing remembered: that may be hundreds of megabytes."""
@@ -223,10 +216,13 @@ class Relatedness:
         key = text[:LONGEST], frozenset(themes)
         found = self._vectors.get(key)
         if found is None:
-            found = self._vectors.put(key, _sum([self.term_vector(*part) for part in self._parts(*key)]))
+            found = self._vectors.put(key, self._added(self._parts(*key)))
         return found
 
-    def _parts(self, text: str, theme: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+    def _added(self, parts: Parts) -> Vector:
+        return _sum([self.term_vector(*part) for part in parts])
+
+    def _parts(self, text: str, theme: frozenset[str]) -> Parts:
         """The words of a text that have a vector, and the theme that they have it in."""
         words = [(word, theme) for word in self.space.words(text[:LONGEST])]
         found = [part for part in words if len(self.term_vector(*part))]
@@ -293,6 +289,18 @@ _WEIGHTS = 2**24
 """Weights of all these vectors, 12 bytes each: a sentence has documents by the thousand."""
 _BASES, _BASIS_BYTES = 500, 2**28
 """Themes whose documents are remembered, a byte for each document of the space; and how many bytes of all."""
+
+
+def _runs(texts: Sequence[Parts], words: int) -> Iterator[tuple[int, int]]:
+    """Texts as runs of so many words at most, or one text: events may bring long ones."""
+    begin = held = 0
+    for end, parts in enumerate(texts):
+        if end > begin and (held + len(parts) > words or end - begin >= _AT_ONCE):
+            yield begin, end
+            begin, held = end, 0
+        held += len(parts)
+    if texts:
+        yield begin, len(texts)
 
 
 def _common(a: Vector, b: Vector) -> tuple[Array, Array]:

@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.filters.thematic import NUMBER
+from tidegate.semantics.projection import LONGEST
 from tidegate.semantics.stemmer import stem
 from tidegate.semantics.storage import Array
-from tidegate.semantics.words import STOP_WORDS
+from tidegate.semantics.words import STOP_WORDS, WORD
 
-_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
-_WORD = re.compile(r"[^\W_]+")
 _ORDINAL = re.compile(r"(\d+)(st|nd|rd|th)")
 
 _CARDINALS = "one two three four five six seven eight nine ten eleven twelve"
@@ -78,9 +78,6 @@ sunrise : sunset
 """By stems, so that other forms of these words are opposed too. Kept to what can't both be meant of one thing: `import`
 and `export` or `public` and `private` are told apart by a measure, and often belong together."""
 
-_LONG = 1_000
-"""Characters of a text that may be opposed to another: no more of it means anything. Longer ones are not remembered."""
-
 
 def normal(text: str) -> str:
     """A text without what does not change it: capitals, and how many blanks there are."""
@@ -105,7 +102,7 @@ def opposed(a: str, b: str) -> bool:
     >>> opposed("increased noise event", "Noise decreases"), opposed("increase", "rise and fall")
     (True, False)
     """
-    one, other = _sides(normal(a)[:_LONG]), _sides(normal(b)[:_LONG])
+    one, other = _sides(normal(a)), _sides(normal(b))
     return any((group, not side) in other for group, side in one)
 
 
@@ -184,12 +181,13 @@ class _Marks(NamedTuple):
 
 def _read(text: str) -> _Marks:
     text = normal(text)
-    words = [_in_digits(word) for word in _WORD.findall(text)]
+    words = [_in_digits(word) for word in WORD.findall(text)]
     spoken = (_SPOKEN.get(word, word) for word, before in zip(words, ["", *words], strict=False) if before != "per")
-    one, other = (sum(1 << group for group, side in _sides(text[:_LONG]) if side is wanted) for wanted in (False, True))
+    sides = _sides(text)
+    one, other = (sum(1 << group for group, side in sides if side is wanted) for wanted in (False, True))
     return _Marks(
         text,
-        Decimal(text) if _NUMBER.fullmatch(text) else None,
+        Decimal(text) if NUMBER.fullmatch(text) else None,
         tuple(sorted(word for word in words if any(map(str.isdigit, word)))),
         tuple(sorted(word for word in spoken if word.isdigit())),
         (one, other),
@@ -201,7 +199,7 @@ _remembered = lru_cache(maxsize=100_000)(_read)
 
 
 def _read_once(text: str) -> _Marks:
-    return _remembered(text) if len(text) <= _LONG else _read(text)
+    return _remembered(text) if len(text) <= LONGEST else _read(text)
 
 
 def _in_digits(word: str) -> str:
@@ -211,9 +209,12 @@ def _in_digits(word: str) -> str:
 
 
 def _sides(text: str) -> set[tuple[int, bool]]:
-    """The groups of opposites that a normal text has a word of, and on which side; none that it has on both."""
+    """The groups of opposites that a normal text has a word of, and on which side; none that it has on both.
+
+    Of a long text the beginning counts: no more of it means anything.
+    """
     sides = _opposites()
-    found = {each for word in _WORD.findall(text) for each in sides.get(_stem(word), ())}
+    found = {each for word in WORD.findall(text[:LONGEST]) for each in sides.get(_stem(word), ())}
     return {(group, side) for group, side in found if (group, not side) not in found}
 
 

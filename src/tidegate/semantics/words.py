@@ -34,7 +34,8 @@ why will with within without won would wouldn yet you your yours yourself yourse
 STOP_WORDS = frozenset(_COMMON.split())
 """Words that say how others hang together, and nothing of what a text is about."""
 
-_WORD = re.compile(r"[^\W_]+")
+WORD = re.compile(r"[^\W_]+")
+"""A run of letters and digits of any alphabet."""
 _REMEMBERED = 1_000_000
 """Words whose terms are kept: more than a language has, and a bound for corpora full of numbers."""
 
@@ -61,12 +62,12 @@ class Analyser:
         >>> Analyser().terms("The energy consumption of Room 112")
         ['energi', 'consumpt', 'room', '112']
         """
-        return [term for word in _WORD.findall(text.lower()) if (term := self.term(word)) is not None]
+        return [term for word in WORD.findall(text.lower()) if (term := self.term(word)) is not None]
 
     def counts(self, text: str) -> dict[str, int]:
         """How often each term occurs in a text."""
         found: dict[str, int] = {}
-        for word, count in Counter(_WORD.findall(text.lower())).items():
+        for word, count in Counter(WORD.findall(text.lower())).items():
             term = self.term(word)
             if term is not None:
                 found[term] = found.get(term, 0) + count
