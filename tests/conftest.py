@@ -60,6 +60,7 @@ PROCESSES = (
     "registry/test_at_once.py",
     "registry/test_migrations.py",
     "registry/test_sqlite.py",
+    "security/",
 )
 """Tests that start many processes or servers, each of which takes its seconds."""
 QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
