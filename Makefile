@@ -6,14 +6,15 @@ BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
 AREA ?= filters
+BASE ?= HEAD~1
 
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint style types soak bench docs wheel clean
+.PHONY: help setup demo test check lint style types soak bench bench-compare docs wheel clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup
@@ -50,6 +51,9 @@ soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty k
 
 bench: $(READY) ## Measure; options: make bench AREA=matching ARGS="--quick"
 	$(BIN)/tidegate bench $(AREA) $(ARGS)
+
+bench-compare: $(READY) ## Compare with another commit in one run: make bench-compare BASE=HEAD~1
+	$(BIN)/python -m benchmarks.compare $(BASE) $(ARGS)
 
 docs: $(READY) ## Check that the documents' examples and links hold
 	$(BIN)/python -m pytest tests/docs $(ARGS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import socket
 import sys
@@ -129,10 +130,12 @@ class Worker(Listener):
 
 
 def request(wanted: Wanted) -> bytes:
-    """What a subscriber asks for."""
+    """What a subscriber asks for, with the API key of TIDEGATE_KEY if the environment has one."""
     query = {"format": "plain", "filter": wanted.filter, "select": wanted.select}
     target = f"/v1/services/{wanted.service}/events?{urlencode({k: v for k, v in query.items() if v})}"
-    return f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+    key = os.environ.get("TIDEGATE_KEY")
+    shown = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{shown}\r\n".encode()
 
 
 async def listen(said: dict[str, Any], hear: Callable[[], str]) -> None:

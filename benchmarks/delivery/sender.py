@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmarks.delivery.events import event, moment
 
 HEADERS = {"content-type": "application/x-ndjson"}
+if "TIDEGATE_KEY" in os.environ:
+    HEADERS["authorization"] = f"Bearer {os.environ['TIDEGATE_KEY']}"
 
 
 CONNECTIONS = 4
