@@ -13,11 +13,11 @@ from benchmarks.discovery import trials, workloads
 from benchmarks.reporting import Row, Setting, measured
 from tidegate import Filter
 from tidegate.discovery.bloom import Bloom, b_coverage
-from tidegate.discovery.paper import PaperMatching
 from tidegate.discovery.properties import Properties
 from tidegate.filters import evaluate, fuzzy
 from tidegate.filters.nodes import Group
-from tidegate.matching.tree import Branch
+from tidegate.research.fuzzy_discovery import PaperMatching
+from tidegate.research.tree import Branch
 
 LENGTHS, HASHES = (500, 1_000, 1_500, 2_000), (1, 2, 3, 4)
 SIZES = (20, 60, 100, 140, 180)

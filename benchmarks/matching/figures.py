@@ -142,7 +142,7 @@ def by_parallelism(setting: Setting) -> Figure:
 def _cut(matcher: Matcher, workers: int, split: str) -> None:
     """Give a matcher another split than the engine's own: nobody but this figure asks for it."""
     try:
-        matcher._index = import_module("tidegate.matching.improved_tree").ImprovedTreeIndex(workers, split)
+        matcher._index = import_module("tidegate.research.improved_tree").ImprovedTreeIndex(workers, split)
     except (ImportError, AttributeError, TypeError) as exc:
         raise SkippedError(str(exc)) from exc
 

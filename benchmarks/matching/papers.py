@@ -83,7 +83,7 @@ def formula_2(setting: Setting) -> Iterator[Row]:
 def _cost_bound() -> Callable[[int, int, int, float, float], float]:
     try:
         found: Callable[[int, int, int, float, float], float] = import_module(
-            "tidegate.matching.improved_tree"
+            "tidegate.research.improved_tree"
         ).cost_bound
     except (ImportError, AttributeError):
         raise SkippedError("there is no improved tree with a bound of its cost") from None

@@ -1,4 +1,4 @@
-"""How well properties fit a filter: columns against one by one, and the paper's algorithm."""
+"""How well properties fit a filter: columns against one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tidegate import Filter
 from tidegate.discovery import properties as properties_module
 from tidegate.discovery.fits import match_of, properties_of, reasons
-from tidegate.discovery.paper import PaperMatching
 from tidegate.discovery.properties import Properties
 
 CHEAP = Filter("FUZZY(price IS Z(2, 10), rate IS S(0, 10), region = 'north')")
@@ -92,30 +91,3 @@ def test_reasons_are_given_item_by_item() -> None:
 
 def test_a_filter_says_which_properties_it_reads() -> None:
     assert properties_of(Filter("a.b > 3 AND FUZZY(c IS Z(0, 1), d = 2) OR a.c = 1")) == ("a", "c", "d")
-
-
-# The paper's algorithm ---------------------------------------------------------------
-
-
-def test_as_printed_a_service_that_fits_not_at_all_matches_fully() -> None:
-    nothing = {"price": 100, "rate": 20, "region": "north"}
-    printed, mended = (PaperMatching.of(CHEAP, mended=each) for each in (False, True))
-    assert printed.degree(nothing) == 1.0
-    assert printed.matches(nothing)
-    assert mended.degree(nothing) is None
-    assert not mended.matches(nothing)
-    assert not CHEAP.matches(nothing)
-
-
-@given(st.lists(rows, max_size=8))
-def test_the_mended_algorithm_is_a_fuzzy_group_with_the_papers_thresholds(services: list[dict[str, Any]]) -> None:
-    mended = PaperMatching.of(CHEAP)
-    expected = [n for n, row in enumerate(services) if CHEAP.matches(row)]
-    assert mended.match(services) == expected
-    for n in expected:
-        assert mended.degree(services[n]) == pytest.approx(CHEAP.degree(services[n]))
-
-
-def test_the_algorithm_takes_one_group() -> None:
-    with pytest.raises(ValueError, match=r"expected one fuzzy group, such as FUZZY.*, not price < 3"):
-        PaperMatching.of(Filter("price < 3"))

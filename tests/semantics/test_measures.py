@@ -101,7 +101,7 @@ def test_what_is_subscribed_to_is_turned_once_and_what_is_kept_has_a_bound(
         return turn(vectors, documents)
 
     monkeypatch.setattr(bulk.Lines, "of", noted)
-    monkeypatch.setattr(relatedness, "_QUESTIONS", 4)
+    monkeypatch.setattr(relatedness, "_MAX_CACHED_LISTS", 4)
     esa = Esa(city)
     questions = [(["energy", "laptop"], [tag]) for tag in WORDS[:6]]
     first = [esa.figures(wanted, WORDS, tags, []) for wanted, tags in questions]
@@ -273,11 +273,13 @@ def test_the_embedding_tells_what_words_mean(installed: Embedding) -> None:
     assert installed.figures(["  Energy "], ["energy"])[0, 0] == pytest.approx(1, abs=1e-6)
 
 
-def test_the_embedding_forgets_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Embedding.open()
-    before = opened.figures(["car", "bus"], ["train"])
-    monkeypatch.setattr(embedding, "_REMEMBERED", 1)
-    assert np.array_equal(opened.figures(["car", "bus"], ["train"]), before)
+def test_full_vector_cache_changes_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Embedding.open().figures(["car", "bus"], ["train"])
+    monkeypatch.setattr(embedding, "_MAX_CACHED_VECTORS", 1)
+    small = Embedding.open()
+    for _ in range(2):
+        assert np.array_equal(small.figures(["car", "bus"], ["train"]), expected)
+    assert len(small._vectors) == 1
 
 
 def test_the_default_is_the_best_of_what_there_is(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:

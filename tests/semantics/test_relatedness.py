@@ -186,13 +186,13 @@ TERMS = [*WORDS, "power station", "Room 112", "room 113", " 5", "5.0", "zzz", "t
 
 
 def test_weights_that_are_remembered_have_a_bound(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relatedness, "_WEIGHTS", 30)
-    monkeypatch.setattr(relatedness, "_BASIS_BYTES", 3 * city.size)
+    monkeypatch.setattr(relatedness, "_MAX_CACHED_WEIGHTS", 30)
+    monkeypatch.setattr(relatedness, "_MAX_BASIS_BYTES", 3 * city.size)
     related = Relatedness(city)
     for n in range(40):
         text = " ".join(["energy", "power", "laptop", *["car"] * n])
         assert len(related.vector(text, [f"tag {n}"])) == len(Relatedness(city).vector(text))
-        held = sum(len(each) for kept in (related._vectors, related._terms) for each in kept._found.values())
+        held = sum(len(each) for cache in (related._vectors, related._terms) for each in cache.values())
         assert held <= 2 * (30 + city.size)
         assert len(related._bases) <= 3
 

@@ -30,7 +30,7 @@ from tidegate.cli.home import Home, Lock
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
 from tidegate.cli.turn import turn
-from tidegate.courtesy import standing_back
+from tidegate.scheduling import batch_scheduling
 from tidegate.services import load
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def run(
 
     begun = time.monotonic()
     log = home.log()
-    with standing_back():
+    with batch_scheduling():
         spark = home.session("tidegate")
     runtime = Runtime(
         registry,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from threading import Lock
@@ -13,30 +13,15 @@ from tidegate.errors import MatcherError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.matching import events as batches
-from tidegate.matching.columnar import ColumnarIndex
-from tidegate.matching.counting import CountingIndex
+from tidegate.matching.engines import build_index
 from tidegate.matching.events import Events
-from tidegate.matching.improved_tree import ImprovedTreeIndex
 from tidegate.matching.index import Entry, Index, Owners, Source, made_again, names, owned_by, source_of
 from tidegate.matching.meaning import MeaningIndex
 from tidegate.matching.meaning_scan import MeaningScan
 from tidegate.matching.result import Matches
 from tidegate.matching.rows import Axes, Compiled, Row
-from tidegate.matching.scan import ScanIndex
 from tidegate.matching.templates import Templates
-from tidegate.matching.tree import TreeIndex
 from tidegate.model.schema import Schema
-
-ENGINES: dict[str, Callable[[Schema | None, Axes], Index]] = {
-    "columnar": ColumnarIndex,
-    "scan": lambda *_: ScanIndex(),
-    "tree": lambda *_: TreeIndex(),
-    "improved-tree": lambda *_: ImprovedTreeIndex(),
-    "counting": lambda *_: CountingIndex(),
-}
-PARALLEL: dict[str, Callable[[int], Index]] = {"improved-tree": ImprovedTreeIndex}
-"""The engines that can match in several processes."""
-
 
 _Held = tuple[Hashable, Source, Owners]
 """What the matcher itself keeps of a filter that is in the index: its key, what it can be made from again, its
@@ -74,12 +59,9 @@ class Matcher:
         threshold: float | None = None,
         themes: Iterable[str] = (),
     ) -> None:
-        if engine not in ENGINES:
-            hint = did_you_mean(engine, ENGINES) or f"; expected one of {', '.join(ENGINES)}"
-            raise MatcherError(f"unknown engine {engine!r}{hint}")
         self.schema, self.engine = schema, engine
         self._axes = Axes()
-        self._index = ENGINES[engine](schema, self._axes) if workers == 1 else _parallel(engine, workers)
+        self._index = build_index(engine, schema, self._axes, workers)
         self._meaning = Meaning.of(semantics, threshold, themes)
         slow = engine == "scan" or self._meaning is None
         self._by_meaning: Index = MeaningScan() if slow else MeaningIndex()
@@ -320,12 +302,3 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _parallel(engine: str, workers: int) -> Index:
-    if not isinstance(workers, int) or workers < 1:
-        raise MatcherError(f"workers: expected a whole number from 1, not {workers!r}")
-    if engine not in PARALLEL:
-        able = " or ".join(map(repr, PARALLEL))
-        raise MatcherError(f"engine {engine!r} matches in one process: expected workers=1, not {workers}, or {able}")
-    return PARALLEL[engine](workers)

@@ -68,7 +68,8 @@ class Templates:
         self._axes = axes
         self._constraints = {} if schema is None or not schema.constraints else constraint_sets(schema)
         self._known: dict[str, tuple[_Slot, ...] | None] = {}
-        """None: not a plain one."""
+        """Slots by template; None if the filter is not plain. A plain dict, cleared when full, because any thread reads
+        it without a lock, and a cache from a library would need one for each filter that is added."""
 
     def compile(self, text: str) -> Compiled | None:
         """Compile a text whose template is known; None: it has to go the long way."""

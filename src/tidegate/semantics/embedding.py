@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from tidegate.errors import EnvironmentProblem
 from tidegate.semantics.projection import LONGEST
@@ -24,12 +25,10 @@ from tidegate.semantics.storage import Array
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _PIECES = "tokenizers/l2_supercat_tokenizer_config.json"
-_REMEMBERED = 50_000
-"""Terms whose vectors are kept, a kilobyte each."""
-
-
-_QUESTIONS = 8
-"""Lists of subscribed terms whose vectors are kept beside: names and values of a few themes."""
+_MAX_CACHED_VECTORS = 50_000
+"""Terms whose vectors are cached, a kilobyte each."""
+_MAX_CACHED_LISTS = 8
+"""Lists of subscribed terms whose vectors are cached as one matrix: names and values of a few themes."""
 
 
 class Embedding:
@@ -40,8 +39,8 @@ class Embedding:
     def __init__(self, table: Array, pieces: Any) -> None:
         self._table = table
         self._pieces = pieces
-        self._vectors: dict[str, Array] = {}
-        self._subscribed: dict[tuple[str, ...], Array] = {}
+        self._vectors: LRUCache[str, Array] = LRUCache(_MAX_CACHED_VECTORS)
+        self._subscribed: LRUCache[tuple[str, ...], Array] = LRUCache(_MAX_CACHED_LISTS)
 
     def __reduce__(self) -> tuple[object, ...]:
         """A process that is handed one opens its own: the table is mapped, and is not sent."""
@@ -77,12 +76,10 @@ class Embedding:
 
     def _asked(self, subscribed: tuple[str, ...]) -> Array:
         """The vectors of what is subscribed to. The last are kept: subscriptions change seldom, events always."""
-        found = self._subscribed.get(subscribed)
-        if found is None:
-            if len(self._subscribed) >= _QUESTIONS:
-                self._subscribed.clear()
-            found = self._subscribed[subscribed] = self.vectors(subscribed)
-        return found
+        vectors = self._subscribed.get(subscribed)
+        if vectors is None:
+            vectors = self._subscribed[subscribed] = self.vectors(subscribed)
+        return vectors
 
     def vectors(self, texts: Sequence[str]) -> Array:
         """A row a text, of length 1; NaN where it has no pieces."""
@@ -92,16 +89,15 @@ class Embedding:
         return out
 
     def _vector(self, text: str) -> Array:
-        found = self._vectors.get(text)
-        if found is None:
+        vector = self._vectors.get(text)
+        if vector is None:
             whole = text.encode(errors="replace").decode()  # half a character is none that pieces are made of
             pieces = self._pieces.encode(whole, add_special_tokens=False).ids
             total = self._table[pieces].astype(np.float64).sum(axis=0)
             length = np.sqrt(total @ total)
-            if len(self._vectors) >= _REMEMBERED:
-                self._vectors.clear()
-            found = self._vectors[text] = (total / length if length else np.full_like(total, np.nan)).astype(np.float32)
-        return found
+            mean = total / length if length else np.full_like(total, np.nan)
+            vector = self._vectors[text] = mean.astype(np.float32)
+        return vector
 
 
 def _folder() -> Path | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
+from cachetools import LRUCache
 
 from tidegate.semantics import bulk, weights
 from tidegate.semantics.bulk import NOTHING, Vector
@@ -123,19 +124,21 @@ Parts = list[tuple[str, frozenset[str]]]
 class Relatedness:
     """How related terms are by a space and a measure. What it works out it remembers.
 
-    Events repeat their words: a figure that is known takes a microsecond, a new one a hundred. `remembered` figures are
-    kept, then all are forgotten at once. Not for several threads at once.
+    Events repeat their words: a cached figure takes a microsecond or two, a new one a hundred. The `remembered` most
+    recently used figures are cached. Not thread-safe: `shared.Shared` adds a lock.
     """
 
     def __init__(self, space: Space, measure: Measure | None = None, remembered: int = 1_000_000) -> None:
         self.space = space
         self.measure: Measure = measure or CosineEsa()
         self._remembered = remembered
-        self._figures: dict[tuple[str, str, frozenset[str], frozenset[str]], float] = {}
-        self._bases: dict[frozenset[str], Basis] = {}
-        self._vectors = _Kept(min(_VECTORS, remembered))
-        self._terms = _Kept(min(_VECTORS, remembered))
-        self._subscribed: dict[tuple[tuple[str, ...], frozenset[str]], tuple[bulk.Lines, bulk.Texts]] = {}
+        self._figures: LRUCache[tuple[str, str, frozenset[str], frozenset[str]], float] = LRUCache(remembered)
+        bases = max(1, min(_MAX_CACHED_BASES, _MAX_BASIS_BYTES // space.size))
+        self._bases: LRUCache[frozenset[str], Basis] = LRUCache(bases)
+        self._vectors = _vector_cache(min(_MAX_CACHED_VECTORS, remembered))
+        self._terms = _vector_cache(min(_MAX_CACHED_VECTORS, remembered))
+        self._subscribed: LRUCache[tuple[tuple[str, ...], frozenset[str]], tuple[bulk.Lines, bulk.Texts]]
+        self._subscribed = LRUCache(_MAX_CACHED_LISTS)
 
     rivalry = 0.0
     """Nothing competes."""
@@ -170,12 +173,11 @@ class Relatedness:
     def _lines(self, subscribed: tuple[str, ...], theme: frozenset[str]) -> tuple[bulk.Lines, bulk.Texts]:
         """Words by document. Those of the last questions are kept: subscriptions change seldom, events always."""
         key = subscribed, theme
-        if key not in self._subscribed:
-            if len(self._subscribed) >= _QUESTIONS:
-                self._subscribed.clear()
+        lines = self._subscribed.get(key)
+        if lines is None:
             texts = self._texts([self._parts(text, theme) for text in subscribed])
-            self._subscribed[key] = bulk.Lines.of(texts.words, self.space.size), texts
-        return self._subscribed[key]
+            lines = self._subscribed[key] = bulk.Lines.of(texts.words, self.space.size), texts
+        return lines
 
     def _texts(self, texts: Sequence[Parts]) -> bulk.Texts:
         """Texts as sums of words, each of which is there once."""
@@ -192,12 +194,10 @@ class Relatedness:
     def __call__(self, a: str, b: str, themes_a: Iterable[str] = (), themes_b: Iterable[str] = ()) -> float:
         """How related `a` in its theme is to `b` in its own; the other way round is the same."""
         key = a, b, frozenset(themes_a), frozenset(themes_b)
-        found = self._figures.get(key)
-        if found is None:
-            if len(self._figures) >= self._remembered:
-                self._figures.clear()
-            found = self._figures[key] = self._figure(*key)
-        return found
+        figure = self._figures.get(key)
+        if figure is None:
+            figure = self._figures[key] = self._figure(*key)
+        return figure
 
     def _figure(self, a: str, b: str, themes_a: frozenset[str], themes_b: frozenset[str]) -> float:
         known = settled(a, b)
@@ -214,10 +214,10 @@ class Relatedness:
         characters count: no event may take seconds.
         """
         key = text[:LONGEST], frozenset(themes)
-        found = self._vectors.get(key)
-        if found is None:
-            found = self._vectors.put(key, self._added(self._parts(*key)))
-        return found
+        vector = self._vectors.get(key)
+        if vector is None:
+            vector = self._vectors[key] = self._added(self._parts(*key))
+        return vector
 
     def _added(self, parts: Parts) -> Vector:
         return _sum([self.term_vector(*part) for part in parts])
@@ -231,64 +231,46 @@ class Relatedness:
     def basis(self, themes: Iterable[str]) -> Basis:
         """The documents of a theme."""
         key = frozenset(themes)
-        found = self._bases.get(key)
-        if found is None:
-            if len(self._bases) >= min(_BASES, _BASIS_BYTES // self.space.size):
-                self._bases.clear()
-            found = self._bases[key] = basis_of(self.space, key)
-        return found
+        basis = self._bases.get(key)
+        if basis is None:
+            basis = self._bases[key] = basis_of(self.space, key)
+        return basis
 
     def term_vector(self, term: str, themes: Iterable[str] = ()) -> Vector:
         """One term as the space has it, in a theme."""
         key = term, frozenset(themes)
-        found = self._terms.get(key)
-        if found is None:
-            found = self._terms.put(key, self._term_vector(*key))
-        return found
+        vector = self._terms.get(key)
+        if vector is None:
+            vector = self._terms[key] = self._term_vector(*key)
+        return vector
 
     def _term_vector(self, term: str, themes: frozenset[str]) -> Vector:
         known = self.space.occurrences(term)
         return NOTHING if known is None else self.measure.word(self.space, known, self.basis(themes))
 
 
-class _Kept:
-    """Vectors by text and theme: so many, and weights of so many documents; then all are forgotten at once."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._found: dict[tuple[str, frozenset[str]], Vector] = {}
-        self._weights = 0
-
-    def get(self, key: tuple[str, frozenset[str]]) -> Vector | None:
-        return self._found.get(key)
-
-    def put(self, key: tuple[str, frozenset[str]], vector: Vector) -> Vector:
-        if len(self._found) >= self._most or self._weights > _WEIGHTS:
-            self._found.clear()
-            self._weights = 0
-        self._weights += len(vector)
-        self._found[key] = vector
-        return vector
-
-    def __len__(self) -> int:
-        return len(self._found)
+def _vector_cache(max_vectors: int) -> LRUCache[tuple[str, frozenset[str]], Vector]:
+    """Return a cache by text and theme, of at most `max_vectors` vectors and `_MAX_CACHED_WEIGHTS` weights."""
+    budget = _MAX_CACHED_WEIGHTS
+    least = max(1, budget // max_vectors)
+    return LRUCache(budget, getsizeof=lambda vector: min(budget, max(least, len(vector))))
 
 
 THRESHOLD = 0.3
 """The least degree of a match by `CosineEsa`, where nobody names one."""
 
-_QUESTIONS = 16
-"""Lists of subscribed terms whose vectors are kept by document: names and values of a few themes."""
+_MAX_CACHED_LISTS = 16
+"""Lists of subscribed terms whose vectors are cached by document: names and values of a few themes."""
 
 _AT_ONCE, _PRODUCTS = 256, 2**22
 """Terms of events whose vectors are held at a time, and products of their words with subscribed ones: 32 MB."""
 
-_VECTORS = 20_000
-"""Texts whose vectors are remembered: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
-_WEIGHTS = 2**24
-"""Weights of all these vectors, 12 bytes each: a sentence has documents by the thousand."""
-_BASES, _BASIS_BYTES = 500, 2**28
-"""Themes whose documents are remembered, a byte for each document of the space; and how many bytes of all."""
+_MAX_CACHED_VECTORS = 20_000
+"""Cached vectors of texts: some 4 KB for each word of `CosineEsa`, up to the whole space by the paper."""
+_MAX_CACHED_WEIGHTS = 2**24
+"""Weights of all these vectors, 12 bytes each: a sentence has thousands of documents."""
+_MAX_CACHED_BASES, _MAX_BASIS_BYTES = 500, 2**28
+"""Cached themes, one byte for each document of the space; and the bytes of all of them."""
 
 
 def _runs(texts: Sequence[Parts], words: int) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,8 @@
-"""English words by their stems: Porter's second algorithm, as Snowball has it.
+"""The stem of an English word: Porter's second algorithm, as Snowball publishes it.
 
-Written here because it is small and a space must stem its queries exactly as it
-stemmed its corpus, years later too. Apostrophes never come: words are split at them.
+Own code, because a space must stem its queries exactly as it stemmed its corpus, and the library's rules change between
+releases (`docs/adr/0022-keep-our-own-stemmer.md`). Changing a result here needs a new `words.ANALYSIS`. Words have no
+apostrophes: `words.WORD` splits at them.
 """
 
 from __future__ import annotations

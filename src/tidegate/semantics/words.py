@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 
 from tidegate.semantics.stemmer import stem
 
@@ -36,28 +37,23 @@ STOP_WORDS = frozenset(_COMMON.split())
 
 WORD = re.compile(r"[^\W_]+")
 """A run of letters and digits of any alphabet."""
-_REMEMBERED = 1_000_000
-"""Words whose terms are kept: more than a language has, and a bound for corpora full of numbers."""
+_MAX_CACHED_WORDS = 1_000_000
+"""Words whose terms an `Analyser` keeps: more than a language has, and a bound for corpora full of numbers."""
 
 
 class Analyser:
-    """Turns text into terms, and remembers each word that it met."""
+    """Turns text into the terms of a space. Keeps the term of each word that it has met."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str | None] = {}
+        self.term = lru_cache(_MAX_CACHED_WORDS)(term_of)
+        """`term_of`, cached."""
 
-    def term(self, word: str) -> str | None:
-        """The term of a word in small letters; None: it is too short or too common to mean anything."""
-        if word in self._known:
-            return self._known[word]
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        found = None if len(word) < 2 or word in STOP_WORDS else stem(word)
-        self._known[word] = found
-        return found
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without the cache."""
+        return Analyser, ()
 
     def terms(self, text: str) -> list[str]:
-        """The terms of a text, in its order, repeated as there.
+        """Return the terms of a text in its order, repeated as often as they occur.
 
         >>> Analyser().terms("The energy consumption of Room 112")
         ['energi', 'consumpt', 'room', '112']
@@ -65,10 +61,15 @@ class Analyser:
         return [term for word in WORD.findall(text.lower()) if (term := self.term(word)) is not None]
 
     def counts(self, text: str) -> dict[str, int]:
-        """How often each term occurs in a text."""
-        found: dict[str, int] = {}
+        """Return how often each term occurs in a text."""
+        counts: dict[str, int] = {}
         for word, count in Counter(WORD.findall(text.lower())).items():
             term = self.term(word)
             if term is not None:
-                found[term] = found.get(term, 0) + count
-        return found
+                counts[term] = counts.get(term, 0) + count
+        return counts
+
+
+def term_of(word: str) -> str | None:
+    """Return the stem of a lower-case word, or None for a stop word or a single character."""
+    return None if len(word) < 2 or word in STOP_WORDS else stem(word)

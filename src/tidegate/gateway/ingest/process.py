@@ -10,12 +10,12 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from tidegate.courtesy import stand_back
 from tidegate.errors import NotAcknowledged, TidegateError
 from tidegate.gateway.ingest.core import Ingest, Outcome
 from tidegate.gateway.ingest.frames import CONTROL, Frames, frame
 from tidegate.gateway.ingest.settings import IngestSettings
 from tidegate.logs import EventLog
+from tidegate.scheduling import use_batch_scheduling
 
 OpenLog = Callable[[], EventLog]
 """Opens the log in the process that appends; it travels there by pickle."""
@@ -30,7 +30,7 @@ def main(descriptor: int) -> None:
     """Be that process: answer until the other side closes its end, or dies; what has arrived by then is appended."""
     for each in (signal.SIGINT, signal.SIGTERM):  # for the parent, who drains, and whose end ends this
         signal.signal(each, signal.SIG_IGN)
-    stand_back()
+    use_batch_scheduling()
     with socket.socket(fileno=descriptor) as link:
         waiting: _Waiting = SimpleQueue()
         # A thread of its own: while one group is forced to disk, the next gathers here and not in the socket,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import MatcherError
-from tidegate.matching.partition import even, level, partition, split
-from tidegate.matching.tree import Branch
+from tidegate.research.partition import even, level, partition, split
+from tidegate.research.tree import Branch
 
 
 def best(sizes: list[int], parts: int) -> int:

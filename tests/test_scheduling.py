@@ -1,4 +1,4 @@
-"""Whoever computes stands back; whoever delivers does not."""
+"""Compute processes run under SCHED_BATCH; the gateway does not."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.courtesy import standing_back
 from tidegate.gateway.ingest import IngestWorker
 from tidegate.logs import SegmentLog
+from tidegate.scheduling import batch_scheduling
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system does not tell such processes apart")
+pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system has no SCHED_BATCH")
 
 _POLICY = [sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"]
 
 
-def _policy_of_a_child() -> int:
+def _child_policy() -> int:
     return int(subprocess.run(_POLICY, capture_output=True, check=True).stdout)
 
 
-def test_what_is_started_within_stands_back_and_what_is_started_behind_does_not() -> None:
+def test_children_started_inside_the_block_use_batch_scheduling_and_later_ones_do_not() -> None:
     before = os.sched_getscheduler(0)
-    with standing_back():
-        assert _policy_of_a_child() == os.SCHED_BATCH
-    assert _policy_of_a_child() == before == os.sched_getscheduler(0)
+    with batch_scheduling():
+        assert _child_policy() == os.SCHED_BATCH
+    assert _child_policy() == before == os.sched_getscheduler(0)
 
 
-def test_the_process_that_appends_stands_back(tmp_path: Path) -> None:
+def test_ingest_worker_uses_batch_scheduling(tmp_path: Path) -> None:
     async def work() -> int:
         async with IngestWorker(partial(SegmentLog, tmp_path)) as worker:
             while not worker.is_ready:  # noqa: ASYNC110 - it happens in another process

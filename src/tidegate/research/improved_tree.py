@@ -31,12 +31,12 @@ from tidegate.filters.nodes import And, Compare, Node, Not, Or, paths
 from tidegate.filters.render import operand, path_text, render_node
 from tidegate.matching.events import ArrowEvents, DictEvents, Events
 from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
-from tidegate.matching.partition import By, check_by, split
-from tidegate.matching.predicate_lists import Known, Place, PredicateIndex, split_between
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import ordered
-from tidegate.matching.tree import Branch
-from tidegate.matching.workers import Workers
+from tidegate.research.partition import By, check_by, split
+from tidegate.research.predicate_lists import Known, Place, PredicateIndex, split_between
+from tidegate.research.tree import Branch
+from tidegate.research.workers import Workers
 
 Numbered = tuple[int, tuple[Node, ...]]
 """One conjunct of an entry, its predicates in order, after the entry's number."""

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from tidegate.errors import MatcherError, did_you_mean
-from tidegate.matching.tree import Branch
+from tidegate.research.tree import Branch
 
 Key = TypeVar("Key")
 By = Literal["predicates", "count"]

@@ -20,12 +20,12 @@ from tidegate import Filter, Schema
 from tidegate.filters.render import render_node
 from tidegate.matching import Matcher
 from tidegate.matching.events import DictEvents, read
-from tidegate.matching.improved_tree import ImprovedTreeIndex, Tree, Work, conjuncts, cost_bound, grown, walk
 from tidegate.matching.index import Entry
 from tidegate.matching.rows import Axes
 from tidegate.matching.scan import ordered
-from tidegate.matching.tree import TreeIndex
 from tidegate.model import Enum, arrow
+from tidegate.research.improved_tree import ImprovedTreeIndex, Tree, Work, conjuncts, cost_bound, grown, walk
+from tidegate.research.tree import TreeIndex
 
 randoms = st.integers(0, 2**64).map(Random)
 

@@ -20,9 +20,9 @@ from tests.matching.contract import drawn, expected, found
 from tidegate import Filter, Schema
 from tidegate.errors import EventError, MatcherError, Violation
 from tidegate.matching import Matcher
-from tidegate.matching.improved_tree import ImprovedTreeIndex
-from tidegate.matching.workers import Workers
 from tidegate.model import arrow
+from tidegate.research.improved_tree import ImprovedTreeIndex
+from tidegate.research.workers import Workers
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ class TestMatching:
 
 class TestMisuse:
     def test_an_engine_of_one_process_takes_no_workers(self) -> None:
-        message = "engine 'columnar' matches in one process: expected workers=1, not 4, or 'improved-tree'"
+        message = "engine 'columnar' matches in one process: use workers=1, not 4, or the engine 'improved-tree'"
         with pytest.raises(MatcherError, match=message):
             Matcher(workers=4)
         Matcher(engine="scan", workers=1).close()
