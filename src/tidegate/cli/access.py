@@ -15,7 +15,8 @@ from tidegate.model import units
 _TIMES = {"leeway": "leeway_s", "fresh": "fresh_s", "stale": "stale_s", "pause": "pause_s", "timeout": "timeout_s"}
 _QUOTAS = tuple(each.name for each in fields(Quotas))
 _RATES = ("events", "deliveries", "requests")
-_OIDC_KEYS = ("issuer", "audience", "jwks_url", "roles_claim", "services_claim", "algorithms", *_TIMES)
+_LIFETIME = "webhook_lifetime"
+_OIDC_KEYS = ("issuer", "audience", "jwks_url", "roles_claim", "services_claim", "algorithms", _LIFETIME, *_TIMES)
 
 
 def read_access(document: Any, path: str) -> AccessSettings:
@@ -75,7 +76,19 @@ def _oidc(document: Any, where: str) -> OidcSettings:
             if length is None:
                 raise EnvironmentProblem(f"{where}.{name}: expected a length of time such as 30s, not {found[name]!r}")
             settings[field] = round(length) if name == "leeway" else length
+    if _LIFETIME in found:
+        settings["webhook_lifetime_s"] = _lifetime(found[_LIFETIME], f"{where}.{_LIFETIME}")
     return OidcSettings(**settings)
+
+
+def _lifetime(value: Any, where: str) -> float | None:
+    """Read how long webhooks are delivered without a renewal; None: as long as the token holds."""
+    if value == "token":
+        return None
+    length = units.seconds(value) if isinstance(value, str) else None
+    if length is None or length <= 0:
+        raise EnvironmentProblem(f"{where}: expected a length of time such as 30d, or token, not {value!r}")
+    return length
 
 
 def _entries(document: Any, known: Collection[str], where: str) -> Mapping[str, Any]:

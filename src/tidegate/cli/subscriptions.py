@@ -186,6 +186,34 @@ def enable(
         _print(client.enable_subscription(id_), as_json)
 
 
+@app.command("renew")
+def renew(
+    id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
+) -> None:
+    """Deliver a webhook by what your token says now, and for longer; a stopped one goes on from its cursor."""
+    from tidegate import Client
+
+    with Client(url, key=key) as client:
+        _print(client.renew_subscription(id_), as_json)
+
+
+@app.command("adopt")
+def adopt(
+    id_: Id,
+    owner: Annotated[
+        str | None, typer.Option(help="The id of the API key that owns it from now on; else the caller.")
+    ] = None,
+    url: options.Gateway = options.GATEWAY,
+    key: options.Key = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Take over a subscription that nobody owns, or give it to an API key; for admins."""
+    from tidegate import Client
+
+    with Client(url, key=key) as client:
+        _print(client.adopt_subscription(id_, owner), as_json)
+
+
 @app.command("dead-letters")
 def dead_letters(
     id_: Id,

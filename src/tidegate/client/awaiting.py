@@ -269,6 +269,14 @@ class AsyncClient:
         """Deliver a disabled subscription again, from its cursor on."""
         return await self._ask(Asked("POST", durable.path(id, "enable")))
 
+    async def renew_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Deliver a webhook by what the caller's token says now, and for longer."""
+        return await self._ask(Asked("POST", durable.path(id, "renew")))
+
+    async def adopt_subscription(self, id: str, owner: str | None = None) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Make the caller, or an API key by its id, the owner of a durable subscription; for admins."""
+        return await self._ask(durable.adopt(id, owner))
+
     async def explain(self, id: str, event: Mapping[str, Any] | str | None = None) -> dict[str, Any]:  # noqa: A002
         """What a durable subscription's filter means, and why an event (or its id) matches or not."""
         return await self._ask(durable.explain(id, event))

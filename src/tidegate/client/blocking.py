@@ -265,6 +265,14 @@ class Client:
         """Deliver a disabled subscription again, from its cursor on."""
         return self._ask(Asked("POST", durable.path(id, "enable")))
 
+    def renew_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Deliver a webhook by what the caller's token says now, and for longer."""
+        return self._ask(Asked("POST", durable.path(id, "renew")))
+
+    def adopt_subscription(self, id: str, owner: str | None = None) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Make the caller, or an API key by its id, the owner of a durable subscription; for admins."""
+        return self._ask(durable.adopt(id, owner))
+
     def explain(self, id: str, event: Mapping[str, Any] | str | None = None) -> dict[str, Any]:  # noqa: A002
         """What a durable subscription's filter means, and why an event (or its id) matches or not."""
         return self._ask(durable.explain(id, event))

@@ -89,6 +89,11 @@ def acknowledge(id_: str, cursor: str) -> Asked:
     return Asked("POST", path(id_, "ack"), headers=_JSON, body=_written({"cursor": cursor}))
 
 
+def adopt(id_: str, owner: str | None) -> Asked:
+    """Make the caller, or an API key by its id, the owner."""
+    return Asked("POST", path(id_, "adopt"), headers=_JSON, body=_written({"owner": owner}))
+
+
 def explain(id_: str, event: Mapping[str, Any] | str | None) -> Asked:
     """What the filter means, and what it makes of an event: its attributes, or the id of one in the stream."""
     if event is None:

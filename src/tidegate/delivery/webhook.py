@@ -28,7 +28,7 @@ from tidegate.delivery.pacing import Pace, paced
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.logs import Cursor
-from tidegate.registry import RegisteredSubscription, Registry
+from tidegate.registry import RegisteredSubscription, Registry, State
 from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.delivery")
@@ -88,6 +88,13 @@ class Outcome:
     detail: str = ""
     after_s: float = 0.0
     """The receiver asks to wait so long."""
+
+
+class Obstacle(NamedTuple):
+    """Why a subscription is not delivered, and the state that it gets."""
+
+    state: State
+    reason: str
 
 
 Send = Callable[[Subscription, Sequence[Parcel]], Awaitable[Outcome]]
@@ -284,9 +291,9 @@ def _bury(id_: str, parcel: Parcel, error: str, attempts: int, registry: Registr
     registry.bury(id_, parcel.cursor, parcel.record, error, attempts)
 
 
-def _disable(id_: str, reason: str, registry: Registry) -> None:
+def _disable(id_: str, reason: str, registry: Registry, state: State = "disabled") -> None:
     if registry.subscription(id_).state == "active":  # else whoever disabled it knows the reason better
-        registry.disable(id_, reason)
+        registry.disable(id_, reason, state)
 
 
 def encoding_of(subscription: Subscription) -> Encoding:
@@ -310,6 +317,8 @@ class Post:
     """What a subscription's events keep to; None: nothing."""
     sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None
     """Told what became of a message of so many events."""
+    obstacle: Callable[[Subscription], Obstacle | None] = lambda _: None
+    """Why a subscription must not be delivered; None: it may."""
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
         """Ask the registry, which blocks, in a thread."""
@@ -399,6 +408,10 @@ class Couriers:
             # Its cursor and attempts are the registry's, whoever delivered it before.
             found = await self._post.ask(partial(_found, id_))
             if found.state != "active":
+                return
+            obstacle = self._post.obstacle(found.subscription)
+            if obstacle is not None:
+                await self._post.ask(partial(_disable, id_, obstacle.reason, state=obstacle.state))
                 return
             courier = Courier(found, self._hub, self._post)
         except NotRegistered:

@@ -26,6 +26,7 @@ from tidegate.gateway.routes import (
     health,
     links,
     overview,
+    owners,
     quarantine,
     semantics,
     services,
@@ -51,6 +52,7 @@ _ROUTES = (
     sockets,
     subscriptions,
     webhooks,
+    owners,
     links,
 )
 

@@ -15,8 +15,9 @@ def need_pull(found: RegisteredSubscription) -> None:
     id_ = found.subscription.id
     if isinstance(found.subscription.deliver, Webhook):
         raise conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
-    if found.state == "disabled":
-        raise conflict(f"{id_!r} is disabled: {found.reason}; POST /v1/subscriptions/{id_}/enable")
+    if found.state != "active":
+        call = "enable" if found.state == "disabled" else "renew"
+        raise conflict(f"{id_!r} is {found.state}: {found.reason}; POST /v1/subscriptions/{id_}/{call}")
 
 
 async def begin(

@@ -23,7 +23,7 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.pacing import Pace
 from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post, encoding_of
+from tidegate.delivery.webhook import Couriers, CourierSettings, Obstacle, Outcome, Parcel, Post, encoding_of
 from tidegate.errors import LogError, TidegateError
 from tidegate.federation.link.history import is_past
 from tidegate.gateway.tracing import Tracing
@@ -104,13 +104,24 @@ class Durable:
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
+        self.obstacle: Callable[[Subscription], Obstacle | None] = lambda _: None
+        """Why a subscription must not be sent to its webhook; None: it may. Asked before delivery begins, and often."""
         self.heed: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
         """Told of every subscription, when it is made or changed, and, with None, when it is gone."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         for_maker = partial(encoding, caller=None)
-        post = Post(registry, self.acks, self.sender.send, settings.couriers, encoding=for_maker, pace=pace, sent=sent)
+        post = Post(
+            registry,
+            self.acks,
+            self.sender.send,
+            settings.couriers,
+            encoding=for_maker,
+            pace=pace,
+            sent=sent,
+            obstacle=lambda record: self.obstacle(record),
+        )
         self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
@@ -192,8 +203,8 @@ class Durable:
         if courier is not None:
             await self._bring(courier, found.subscription)
         for each in self.connected(id_):
-            if found.state == "disabled":
-                self._dismiss(each, f"the subscription is disabled: {found.reason}")
+            if found.state != "active":
+                self._dismiss(each, f"the subscription is {found.state}: {found.reason}")
             elif isinstance(found.subscription.deliver, Webhook):
                 self._dismiss(each, "the subscription is delivered by webhook from now on")
             else:
@@ -227,15 +238,15 @@ class Durable:
         await self._couriers.drop(id_)
         self.heed(id_, None)
 
-    async def hold(self, obstacle: Callable[[Subscription], str | None]) -> None:
-        """Disable webhooks that are sent from here and may be no more; others go on as their makers now see them."""
+    async def hold(self) -> None:
+        """Disable webhooks that are sent from here and may be no more; others go on as their owners now see them."""
         for id_ in list(self._known):
             courier, record = self._couriers.subscriber(id_), self._known[id_].subscription
-            if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state == "disabled":
+            if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state != "active":
                 continue
-            problem = obstacle(record)
-            if problem is not None:
-                await self.change(partial(_disabled, id_, problem))
+            obstacle = self.obstacle(record)
+            if obstacle is not None:
+                await self.change(partial(_disabled, id_, obstacle))
             elif courier.encoding != self.encoding(record, None):
                 async with self._changing:
                     await self._bring(courier, record)
@@ -351,8 +362,8 @@ class Durable:
         return done
 
 
-def _disabled(id_: str, reason: str, registry: Registry) -> RegisteredSubscription:
-    return registry.disable(id_, reason)
+def _disabled(id_: str, obstacle: Obstacle, registry: Registry) -> RegisteredSubscription:
+    return registry.disable(id_, obstacle.reason, obstacle.state)
 
 
 def _lags(

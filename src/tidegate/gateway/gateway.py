@@ -76,7 +76,7 @@ class Gateway:
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
-        access = access or AccessSettings()
+        self.access = access = access or AccessSettings()
         self._issuer = None if access.oidc is None else Issuer(access.oidc)
         self.meter = Meter(access.quotas)
         self.callers = Callers(registry, self._issuer)
@@ -84,7 +84,7 @@ class Gateway:
         self.metrics.watch(self)
         self.tracing = tracing
         self.semantics = None if semantics is None else Shared(semantics)
-        self.policies = Policies(self.semantics)
+        self.policies = Policies(self.semantics, needs_keys=needs_keys)
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
         self.outbox = Outbox()
         """Of all sockets: what a pass writes to them goes out together."""
@@ -104,6 +104,7 @@ class Gateway:
         )
         self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
         self.durable.before = self.sweep.read_keys
+        self.durable.obstacle = self.sweep.obstacle
         self.durable.heed = self._heed_durable
         self.finder = Finder(self.semantics)
         self.definitions = Definitions()
@@ -128,7 +129,7 @@ class Gateway:
             self.linked.heed_durable(id_, found)
 
     def _pace(self, record: Subscription) -> CallerPace | None:
-        return self.meter.pace(self.policies.owner(record.owner))
+        return self.meter.pace(self.policies.owner(record))
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, cast, get_args
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.pacing import paced
@@ -20,25 +21,29 @@ from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.gateway import parameters
-from tidegate.gateway.callers import ANYBODY, Caller, of_key
+from tidegate.gateway.callers import ANYBODY, GUEST, Caller, of_key
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
-from tidegate.model import Schema
-from tidegate.registry import Key
+from tidegate.model import Schema, timestamps
+from tidegate.registry import Key, Role
 from tidegate.services import Definitions, Service
 from tidegate.services.definitions import NONE
 from tidegate.subscriptions import Subscription
 
 ROLE = "role:"
 """What a name begins with that means a role."""
+_OWNERLESS = "it was created while no keys were required, and belongs to nobody; an admin can adopt it"
 
 
 class Policies:
     """The access of all services, as they are now."""
 
-    def __init__(self, semantics: Semantics | None = None) -> None:
-        """`semantics` is what filters with ~ are evaluated by; None: there is nothing."""
-        self._semantics = semantics
+    def __init__(self, semantics: Semantics | None = None, *, needs_keys: bool = False) -> None:
+        """`semantics` is what filters with ~ are evaluated by; None: there is nothing.
+
+        `needs_keys`: callers have to authenticate, so that what nobody owns is delivered to nobody.
+        """
+        self._semantics, self._needs_keys = semantics, needs_keys
         self._services: Mapping[str, Service] = {}
         self._schemas: Mapping[str, Schema] = {}
         self._outputs: Mapping[str, str] = {}
@@ -151,16 +156,39 @@ class Policies:
 
     # Durable subscriptions -----------------------------------------------------------------
 
-    def owner(self, id_: str | None) -> Caller:
-        """Who made a subscription, as far as is known while they are away: of a token's groups and role nothing is."""
-        if id_ is None:
-            return ANYBODY
-        key = self.keys.get(id_)
-        return of_key(key) if key is not None else Caller(id_, id_.partition("#")[2] or id_, "consumer")
+    def owner(self, record: Subscription) -> Caller:
+        """The owner of a subscription, with the rights that it is delivered by while they are away.
+
+        Those of an API key are the key's at the moment, all others' are what the subscription was granted.
+        """
+        if record.owner is None:
+            return GUEST if self._needs_keys else ANYBODY
+        key, grant = self.keys.get(record.owner), record.grant
+        if key is not None:
+            return of_key(key)
+        if grant is None or grant.role not in get_args(Role):
+            return Caller(record.owner, record.owner.partition("#")[2] or record.owner, "consumer", ())
+        expires_at = timestamps.to_datetime(grant.expires_at)
+        role = cast(Role, grant.role)
+        return Caller(record.owner, grant.name, role, grant.services, frozenset(grant.groups), expires_at)
+
+    def lapsed(self, record: Subscription, now: datetime) -> str | None:
+        """Why nobody's rights cover a subscription at a moment, and what to do; None: somebody's do."""
+        if record.owner is None:
+            return f"{_OWNERLESS}: tidegate subscriptions adopt {record.id}" if self._needs_keys else None
+        if record.owner in self.keys:
+            return None
+        how = f"renew it with a fresh token: POST /v1/subscriptions/{record.id}/renew"
+        if record.grant is None:
+            return f"what its owner {record.owner!r} may see is not known; {how}"
+        expires_at = timestamps.to_datetime(record.grant.expires_at)
+        if expires_at > now:
+            return None
+        return f"the rights of {record.grant.name!r} were granted until {expires_at.isoformat()}; {how}"
 
     def encoding(self, record: Subscription, caller: Caller | None = None) -> Encoding:
         """How a subscription's events are written for a caller; None: for whoever made it."""
-        who = caller if caller is not None else self.owner(record.owner)
+        who = caller if caller is not None else self.owner(record)
         return replace(encoding_of(record), hidden=self.hidden(who, record.service))
 
     def obstacle(self, caller: Caller, service: str, filter_: tuple[str, tuple[Any, ...]] | None) -> str | None:

@@ -10,6 +10,9 @@ ALGORITHMS = (
 )
 """How tokens may be signed: with a key that the issuer keeps for itself. Never by a secret that we would hold too."""
 
+WEBHOOK_LIFETIME_S = 30 * 86_400.0
+"""How long a webhook is delivered before its owner, who has no API key, has to renew it."""
+
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
@@ -35,6 +38,8 @@ class OidcSettings:
     pause_s: float = 10.0
     """Between two requests for keys, at least: tokens with keys that nobody knows must not become its burden."""
     timeout_s: float = 5.0
+    webhook_lifetime_s: float | None = WEBHOOK_LIFETIME_S
+    """How long a webhook is delivered by what its owner's token said; None: until the token expires."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import structlog
 
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Sink, Subscriber
+from tidegate.delivery.webhook import Obstacle
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.durable import Durable
 from tidegate.gateway.policy import Policies
@@ -104,7 +105,7 @@ class Sweep:
             if problem is not None:
                 self.connections.discard(socket)
                 await socket.dismiss(VOID, problem)
-        await self._durable.hold(self._held)
+        await self._durable.hold()
 
     def void(self, caller: Caller) -> str | None:
         """Why a caller's key or token does not hold any more; None: it does."""
@@ -137,10 +138,15 @@ class Sweep:
             self.connections.discard(socket)
             await socket.dismiss(VOID if self.void(socket.caller) else NOTHING_LEFT, problem)
 
-    def _held(self, record: Subscription) -> str | None:
-        """Why a webhook is not to be served any more; None: it is."""
-        owner = self._policies.owner(record.owner)
+    def obstacle(self, record: Subscription) -> Obstacle | None:
+        """Why a webhook must not be delivered; None: it may. What is not served yet is not judged."""
+        lapsed = self._policies.lapsed(record, self._now())
+        if lapsed is not None:
+            return Obstacle("stopped", lapsed)
+        owner = self._policies.owner(record)
         key = self._policies.keys.get(owner.id or "")
         problem = None if key is None else key.problem(self._now())
-        asked = (record.filter, record.params) if record.filter.strip() else None
-        return problem or self._policies.obstacle(owner, record.service, asked)
+        if problem is None and self._policies.is_there(record.service):
+            asked = (record.filter, record.params) if record.filter.strip() else None
+            problem = self._policies.obstacle(owner, record.service, asked)
+        return None if problem is None else Obstacle("disabled", problem)

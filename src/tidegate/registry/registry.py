@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from tidegate.services import Definitions, Service, Stream
 from tidegate.subscriptions import Subscription
 
-State = Literal["active", "disabled"]
-"""Whether a subscription is delivered."""
+State = Literal["active", "disabled", "stopped"]
+"""Whether a subscription is delivered: `disabled` until it is enabled, `stopped` until its owner renews it."""
 Role = Literal["provider", "consumer", "admin"]
 """What a key is for: changing services, reading them, everything."""
 
@@ -82,7 +82,7 @@ class RegisteredSubscription:
     changed_at: datetime
     state: State = "active"
     reason: str | None = None
-    """Why it is disabled."""
+    """Why it is not delivered."""
     attempts: int = 0
     """How often the delivery of what is at the cursor failed in a row."""
     retry_at: datetime | None = None
@@ -219,10 +219,12 @@ class Registry(Protocol):
     def subscriptions(self, service: str | None = None, owner: str | None = None) -> dict[str, RegisteredSubscription]:
         """All subscriptions by id, or those of a service or an owner, the oldest first."""
 
-    def change_subscription(self, subscription: Subscription, version: int | None = None) -> RegisteredSubscription:
+    def change_subscription(
+        self, subscription: Subscription, version: int | None = None, *, resume: bool = False
+    ) -> RegisteredSubscription:
         """Put a new record in the place of the one with its id; cursor and state stay, and so does the service.
 
-        `version`: a `VersionConflict` where the present one is another.
+        `version`: a `VersionConflict` where the present one is another. `resume`: a stopped one becomes active.
         """
 
     def acknowledge(self, subscription: str, cursor: str) -> None:
@@ -237,8 +239,8 @@ class Registry(Protocol):
         An acknowledgement leaves it as it is: after a success note 0 and None.
         """
 
-    def disable(self, subscription: str, reason: str) -> RegisteredSubscription:
-        """Deliver no more, and say why; the cursor stays."""
+    def disable(self, subscription: str, reason: str, state: State = "disabled") -> RegisteredSubscription:
+        """Deliver no more, and say why; the cursor stays. `state`: `disabled` or `stopped`."""
 
     def enable(self, subscription: str) -> RegisteredSubscription:
         """Deliver again from the cursor, as if no attempt had failed; refused where the service is gone."""

@@ -12,12 +12,13 @@ import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, VersionConflict, did_you_mean
 from tidegate.model import timestamps
-from tidegate.registry.registry import DeadLetter, RegisteredSubscription
+from tidegate.registry.registry import DeadLetter, RegisteredSubscription, State
 from tidegate.registry.store import Store, unchanged
 from tidegate.registry.tables import DEAD_LETTERS, DEFINITIONS, SUBSCRIPTIONS
-from tidegate.subscriptions import Deliver, Pull, Subscription, Webhook
+from tidegate.subscriptions import Deliver, Grant, Pull, Subscription, Webhook
 
 _KINDS: dict[str, type[Deliver]] = {"pull": Pull, "webhook": Webhook}
+_ACTIVE: dict[str, Any] = {"state": "active", "reason": None, "attempts": 0, "retry_at": None}
 
 
 class SqlSubscriptions(Store):
@@ -50,7 +51,9 @@ class SqlSubscriptions(Store):
             connection.execute(SUBSCRIPTIONS.insert().values(row))
             return _registered(_found(connection, subscription.id))
 
-    def change_subscription(self, subscription: Subscription, version: int | None = None) -> RegisteredSubscription:
+    def change_subscription(
+        self, subscription: Subscription, version: int | None = None, *, resume: bool = False
+    ) -> RegisteredSubscription:
         """Put a new record in the place of one; `version`: only if it is still that one."""
         document = _document(subscription)
         with self._changing("subscriptions") as connection:
@@ -62,19 +65,20 @@ class SqlSubscriptions(Store):
                     f"subscription {subscription.id!r} is one of {row.service!r}, and its cursor with it: "
                     f"for {subscription.service!r} make a new one"
                 )
-            return self._change(connection, row, owner=subscription.owner, document=document)
+            going_on = _ACTIVE if resume and row.state == "stopped" else {}
+            return self._change(connection, row, owner=subscription.owner, document=document, **going_on)
 
-    def disable(self, subscription: str, reason: str) -> RegisteredSubscription:
+    def disable(self, subscription: str, reason: str, state: State = "disabled") -> RegisteredSubscription:
         """Deliver no more, and say why; the cursor stays."""
         with self._changing("subscriptions") as connection:
-            return self._change(connection, _found(connection, subscription), state="disabled", reason=reason)
+            return self._change(connection, _found(connection, subscription), state=state, reason=reason)
 
     def enable(self, subscription: str) -> RegisteredSubscription:
         """Deliver again from the cursor, as if no attempt had failed."""
         with self._changing("subscriptions") as connection:
             row = _found(connection, subscription)
             _need_service(connection, row.service)
-            return self._change(connection, row, state="active", reason=None, attempts=0, retry_at=None)
+            return self._change(connection, row, **_ACTIVE)
 
     def unsubscribe(self, subscription: str) -> None:
         """Remove a subscription, and its dead letters with it."""
@@ -228,6 +232,8 @@ def _registered(row: sa.Row[Any]) -> RegisteredSubscription:
     record = _values(json.loads(row.document))
     deliver = _values(record.pop("deliver"))
     made = _KINDS[deliver.pop("kind")](**deliver)
+    grant = record.pop("grant", None)
+    record["grant"] = None if grant is None else Grant(**_values(grant))
     subscription = Subscription(id=row.id, service=row.service, owner=row.owner, deliver=made, **record)
     return RegisteredSubscription(
         subscription,

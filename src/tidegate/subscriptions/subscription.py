@@ -30,6 +30,22 @@ Deliver = Pull | Webhook
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """What the owner of a subscription may see, as their token or certificate said when it was created or renewed.
+
+    A webhook is delivered by it while its owner is away. Owners with an API key need none: the key is looked up.
+    """
+
+    name: str
+    role: str
+    services: tuple[str, ...] | None
+    """The services that the owner may see; None: all."""
+    groups: tuple[str, ...]
+    expires_at: int
+    """Microseconds since 1970 UTC: the subscription stops then, unless it is renewed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
     """What a consumer wants of a service, and how."""
 
@@ -50,7 +66,9 @@ class Subscription:
     """Tell when nothing has come for so long."""
     description: str = ""
     owner: str | None = None
-    """Whose it is: the id of an API key, or a token's subject; None: made where no key was asked for."""
+    """Whose it is: the id of an API key, or a token's subject; None: created while no keys were required."""
+    grant: Grant | None = None
+    """What an owner without an API key may see."""
 
 
 def new_id() -> str:

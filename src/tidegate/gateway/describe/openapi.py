@@ -204,6 +204,14 @@ CALLS: dict[str, Call] = {
     f"POST {_ID}/secret": Call("newSecret", _json("Secret"), (404, 409)),
     f"DELETE {_ID}/secret": Call("dropSecrets", _json("Secrets"), (404, 409)),
     f"POST {_ID}/enable": Call("enableSubscription", _json("Subscription"), (404, 409)),
+    f"POST {_ID}/renew": Call("renewSubscription", _json("Subscription"), (404, 409, 422)),
+    f"POST {_ID}/adopt": Call(
+        "adoptSubscription",
+        _json("Subscription"),
+        (400, 404, 409, 413, 422),
+        body=_json("AdoptRequest", key={"owner": "key_0123456789abcdef"}),
+        needs_body=False,
+    ),
     f"GET {_ID}/dead-letters": Call("listDeadLetters", _json("DeadLetters"), (404, 422)),
     f"POST {_ID}/dead-letters/redeliver": Call(
         "redeliver",

@@ -161,7 +161,7 @@ _SUBSCRIPTION = record(
         "id": TEXT,
         "service": TEXT,
         "version": WHOLE,
-        "state": {"enum": ["active", "disabled"]},
+        "state": {"enum": ["active", "disabled", "stopped"]},
         "reason": or_null(TEXT),
         "filter": TEXT,
         "params": array({"type": ["string", "number", "boolean"]}),
@@ -188,6 +188,10 @@ _SUBSCRIPTION = record(
         "retry_at": or_null(MOMENT),
         "created_at": MOMENT,
         "changed_at": MOMENT,
+        "expires_at": {
+            **or_null(MOMENT),
+            "description": "When it stops unless its owner, who has no API key, renews it.",
+        },
         "connected": WHOLE,
         "lag": or_null({**WHOLE, "description": "What it has yet to acknowledge, in the log's measure."}),
         "delivered": {**WHOLE, "description": "Events that went out from this gateway."},
@@ -280,6 +284,11 @@ SCHEMAS: dict[str, Schema] = {
     "Gap": {**ANY_OBJECT, "properties": {"reason": TEXT}, "description": "Events were missed."},
     "Stream": record({"name": TEXT, "definition": ANY_OBJECT}),
     "Streams": record({"streams": array(ref("Stream"))}),
+    "AdoptRequest": record(
+        {"owner": {**or_null(TEXT), "description": "The id of the API key that owns it from now on; else the caller."}},
+        optional=("owner",),
+        closed=True,
+    ),
     "StreamDefinition": record(
         {
             "schema": {**ANY_OBJECT, "minProperties": 1},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -29,6 +30,7 @@ from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.names import NamedRoute
+from tidegate.gateway.owners import grant_of, is_owner, renewed
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
@@ -96,7 +98,7 @@ def router(gateway: Gateway) -> APIRouter:
         """A webhook is sent while its owner is away: what they see then has to do."""
         if isinstance(record.deliver, Webhook):
             await gateway.sweep.read_keys()
-            owner = gateway.policies.owner(record.owner)
+            owner = gateway.policies.owner(record)
             compiled(record, gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service))
 
     # Making and changing -----------------------------------------------------------------
@@ -107,7 +109,8 @@ def router(gateway: Gateway) -> APIRouter:
         schema = gateway.view(request).schema(name)
         said = await document(request, {})
         caller = caller_of(request)
-        begun = Subscription(new_id(), name, owner=caller.id)
+        grant = grant_of(caller, gateway.access, datetime.now(UTC))
+        begun = Subscription(new_id(), name, owner=caller.id, grant=grant)
         for quota in ("durable", "subscriptions"):
             gateway.meter.need(quota, caller, durable.count(caller.id))
         meaning = gateway.policies.meaning(name)
@@ -172,6 +175,8 @@ def router(gateway: Gateway) -> APIRouter:
         view, meaning = gateway.view(request), gateway.policies.meaning(service)
         schema, key = view.schema(service), view.key(service)
         record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
+        record = renewed(record, caller_of(request), gateway.access, datetime.now(UTC))
+        resume = is_owner(caller_of(request), record)
         await need_owner(record)
         gateway.meter.need_filter(caller_of(request), record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
@@ -179,7 +184,7 @@ def router(gateway: Gateway) -> APIRouter:
             await need_receiver(record, said)
         wanted = expected if expected is not None else version if version is not None else before.version
         try:
-            found = await durable.change(lambda registry: registry.change_subscription(record, wanted))
+            found = await durable.change(lambda registry: registry.change_subscription(record, wanted, resume=resume))
         except VersionConflict as conflict:
             if expected is None:
                 raise
@@ -315,6 +320,7 @@ def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: 
         "retry_at": None if found.retry_at is None else found.retry_at.isoformat(),
         "created_at": found.created_at.isoformat(),
         "changed_at": found.changed_at.isoformat(),
+        "expires_at": None if record.grant is None else timestamps.to_text(record.grant.expires_at),
     }
 
 
@@ -372,8 +378,8 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 
 
 def may_touch(caller: Caller, record: Subscription) -> bool:
-    """Whether a subscription is a caller's own, or everything is; what nobody owns was made where nobody is known."""
-    return caller.role == "admin" or record.owner == caller.id
+    """Return whether a subscription is a caller's own, or the caller is an admin."""
+    return caller.role == "admin" or is_owner(caller, record)
 
 
 def may_see(caller: Caller, record: Subscription) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -13,9 +15,10 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.errors import DefinitionProblem, SubscriptionError
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.owners import renewed
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
-from tidegate.registry import DeadLetter, Registry
+from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
 
 MOST_LETTERS = 1_000
@@ -62,8 +65,12 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/subscriptions/{id}/enable", summary="Deliver again, from the cursor on")
     async def enable(request: Request, id_: Id) -> dict[str, Any]:
-        await found_for(gateway, request, id_)
-        found = await durable.change(lambda registry: registry.enable(id_))
+        before = await found_for(gateway, request, id_)
+        record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
+        obstacle = gateway.policies.lapsed(record, datetime.now(UTC))
+        if obstacle is not None and isinstance(record.deliver, Webhook):
+            raise Problem(409, "conflict", "The subscription won't do that", obstacle)
+        found = await durable.change(partial(_enabled, record, before.version))
         return describe(found, durable.cursor(found))
 
     @routes.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
@@ -83,6 +90,9 @@ def router(gateway: Gateway) -> APIRouter:
     async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
         record, _, _ = await webhook_of(request, id_)
         need_service(request, record)
+        obstacle = durable.obstacle(record)
+        if obstacle is not None:
+            raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
         ids = _ids(await document(request, {"ids": "all"}))
         some = await durable.ask(lambda registry: _sought(registry, id_, ids))
         missing = sorted((ids or set()) - {each.id for each in some})
@@ -97,6 +107,11 @@ def router(gateway: Gateway) -> APIRouter:
         }
 
     return routes
+
+
+def _enabled(record: Subscription, version: int, registry: Registry) -> RegisteredSubscription:
+    registry.change_subscription(record, version)
+    return registry.enable(record.id)
 
 
 def _ids(said: Any) -> set[int] | None:

@@ -1,0 +1,81 @@
+"""Owners of durable subscriptions: renewing what a token granted, and adopting what nobody owns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from tidegate.errors import DefinitionProblem, SubscriptionError
+from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.owners import grant_of, is_owner, renewed
+from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
+from tidegate.registry import RegisteredSubscription
+from tidegate.subscriptions import Subscription, Webhook, compiled
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(prefix="/v1", tags=["subscriptions"])
+    durable, policies = gateway.durable, gateway.policies
+
+    async def store(before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
+        """Let a subscription go on with another owner, or other rights, if these suffice for what it delivers."""
+        await gateway.sweep.read_keys()
+        if isinstance(record.deliver, Webhook):
+            schema = policies.schema(policies.owner(record), record.service)
+            compiled(record, schema, policies.meaning(record.service))
+        version = before.version
+        found = await durable.change(lambda registry: registry.change_subscription(record, version, resume=True))
+        return describe(found, durable.cursor(found))
+
+    @routes.post("/subscriptions/{id}/renew", summary="Deliver by the rights that its owner has now, and for longer")
+    async def renew(request: Request, id_: Id) -> dict[str, Any]:
+        before, caller = await found_for(gateway, request, id_), caller_of(request)
+        if not is_owner(caller, before.subscription):
+            detail = f"only its owner can renew {id_!r}; an admin can adopt it: POST /v1/subscriptions/{id_}/adopt"
+            raise forbidden(detail)
+        return await store(before, renewed(before.subscription, caller, gateway.access, datetime.now(UTC)))
+
+    @routes.post("/subscriptions/{id}/adopt", summary="Make the caller, or an API key, the owner (admins only)")
+    async def adopt(request: Request, id_: Id) -> dict[str, Any]:
+        caller = caller_of(request)
+        if caller.role != "admin":
+            detail = f"{caller.told} is a {caller.role}'s, and only an admin can adopt a subscription"
+            raise forbidden(detail)
+        named = _owner(await document(request, {}))
+        before = await found_for(gateway, request, id_)
+        await gateway.sweep.read_keys()
+        record = _adopted(gateway, before.subscription, caller, named)
+        return await store(before, record)
+
+    return routes
+
+
+def _owner(said: Any) -> str | None:
+    if not isinstance(said, Mapping) or not set(said) <= {"owner"}:
+        raise SubscriptionError([DefinitionProblem("", f"expected {{owner: 'key_...'}} or nothing, not {said!r:.50}")])
+    owner = said.get("owner")
+    if owner is not None and not isinstance(owner, str):
+        raise SubscriptionError([DefinitionProblem("owner", f"expected the id of an API key, not {owner!r:.60}")])
+    return owner
+
+
+def _adopted(gateway: Gateway, record: Subscription, caller: Caller, named: str | None) -> Subscription:
+    """Return a record with another owner: a usable API key, or the caller."""
+    now = datetime.now(UTC)
+    if named is None or named == caller.id:
+        if caller.id is None:
+            detail = "no keys are required here, so that the caller is not known: name the owner, {'owner': 'key_...'}"
+            raise Problem(409, "conflict", "The subscription won't do that", detail)
+        return replace(record, owner=caller.id, grant=grant_of(caller, gateway.access, now))
+    key = gateway.policies.keys.get(named)
+    problem = f"there is no API key with the id {named!r:.60}" if key is None else key.problem(now)
+    if problem is not None:
+        raise SubscriptionError([DefinitionProblem("owner", problem)])
+    return replace(record, owner=named, grant=None)
