@@ -77,7 +77,13 @@ def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
 def test_beyond_loopback_an_issuer_will_do(tmp_path: Path) -> None:
     oidc = OidcSettings("https://id.example.org", "tidegate")
     need_keys(Home(tmp_path, Profile(access=AccessSettings(oidc))), "0.0.0.0")
-    need_keys(Home(tmp_path, Profile(access=AccessSettings(required=False))), "0.0.0.0")
+
+
+def test_gateway_without_keys_does_not_listen_beyond_loopback(tmp_path: Path) -> None:
+    home = Home(tmp_path, Profile(access=AccessSettings(required=False)))
+    need_keys(home, "127.0.0.1")
+    with pytest.raises(EnvironmentProblem, match=r"^--host 0\.0\.0\.0: the profile says access: {required: false}, .*"):
+        need_keys(home, "0.0.0.0")
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:

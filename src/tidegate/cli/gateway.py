@@ -109,7 +109,13 @@ def serve(
     registry = home.existing_registry()
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
-    ingest = IngestSettings(sole=home.sole, name=f"the gateway at {url(host, port)}")
+    limits = home.profile.limits
+    ingest = IngestSettings(
+        sole=home.sole,
+        name=f"the gateway at {url(host, port)}",
+        request_events=limits.events,
+        decoded_bytes=limits.decoded_bytes,
+    )
 
     def make() -> Gateway:
         access = home.profile.access
@@ -125,6 +131,7 @@ def serve(
             tracing=tracing_of(os.environ),
             links=LinkSettings(broker),
             semantics=knows,
+            limits=limits,
         )
 
     if child:
@@ -198,7 +205,14 @@ def checked_origins(home: Home, host: str, origins: Sequence[str] | None) -> tup
 def need_keys(home: Home, host: str) -> None:
     """Listen elsewhere than on loopback only where somebody has a key, or an issuer gives them tokens."""
     access = home.profile.access
-    if is_loopback(host) or access.oidc is not None or not access.requires(is_loopback=False):
+    if is_loopback(host):
+        return
+    if not access.requires(is_loopback=False):
+        raise EnvironmentProblem(
+            f"--host {host}: the profile says access: {{required: false}}, and without keys a gateway answers this "
+            f"machine alone; listen on {HOST}, or set access: {{required: true}}"
+        )
+    if access.oidc is not None:
         return
     registry = home.registry()
     try:

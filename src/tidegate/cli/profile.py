@@ -11,11 +11,12 @@ import yaml
 
 from tidegate.cli.access import read_access
 from tidegate.cli.database import Database, read_database
+from tidegate.cli.limits import read_limits
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.gateway.settings import AccessSettings
+from tidegate.gateway.settings import AccessSettings, LimitSettings
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics")
+_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics", "limits")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Profile:
     """Who gets into its gateway."""
     semantics: str | None = None
     """The folder of a semantic space, for filters with ~."""
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    """How much one peer may ask of its gateway."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -92,7 +95,8 @@ def _profile(document: Any, path: str) -> Profile:
     if not isinstance(semantics, str | None):
         raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
     spark = {str(k): _text(v) for k, v in settings.items()}
-    return Profile(master, spark, brokers, shared, database, private, access, semantics)
+    limits = read_limits(document.get("limits"), path)
+    return Profile(master, spark, brokers, shared, database, private, access, semantics, limits)
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

@@ -14,6 +14,7 @@ from tidegate.gateway.access import Access
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.limits import Limits
+from tidegate.gateway.loopback import LoopbackOnly
 from tidegate.gateway.origins import Origins
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.routes import (
@@ -81,6 +82,8 @@ def make_app(gateway: Gateway) -> FastAPI:
     )
     # Before keys: a browser asks without one.
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
+    if not gateway.needs_keys:
+        app.add_middleware(LoopbackOnly, allowed=gateway.origins)
     # In one list: a router that is included is looked into by every request, and makes each of its routes twice.
     for each in (*(one.router(gateway) for one in _ROUTES), console.router()):
         app.router.routes.extend(each.routes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -69,9 +70,14 @@ class Callers:
     """Finds who somebody is by what they show."""
 
     def __init__(
-        self, registry: Registry, issuer: Issuer | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        registry: Registry,
+        issuer: Issuer | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        pool: Executor | None = None,
     ) -> None:
-        self._registry, self._issuer, self._now = registry, issuer, now
+        """`pool`: threads that look up keys, and do nothing else; None: those of the event loop."""
+        self._registry, self._issuer, self._now, self._pool = registry, issuer, now, pool
         self._known: dict[str, tuple[float, Caller]] = {}
 
     async def find(self, secret: str) -> Caller:
@@ -91,7 +97,7 @@ class Callers:
         return found
 
     async def _of_key(self, secret: str) -> Caller:
-        key = await asyncio.get_running_loop().run_in_executor(None, self._registry.find_key, secret)
+        key = await asyncio.get_running_loop().run_in_executor(self._pool, self._registry.find_key, secret)
         if key is None:
             raise unknown("the API key is not known here")
         problem = key.problem(self._now())

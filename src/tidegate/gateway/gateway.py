@@ -18,7 +18,9 @@ from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway import outbox
 from tidegate.gateway.callers import Callers, caller_of
+from tidegate.gateway.connections import Connections
 from tidegate.gateway.durable import Durable, DurableSettings
+from tidegate.gateway.executors import Executors
 from tidegate.gateway.finder import Finder
 from tidegate.gateway.ingest import Ingesting, IngestWorker
 from tidegate.gateway.linked import Linked
@@ -28,7 +30,7 @@ from tidegate.gateway.origins import checked
 from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
 from tidegate.gateway.quotas import CallerPace, Meter
-from tidegate.gateway.settings import AccessSettings
+from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
@@ -66,12 +68,14 @@ class Gateway:
         tracing: Tracing | None = None,
         links: LinkSettings | None = None,
         semantics: Semantics | None = None,
+        limits: LimitSettings | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
         whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
         other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
+        `limits`: what one peer may ask of it.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
@@ -79,7 +83,10 @@ class Gateway:
         self.access = access = access or AccessSettings()
         self._issuer = None if access.oidc is None else Issuer(access.oidc)
         self.meter = Meter(access.quotas)
-        self.callers = Callers(registry, self._issuer)
+        self.limits = limits or LimitSettings()
+        self.connections = Connections(self.limits)
+        self.executors = Executors(self.limits)
+        self.callers = Callers(registry, self._issuer, pool=self.executors.auth)
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.tracing = tracing
@@ -138,6 +145,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Look once, then go on looking."""
+        self.executors.start()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
         if self.semantics is not None:
@@ -174,6 +182,7 @@ class Gateway:
         await self.ingest.close()
         if self.tracing is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.tracing.close)
+        self.executors.close()
 
     @property
     def is_ready(self) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidegate.gateway.callers import GUEST
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.protocol import MOST_EVENTS_BYTES, establish
 
 MOST_BYTES = 1024 * 1024
 """Of a body that is a document: the largest service file that anybody has written is a hundredth of it."""
-MOST_EVENTS_BYTES = 16 * 1024 * 1024
-"""Of a body that is events."""
 
 
 class Limits:
@@ -20,7 +20,12 @@ class Limits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse what says that it is too large, and stop to read what does not say so."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        if scope.get("state", {}).get("caller", GUEST) is not GUEST:
+            establish(scope)  # `Access` has let it in, and knows whose it is
+        if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
         most = _most(scope["path"])
@@ -42,7 +47,8 @@ class Limits:
 
 
 def _most(path: str) -> int:
-    has_events = path.startswith("/v1/streams/") or path.endswith("/quarantine/replay")
+    is_ingest = path.startswith("/v1/streams/") and path.endswith("/events")
+    has_events = is_ingest or path.endswith("/quarantine/replay")
     return MOST_EVENTS_BYTES if has_events else MOST_BYTES
 
 

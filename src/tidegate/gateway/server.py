@@ -32,6 +32,8 @@ class Server(uvicorn.Server):
         config = Config(
             make_app(gateway),
             gateway.outbox,
+            gateway.connections,
+            gateway.limits,
             host=host,
             port=port,
             ws=WebSocketProtocol,
@@ -42,6 +44,7 @@ class Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=DRAIN_S,
+            timeout_keep_alive=gateway.limits.idle_timeout_s,
             backlog=4096,
         )
         super().__init__(config)
@@ -51,11 +54,13 @@ class Server(uvicorn.Server):
         """Listen."""
         await super().startup(sockets)
         if self.started:
+            self._gateway.connections.start()
             self._ready(self.servers[0].sockets[0].getsockname()[1])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests end; those that never would are ended."""
         self._gateway.drain()
+        self._gateway.connections.stop()
         await super().shutdown(sockets)
 
     def stop(self) -> None:

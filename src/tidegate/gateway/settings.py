@@ -1,4 +1,4 @@
-"""What an operator sets of a gateway: values that a profile's `access` is read into."""
+"""What an operator sets of a gateway: values that a profile's `access` and `limits` are read into."""
 
 from __future__ import annotations
 
@@ -76,3 +76,31 @@ class AccessSettings:
     def requires(self, *, is_loopback: bool) -> bool:
         """Whether everybody must say who they are."""
         return self.required if self.required is not None else not is_loopback or self.oidc is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """How much one peer may ask of a gateway, known or not: a profile's `limits`."""
+
+    connections: int = 50_000
+    """Open at once, or as many as the process may have files, if that is less. Beyond, the oldest that has made no
+    request makes room; where all have, a new one is refused with 503."""
+    connections_per_address: int = 5_000
+    """Open at once from one address without a request that was let in. More than the backlog of the listening socket
+    (4,096), so that a burst of honest connections is not cut."""
+    head_timeout_s: float = 10.0
+    """For a request's line and headers, from the first byte or the opening of the connection."""
+    body_timeout_s: float = 30.0
+    """For a body; each 1,000 bytes of it that have come give a second more."""
+    idle_timeout_s: float = 5.0
+    """Between two requests of a connection."""
+    headers: int = 200
+    """Of one request."""
+    events: int = 100_000
+    """Events of one request, whatever its format."""
+    decoded_bytes: int = 64 * 1024 * 1024
+    """What an Arrow body may take as events. Four times the largest body: JSON repeats names, Arrow does not."""
+    heavy_calls: int = 2
+    """Of one caller at once: definitions, long filters, explain, backtest, discover, semantics, webhook targets."""
+    heavy_waiting: int = 32
+    """Of one caller, beyond those that run; more are refused with 429."""

@@ -18,6 +18,11 @@ class IngestSettings:
     """Bodies that are sent and not answered. Beyond, producers are told to wait: memory is not the queue."""
     group_bytes: int = 4 * 1024 * 1024
     """Bodies that share one append. More would make the first of them wait for the last."""
+    request_events: int = 100_000
+    """Events of one request, whatever its format: all requests are judged one after the other, and a larger one would
+    keep other producers waiting for seconds."""
+    decoded_bytes: int = 64 * 1024 * 1024
+    """What an Arrow body may take as JSON, and its buffers in memory."""
     errors: int = 100
     """Errors that an answer shows; the rest is counted."""
     restart_s: float = 0.1
