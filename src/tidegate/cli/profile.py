@@ -11,11 +11,12 @@ import yaml
 
 from tidegate.cli.access import read_access
 from tidegate.cli.database import Database, read_database
+from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics")
+_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics", "tls")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Profile:
     """Who gets into its gateway."""
     semantics: str | None = None
     """The folder of a semantic space, for filters with ~."""
+    tls: Tls = field(default_factory=Tls)
+    """The files of the gateway's TLS, and of its connections to other brokers."""
+    path: Path | None = None
+    """The file it was read from; None: the embedded profile."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -92,7 +97,8 @@ def _profile(document: Any, path: str) -> Profile:
     if not isinstance(semantics, str | None):
         raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
     spark = {str(k): _text(v) for k, v in settings.items()}
-    return Profile(master, spark, brokers, shared, database, private, access, semantics)
+    tls = read_tls(document.get("tls"), path)
+    return Profile(master, spark, brokers, shared, database, private, access, semantics, tls, Path(path))
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

@@ -21,6 +21,7 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.gateway import parameters
 from tidegate.gateway.callers import ANYBODY, Caller, of_key
+from tidegate.gateway.certificates import ID_PREFIX, Certificates
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema
@@ -45,6 +46,8 @@ class Policies:
         self._visible: dict[tuple[str, frozenset[str]], Schema] = {}
         self.keys: Mapping[str, Key] = {}
         """All API keys by id, as they were a moment ago."""
+        self.certificates = Certificates()
+        """Who is known by a client certificate."""
 
     def define(
         self, services: Mapping[str, Service], schemas: Mapping[str, Schema], keys: Mapping[str, str] = NONE
@@ -155,6 +158,8 @@ class Policies:
         """Who made a subscription, as far as is known while they are away: of a token's groups and role nothing is."""
         if id_ is None:
             return ANYBODY
+        if id_.startswith(ID_PREFIX):
+            return self.certificates.owner(id_)
         key = self.keys.get(id_)
         return of_key(key) if key is not None else Caller(id_, id_.partition("#")[2] or id_, "consumer")
 

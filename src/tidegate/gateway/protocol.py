@@ -15,7 +15,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from tidegate.gateway import certificates
 from tidegate.gateway.outbox import HIGH_WATER, Outbox, Wire
+from tidegate.gateway.tls import ServerTls
 
 EXTENSION = "tidegate.socket"
 
@@ -30,9 +32,10 @@ FAREWELL_S = 1.0
 class Config(uvicorn.Config):
     """What uvicorn's protocols are made with, ours for HTTP among them, and the outbox of all sockets."""
 
-    def __init__(self, app: Any, outbox: Outbox, **settings: Any) -> None:
-        super().__init__(app, http=SocketProtocol, **settings)
-        self.outbox = outbox
+    def __init__(self, app: Any, outbox: Outbox, tls: ServerTls | None = None, **settings: Any) -> None:
+        factory = None if tls is None else lambda *_: tls.context
+        super().__init__(app, http=SocketProtocol, ssl_context_factory=factory, **settings)
+        self.outbox, self.tls = outbox, tls
 
 
 class Socket:
@@ -84,6 +87,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = Wire(transport, self.config.outbox)
+        self._certificate = None if self.config.tls is None else self.config.tls.peer(self)
         self._is_in_head, self._head_bytes = False, 0
         self.is_kept, self._is_lost = False, False
         self._lost: list[Callable[[], None]] = []
@@ -118,6 +122,8 @@ class SocketProtocol(HttpToolsProtocol):
         self._is_in_head, self._head_bytes = True, 0
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: Socket(self)}  # type: ignore[dict-item]
+        if self._certificate is not None:
+            self.scope["extensions"][certificates.EXTENSION] = self._certificate  # type: ignore[assignment]
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._under_way = cycle
@@ -199,12 +205,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = Wire(self.transport, self.config.outbox)
+        self._certificate = None if self.config.tls is None else self.config.tls.peer(self)
 
     def handle_connect(self, event: Request) -> None:
         """Begin."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.scope["extensions"][EXTENSION] = FrameSocket(self)  # type: ignore[assignment]
+            if self._certificate is not None:
+                self.scope["extensions"][certificates.EXTENSION] = self._certificate  # type: ignore[assignment]
 
     async def send(self, message: Any) -> None:
         """Send; what was refused has been answered, which uvicorn would take for a fault of ours, and log."""

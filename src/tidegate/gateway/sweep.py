@@ -12,6 +12,7 @@ import structlog
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Sink, Subscriber
 from tidegate.gateway.callers import Caller
+from tidegate.gateway.certificates import ID_PREFIX
 from tidegate.gateway.durable import Durable
 from tidegate.gateway.policy import Policies
 from tidegate.registry import Registry
@@ -113,7 +114,7 @@ class Sweep:
             return key.problem(self._now())
         if caller.expires_at is not None and caller.expires_at <= self._now():
             return f"{caller.told} expired at {caller.expires_at.isoformat()}"
-        return None
+        return self._policies.certificates.problem(caller) if (caller.id or "").startswith(ID_PREFIX) else None
 
     def _obstacle(self, subscriber: Subscriber, caller: Caller, told: dict[Any, str | None]) -> str | None:
         filter_ = subscriber.filter
@@ -140,7 +141,6 @@ class Sweep:
     def _held(self, record: Subscription) -> str | None:
         """Why a webhook is not to be served any more; None: it is."""
         owner = self._policies.owner(record.owner)
-        key = self._policies.keys.get(owner.id or "")
-        problem = None if key is None else key.problem(self._now())
+        problem = self.void(owner)
         asked = (record.filter, record.params) if record.filter.strip() else None
         return problem or self._policies.obstacle(owner, record.service, asked)
