@@ -20,6 +20,7 @@ import uvloop
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant
 
+from tidegate.client.tls import client_context
 from tidegate.delivery.webhook import CourierSettings
 from tidegate.federation.link import LinkSettings
 from tidegate.filters.meaning import Semantics
@@ -27,7 +28,8 @@ from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
-from tidegate.gateway.settings import AccessSettings
+from tidegate.gateway.settings import AccessSettings, TlsSettings
+from tidegate.gateway.tls import ServerTls
 from tidegate.gateway.tracing import tracing_of
 from tidegate.gateway.webhook import WebhookSettings
 from tidegate.logs import SegmentLog
@@ -110,19 +112,23 @@ class World:
         """How it is linked to other brokers; None: it is not."""
         self.semantics: Semantics | None = None
         """What filters with ~ are evaluated by."""
+        self.tls: TlsSettings | None = None
+        """The files of its TLS; None: it listens without."""
+        self.ca: Path | None = None
+        """The authority that its clients trust."""
         self._servers: list[Server] = []
         self._gateways: list[Gateway] = []
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def append(self, count: int, service: str = "gps") -> None:
         self.log.append(service, "gps_taxi.0", [record(n) for n in range(self.sent, self.sent + count)])
         self.sent += count
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=30)
+        return httpx.Client(base_url=self.url, timeout=30, verify=True if self.ca is None else client_context(self.ca))
 
     def gateway(self) -> Gateway:
         ingest = DirectIngest(self.log)
@@ -138,6 +144,7 @@ class World:
             access=self.access,
             links=self.links,
             semantics=self.semantics,
+            tls=None if self.tls is None else ServerTls(self.tls),
         )
         self._gateways.append(made)
         return self._gateways[-1]

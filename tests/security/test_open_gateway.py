@@ -120,7 +120,15 @@ def test_probe_is_answered_under_any_name(open_gateway: Running) -> None:
 # Proxies ---------------------------------------------------------------------------------------
 
 FORWARDED = [
-    *("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server", "X-Real-IP", "Via"),
+    *(
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Proto",
+        "X-Forwarded-Server",
+        "X-Real-IP",
+        "Via",
+    ),
     *("CF-Connecting-IP", "CF-Ray", "True-Client-IP", "X-Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP"),
     *("X-Original-URL", "X-Envoy-External-Address", "X-Amzn-Trace-Id", "X-Azure-ClientIP", "CDN-Loop"),
 ]
@@ -272,10 +280,12 @@ fetch(gateway + "/v1/streams/stolen", {method: "PUT", body: "schema: {a: string}
   .then(() => settle("put")("taken"), () => settle("put")("refused"));
 fetch(gateway + "/v1/services/gps/subscriptions", {method: "POST", mode: "no-cors", body: "{}"})
   .then((a) => settle("no_cors")(a.type), () => settle("no_cors")("refused"));
-const image = new Image(); image.onload = () => settle("image")("shown"); image.onerror = () => settle("image")("refused");
+const image = new Image();
+image.onload = () => settle("image")("shown"); image.onerror = () => settle("image")("refused");
 image.src = gateway + "/console/icon.svg";
 const script = document.createElement("script"); script.onload = () => settle("script")("run");
-script.onerror = () => settle("script")("refused"); script.src = gateway + "/console/dom.js"; document.body.append(script);
+script.onerror = () => settle("script")("refused"); script.src = gateway + "/console/dom.js";
+document.body.append(script);
 const source = new EventSource(gateway + "/v1/services/gps/events");
 source.onopen = () => settle("events")("open"); source.onerror = () => settle("events")("refused");
 const socket = new WebSocket(gateway.replace("http", "ws") + "/v1/events");

@@ -5,31 +5,85 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import ALGORITHMS, AccessSettings, OidcSettings, Quotas
 from tidegate.model import units
 
+if TYPE_CHECKING:
+    from tidegate.gateway.certificates import CertificateRule, Kind
+
 _TIMES = {"leeway": "leeway_s", "fresh": "fresh_s", "stale": "stale_s", "pause": "pause_s", "timeout": "timeout_s"}
 _QUOTAS = tuple(each.name for each in fields(Quotas))
 _RATES = ("events", "deliveries", "requests")
 _LIFETIME = "webhook_lifetime"
 _OIDC_KEYS = ("issuer", "audience", "jwks_url", "roles_claim", "services_claim", "algorithms", _LIFETIME, *_TIMES)
+_SELECTORS: tuple[Kind, ...] = ("subject", "uri", "dns")
+_CERTIFICATE = "{subject: CN=fleet, name: fleet, role: provider}"
 
 
 def read_access(document: Any, path: str) -> AccessSettings:
     """Read what a profile says of access; `path` is the profile's, for messages."""
     if document is None:
         return AccessSettings()
-    found = _entries(document, ("oidc", "required", "quotas"), f"{path}: access")
+    found = _entries(document, ("oidc", "required", "quotas", "certificates"), f"{path}: access")
     required = found.get("required")
     if not isinstance(required, bool | None):
         raise EnvironmentProblem(f"{path}: access.required: expected true or false, not {required!r}")
     oidc = None if found.get("oidc") is None else _oidc(found["oidc"], f"{path}: access.oidc")
     quotas = Quotas() if found.get("quotas") is None else _quotas(found["quotas"], f"{path}: access.quotas")
-    return AccessSettings(oidc, required, quotas)
+    certificates = _certificates(found.get("certificates"), f"{path}: access.certificates")
+    return AccessSettings(oidc, required, quotas, certificates)
+
+
+def _certificates(document: Any, where: str) -> tuple[CertificateRule, ...]:
+    """Read whose client certificates are taken for whom."""
+    if document is None:
+        return ()
+    from tidegate.gateway.certificates import need_distinct
+
+    if not isinstance(document, list):
+        raise EnvironmentProblem(f"{where}: expected a list of entries such as {_CERTIFICATE}, not {document!r}")
+    return need_distinct((_certificate(each, f"{where}[{n}]") for n, each in enumerate(document)), where)
+
+
+def _certificate(document: Any, where: str) -> CertificateRule:
+    from tidegate.gateway.certificates import CertificateRule, read_subject
+    from tidegate.registry import Role
+
+    found = _entries(document, (*_SELECTORS, "name", "role", "services", "quotas", "link"), where)
+    kinds = [kind for kind in _SELECTORS if kind in found]
+    if len(kinds) != 1:
+        raise EnvironmentProblem(f"{where}: expected one of {', '.join(_SELECTORS)}, as in {_CERTIFICATE}")
+    kind, value = kinds[0], _text(found[kinds[0]], f"{where}.{kinds[0]}", "text")
+    subject: tuple[tuple[str, str], ...] = ()
+    if kind == "subject":
+        try:
+            subject = read_subject(value)
+        except ValueError as error:
+            raise EnvironmentProblem(
+                f"{where}.subject: expected a subject such as CN=fleet,O=City, not {value!r}: {error}"
+            ) from error
+    if "link" in found:
+        if found.keys() & {"name", "role", "services", "quotas"}:
+            raise EnvironmentProblem(f"{where}: link: stands alone: a neighbour broker's certificate opens no calls")
+        name = _text(found["link"], f"{where}.link", "the name of a link")
+        return CertificateRule(kind, value, name, is_link=True, subject=subject)
+    name = _text(found.get("name"), f"{where}.name", "the caller's name")
+    role = found.get("role", "consumer")
+    if role not in get_args(Role):
+        raise EnvironmentProblem(f"{where}.role: expected one of {', '.join(get_args(Role))}, not {role!r}")
+    services = found.get("services")
+    if services is not None and not (isinstance(services, list) and all(isinstance(each, str) for each in services)):
+        raise EnvironmentProblem(f"{where}.services: expected a list of names, not {services!r}")
+    quotas = found.get("quotas") or {}
+    if not isinstance(quotas, Mapping):
+        raise EnvironmentProblem(f"{where}.quotas: expected limits by name, not {quotas!r}")
+    limits = tuple((str(key), read_quota(str(key), str(each), f"{where}.quotas.{key}")) for key, each in quotas.items())
+    scope = None if services is None else tuple(services)
+    return CertificateRule(kind, value, name, role, scope, limits, subject=subject)
 
 
 def _quotas(document: Any, where: str) -> Quotas:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli import options
+from tidegate.cli import connecting, options
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.services import load
@@ -38,9 +38,7 @@ def apply(
         finally:
             registry.close()
     else:
-        from tidegate import Client
-
-        with Client(found, key=key) as client:
+        with connecting.client(found, key) as client:
             changes = client.apply(_texts(files), force=force, prune=prune, backfill=backfill)
     if as_json:
         typer.echo(json.dumps(changes, indent=2))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.cli import options
+from tidegate.cli import connecting, options
 
 _EXAMPLE = "such as latency=2"
 
@@ -46,8 +46,6 @@ def discover(
     as_json: options.AsJson = False,
 ) -> None:
     """Find services and rank them: by attributes, properties, themes, and quality."""
-    from tidegate import Client
-
     said: dict[str, Any] = {
         "attributes": [_attribute(each) for each in attribute or ()],
         "filter": filter_,
@@ -63,7 +61,7 @@ def discover(
     }
     request = {name: each for name, each in said.items() if each}
     request |= {"names": names, "limit": limit, "explain": explain}
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         if not watch:
             answer = client.discover(**request)
             typer.echo(json.dumps(answer, indent=2)) if as_json else _show(answer, explain)

@@ -13,18 +13,24 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidegate.cli import options
 from tidegate.cli.home import Home
 from tidegate.cli.logging import log_to_stderr, logger
-from tidegate.cli.profile import EMBEDDED
-from tidegate.errors import EnvironmentProblem
+from tidegate.cli.profile import EMBEDDED, load_profile
+from tidegate.cli.tls import TlsCert, TlsClientCa, TlsKey, with_options
+from tidegate.errors import ClientError, EnvironmentProblem
+
+if TYPE_CHECKING:
+    from tidegate.gateway.certificates import Certificates
+    from tidegate.gateway.tls import ServerTls
 
 PORT = 8080
 HOST = "127.0.0.1"
@@ -60,10 +66,13 @@ def gateway(
     allow_private_webhooks: PrivateWebhooks = False,
     broker: Broker = None,
     semantics: options.Semantics = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="End when standard input does.")] = False,
 ) -> None:
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
-    home = options.home(data, profile)
+    home = options.home(data, profile, lambda tls: with_options(tls, tls_cert, tls_key, tls_client_ca))
     log_to_stderr()
     name = broker_name(broker)
     if broker is not None:  # it may have no service of its own, and be there for those of others
@@ -110,12 +119,14 @@ def serve(
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
     limits = home.profile.limits
+    tls, certificates = server_tls(home)
     ingest = IngestSettings(
         sole=home.sole,
-        name=f"the gateway at {url(host, port)}",
+        name=f"the gateway at {url(host, port, is_secure=tls is not None)}",
         request_events=limits.events,
         decoded_bytes=limits.decoded_bytes,
     )
+    client_tls = home.profile.tls.client
 
     def make() -> Gateway:
         access = home.profile.access
@@ -129,9 +140,11 @@ def serve(
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
-            links=LinkSettings(broker),
+            links=LinkSettings(broker, tls=None if client_tls is None else client_tls.context),
             semantics=knows,
             limits=limits,
+            tls=tls,
+            certificates=certificates,
         )
 
     if child:
@@ -139,10 +152,43 @@ def serve(
     # The server drains, and then lets the signal do what it would have done: end us, but in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        run(make, host, port, lambda found: None if child else typer.echo(f"listening: {url(host, found)}"))
+        address = partial(url, host, is_secure=tls is not None)
+        run(make, host, port, lambda found: None if child else typer.echo(f"listening: {address(found)}"))
     finally:
         log.close()
         registry.close()
+
+
+def server_tls(home: Home) -> tuple[ServerTls | None, Certificates]:
+    """The TLS that a gateway listens with, None where it does not, and whom client certificates stand for.
+
+    Both follow their files while the gateway runs, the profile's list of certificates too.
+    """
+    from tidegate.gateway.certificates import Certificates
+    from tidegate.gateway.tls import ServerTls
+
+    profile = home.profile
+    certificates = Certificates(profile.access.certificates)
+    if profile.tls.client is not None:
+        profile.tls.client.context()  # what can't be used is told of now, not at the first link
+    if profile.tls.server is None:
+        if profile.access.certificates:
+            raise EnvironmentProblem(
+                "access.certificates: nobody can show a client certificate without TLS: "
+                "set tls: {cert, key, client_ca} in the profile"
+            )
+        return None, certificates
+    if profile.access.certificates and profile.tls.server.client_ca is None:
+        raise EnvironmentProblem(
+            "access.certificates: expected tls.client_ca too: the authorities whose client certificates are believed"
+        )
+    path = profile.path
+
+    def changed() -> None:
+        if path is not None:
+            certificates.define(load_profile(str(path)).access.certificates)
+
+    return ServerTls(profile.tls.server, also=() if path is None else (path,), changed=changed), certificates
 
 
 def broker_name(given: str | None) -> str:
@@ -166,9 +212,10 @@ def _end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def url(host: str, port: int) -> str:
+def url(host: str, port: int, *, is_secure: bool = False) -> str:
     """The address as one types it."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def free_port(host: str, port: int) -> int:
@@ -212,7 +259,7 @@ def need_keys(home: Home, host: str) -> None:
             f"--host {host}: the profile says access: {{required: false}}, and without keys a gateway answers this "
             f"machine alone; listen on {HOST}, or set access: {{required: true}}"
         )
-    if access.oidc is not None:
+    if access.oidc is not None or access.certificates:
         return
     registry = home.registry()
     try:
@@ -235,15 +282,16 @@ class Child:
         profile: str,
         host: str,
         port: int,
-        announce: Callable[[str | None], None],
+        announce: Callable[[str | None, Path | None], None],
         *,
         origins: Sequence[str] = (),
         private_webhooks: bool = False,
         broker: str | None = None,
         semantics: str | None = None,
     ) -> None:
-        """`announce` is told None when it starts, and its URL when it takes requests."""
+        """`announce` is told None when it starts, and its URL and certificate when it takes requests."""
         self._announce, self._is_announced = announce, False
+        self._tls = home.profile.tls.server
         self._command = [sys.executable, "-m", "tidegate", "gateway", "--child"]
         self._command += ["--data", str(home.folder), "--profile", profile, "--host", host, "--port", str(port)]
         for origin in origins:
@@ -251,15 +299,29 @@ class Child:
         self._command += ["--allow-private-webhooks"] * private_webhooks
         self._command += [] if broker is None else ["--broker", broker]
         self._command += [] if semantics is None else ["--semantics", semantics]
-        self.url = url(host, port)
+        for option, file in self._tls_files():
+            self._command += [option, str(file)]
+        self.url = url(host, port, is_secure=self._tls is not None)
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._again_at = 0.0
         self._begun = 0.0
 
+    @property
+    def certificate(self) -> Path | None:
+        """The file with the certificate that it shows; None: it listens without TLS."""
+        return None if self._tls is None else self._tls.cert
+
+    def _tls_files(self) -> Iterator[tuple[str, Path]]:
+        """What was named on the command line, as the child must have it too."""
+        if self._tls is not None:
+            yield from (("--tls-cert", self._tls.cert), ("--tls-key", self._tls.key))
+            if self._tls.client_ca is not None:
+                yield "--tls-client-ca", self._tls.client_ca
+
     def start(self) -> None:
         """Start it."""
-        self._announce(None)
+        self._announce(None, self.certificate)
         self._is_announced = False
         self._begun = time.monotonic()
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
@@ -275,15 +337,18 @@ class Child:
         if self._process is None and time.monotonic() >= self._again_at:
             self.start()
         if not self._is_announced and self.answers("/livez"):
-            self._announce(self.url)
+            self._announce(self.url, self.certificate)
             self._is_announced = True
 
     def answers(self, path: str) -> bool:
         """Whether a call gets a good answer: `/livez`, `/readyz`."""
+        from tidegate.client.tls import pinned_context
+
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=1) as answer:
+            context = None if self.certificate is None else pinned_context(self.certificate)
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=1, context=context) as answer:
                 return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError, ClientError):
             return False
 
     def stop(self) -> None:

@@ -37,6 +37,8 @@ class Running:
     """Whether it writes to raw streams."""
     url: str | None
     """Of its gateway, once that takes requests."""
+    certificate: Path | None = None
+    """The file with the certificate that the gateway shows, where it listens with TLS."""
 
 
 class Lock:
@@ -46,9 +48,12 @@ class Lock:
         self._file = file
         self._write()
 
-    def announce(self, url: str | None) -> None:
-        """Say that a gateway runs here: before it starts with no URL, then with the one it listens on."""
-        self._write(url or "-")
+    def announce(self, url: str | None, certificate: Path | None = None) -> None:
+        """Say that a gateway runs here: before it starts with no URL, then with the one it listens on.
+
+        `certificate` is the file with the one that it shows, so that who owns the folder can verify the gateway.
+        """
+        self._write(url or "-", *([] if certificate is None else [str(certificate.absolute())]))
 
     def _write(self, *more: str) -> None:
         self._file.seek(0)
@@ -207,5 +212,6 @@ class Home:
 
 def _running(file: TextIO) -> Running:
     file.seek(0)
-    process, _, url = file.read().strip().partition("\n")
-    return Running(process or "unknown", bool(url), url if url not in ("", "-") else None)
+    process, url, certificate, *_ = [*file.read().strip().split("\n"), "", ""]
+    shown = Path(certificate) if certificate else None
+    return Running(process or "unknown", bool(url), url if url not in ("", "-") else None, shown)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.cli import options
+from tidegate.cli import connecting, options
 
 app = typer.Typer(
     help="Links to other brokers: make, list and remove them.", no_args_is_help=True, add_completion=False
@@ -51,9 +51,7 @@ def add(
     as_json: options.AsJson = False,
 ) -> None:
     """Link a gateway's broker to another; both ends are told of it, with one secret."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         found = client.add_link(name, to or address, secret, service)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -71,9 +69,7 @@ def list_(
     as_json: options.AsJson = False,
 ) -> None:
     """Show a gateway's links: how they do, and what goes over them."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         found = client.links()
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -86,9 +82,7 @@ def list_(
 @app.command("remove")
 def remove(name: Name, url: options.Gateway = options.GATEWAY, key: options.Key = None) -> None:
     """Remove a link at this end; what comes over it is known no more."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         client.remove_link(name)
     typer.echo(f"no longer linked to {name}")
 

@@ -30,6 +30,7 @@ from tidegate.cli import (
     up,
     validate,
 )
+from tidegate.cli.connecting import add_tls_options
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ app.command("subscribe")(subscribe.subscribe)
 app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
 app.add_typer(semantics.app, name="semantics")
+add_tls_options(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ import typer
 
 from tidegate.cli.home import Home
 from tidegate.cli.profile import EMBEDDED, load_profile
+from tidegate.cli.tls import Tls
 
 Data = Annotated[str, typer.Option("--data", help="The folder with the log and the registry.")]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Service files, YAML; they share their names.")]
@@ -50,9 +53,13 @@ def url_rather_than_data(context: typer.Context, url: str | None) -> str | None:
     return None if was_typed("data") and not was_typed("url") else url
 
 
-def home(data: str, profile: str = EMBEDDED) -> Home:
-    """The folder of a `--data` with its profile; modules beside the caller can be named in service files."""
+def home(data: str, profile: str = EMBEDDED, tls: Callable[[Tls], Tls] = lambda found: found) -> Home:
+    """The folder of a `--data` with its profile; modules beside the caller can be named in service files.
+
+    `tls` changes what the profile says of TLS.
+    """
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return Home(Path(data), load_profile(profile))
+    found = load_profile(profile)
+    return Home(Path(data), replace(found, tls=tls(found.tls)))

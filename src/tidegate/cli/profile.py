@@ -12,11 +12,12 @@ import yaml
 from tidegate.cli.access import read_access
 from tidegate.cli.database import Database, read_database
 from tidegate.cli.limits import read_limits
+from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics", "limits")
+_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics", "limits", "tls")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class Profile:
     """The folder of a semantic space, for filters with ~."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """How much one peer may ask of its gateway."""
+    tls: Tls = field(default_factory=Tls)
+    """The files of the gateway's TLS, and of its connections to other brokers."""
+    path: Path | None = None
+    """The file it was read from; None: the embedded profile."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -96,7 +101,8 @@ def _profile(document: Any, path: str) -> Profile:
         raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
     spark = {str(k): _text(v) for k, v in settings.items()}
     limits = read_limits(document.get("limits"), path)
-    return Profile(master, spark, brokers, shared, database, private, access, semantics, limits)
+    tls = read_tls(document.get("tls"), path)
+    return Profile(master, spark, brokers, shared, database, private, access, semantics, limits, tls, Path(path))
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

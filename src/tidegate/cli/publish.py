@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli import options
-from tidegate.cli.home import Home
+from tidegate.cli import connecting, options
+from tidegate.cli.home import Home, Running
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from tidegate import Client
 
 _BATCH = 1_000
 
@@ -44,15 +47,19 @@ def publish(
     found = options.url_rather_than_data(context, url)
     if found is None:
         home = options.home(data, profile)
-        found = _gateway_of(home)
-        if found is None:
+        running = _running_gateway(home)
+        if running is None:
             _append(home, stream, file, as_json)
             return
-    _send(found, key, stream, file, partial, as_json)
+        client = connecting.client(str(running.url), key, running.certificate)
+    else:
+        client = connecting.client(found, key)
+    with client:
+        _send(client, stream, file, partial, as_json)
 
 
-def _gateway_of(home: Home) -> str | None:
-    """The URL of the gateway that writes to a folder's log; None: there is none, and others may."""
+def _running_gateway(home: Home) -> Running | None:
+    """The gateway that writes to a folder's log; None: there is none, and others may."""
     running = home.running()
     if running is None or not running.has_gateway:
         return None
@@ -61,14 +68,11 @@ def _gateway_of(home: Home) -> str | None:
             f"a gateway starts in {str(home.folder)!r} (process {running.process}), and will be the one writer of its "
             "streams: try again when it is ready, or send to it with --url URL"
         )
-    return running.url
+    return running
 
 
-def _send(url: str, key: str | None, stream: str, file: str, partial: bool, as_json: bool) -> None:
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
-        receipt = client.publish(stream, _lines(file), mode="partial" if partial else "all")
+def _send(client: Client, stream: str, file: str, partial: bool, as_json: bool) -> None:
+    receipt = client.publish(stream, _lines(file), mode="partial" if partial else "all")
     for each in receipt.errors:
         typer.echo(str(each), err=True)
     taken, known, refused = receipt.accepted, receipt.duplicates, receipt.refused

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli import options
+from tidegate.cli import connecting, options
 from tidegate.errors import EnvironmentProblem
 
 app = typer.Typer(help="What a service has refused: read, and sent again.", no_args_is_help=True, add_completion=False)
@@ -31,9 +31,7 @@ def list_(
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a service has refused, and why, the oldest first."""
-    from tidegate import Client
-
-    with Client(url or URL, key=key) as client:
+    with connecting.client(url or URL, key) as client:
         found = client.quarantine(service, rule=rule, since=since, cursor=cursor, most=most)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -59,15 +57,13 @@ def replay(
     as_json: options.AsJson = False,
 ) -> None:
     """Send what a service has refused again, as it was or corrected."""
-    from tidegate import Client
-
     corrected = _patch(patch)
     if bool(ids) == all_:
         raise EnvironmentProblem("expected ids, as `tidegate quarantine list` shows them, or --all")
     if ids and (rule or since):
         raise EnvironmentProblem("--rule and --from choose among --all: expected no ids beside them")
     results: list[dict[str, Any]] = []
-    with Client(url or URL, key=key) as client:
+    with connecting.client(url or URL, key) as client:
         said: dict[str, Any] = {"events": [{"id": each, "patch": corrected} for each in ids or ()]}
         chosen = {name: value for name, value in (("rule", rule), ("from", since)) if value is not None}
         while True:

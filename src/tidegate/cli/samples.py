@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,9 +59,11 @@ class Sample:
 class Watcher:
     """Asks one gateway."""
 
-    def __init__(self, url: str, key: str | None, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, url: str, key: str | None, timeout_s: float = 10.0, verify: ssl.SSLContext | bool = True
+    ) -> None:
         self.url = http.checked_url(url)
-        self._http = httpx.Client(base_url=self.url, headers=http.headers(key), timeout=timeout_s)
+        self._http = httpx.Client(base_url=self.url, headers=http.headers(key), timeout=timeout_s, verify=verify)
 
     def close(self) -> None:
         """Close its connection."""

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.cli import options
+from tidegate.cli import connecting, options
 from tidegate.cli.home import Home
 from tidegate.cli.profile import EMBEDDED
 
@@ -68,9 +68,7 @@ def _of_folder(home: Home) -> list[dict[str, Any]]:
 
 
 def _of_gateway(url: str, key: str | None) -> list[dict[str, Any]]:
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         return [
             {
                 "service": each["name"],

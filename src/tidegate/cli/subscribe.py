@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli import durations, options, pipes
+from tidegate.cli import connecting, durations, options, pipes
 
 if TYPE_CHECKING:
     from tidegate.client import Event, Notice
@@ -62,10 +62,8 @@ def subscribe(
 
     A lost connection is made again, and goes on behind the last event. Ctrl-C prints the cursor to go on with.
     """
-    from tidegate import Client
-
     show = _show_json if as_json or not _is_terminal() else _shower()
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         if subscription is not None:
             asked = (service, filter_, param, since, cursor, every, every_key, select)
             if any(each is not None for each in asked):

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.cli import durations, options
+from tidegate.cli import connecting, durations, options
 
 app = typer.Typer(help="Durable subscriptions: make, list, change and remove them.", add_completion=False)
 
@@ -46,9 +46,7 @@ def list_(
     as_json: options.AsJson = False,
 ) -> None:
     """Show durable subscriptions, of one service or of all."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         names = [service] if service is not None else [each["name"] for each in client.services()]
         found = [each for name in names for each in client.subscriptions(name)]
     if as_json:
@@ -69,9 +67,7 @@ def show(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
     """Show one, with where its cursor is and how delivery does."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         _print(client.subscription(id_), as_json)
 
 
@@ -100,12 +96,10 @@ def add(
     as_json: options.AsJson = False,
 ) -> None:
     """Make one and print its id; that of a webhook with its secret, which is shown this once."""
-    from tidegate import Client
-
     if wanted is not None and filter_ is not None:
         raise typer.BadParameter("expected one filter, not one behind the service and another with --filter")
     hook = None if webhook is None else {"url": webhook, "batch": batch, "handshake": handshake}
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         found = client.create_subscription(
             service,
             filter_ if wanted is None else wanted,
@@ -142,8 +136,6 @@ def change(
     as_json: options.AsJson = False,
 ) -> None:
     """Change what is given; whoever consumes it goes on with it at once."""
-    from tidegate import Client
-
     said: dict[str, Any] = {
         "filter": filter_,
         "params": None if param is None else [_value(each) for each in param],
@@ -160,7 +152,7 @@ def change(
         fields["params"] = None  # those of the filter before are none of this one's
     if not fields:
         raise typer.BadParameter("expected something to change, such as --filter or --param")
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         _print(client.change_subscription(id_, **fields), as_json)
 
 
@@ -168,9 +160,7 @@ def change(
 @app.command("remove")
 def remove(id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None) -> None:
     """Remove one, and its dead letters."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         client.delete_subscription(id_)
     typer.echo(f"{id_} is gone")
 
@@ -180,9 +170,7 @@ def enable(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
     """Deliver one that was disabled again, from its cursor on."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         _print(client.enable_subscription(id_), as_json)
 
 
@@ -224,9 +212,7 @@ def dead_letters(
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a webhook could not be given, the oldest first."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         found = client.dead_letters(id_, after=after, most=most)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -244,9 +230,7 @@ def redeliver(
     as_json: options.AsJson = False,
 ) -> None:
     """Send dead letters once more, now."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with connecting.client(url, key) as client:
         found = client.redeliver(id_, letters or "all")
     if as_json:
         typer.echo(json.dumps(found, indent=2))

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli import durations, options
+from tidegate.cli import connecting, durations, options
 from tidegate.cli.home import Home
 from tidegate.errors import ClientError, EnvironmentProblem
 
@@ -41,7 +41,9 @@ def top(
     from tidegate.cli.samples import Watcher
 
     pause_s = durations.seconds(every)
-    watcher = Watcher(options.url_rather_than_data(context, url) or _url_of(Home(Path(data))), key)
+    asked = options.url_rather_than_data(context, url)
+    address, certificate = (asked, None) if asked is not None else _gateway_of(Home(Path(data)))
+    watcher = Watcher(address, key, verify=connecting.verification(address, certificate))
     try:
         if as_json:
             _print(watcher, pause_s, once)
@@ -55,14 +57,15 @@ def top(
         watcher.close()
 
 
-def _url_of(home: Home) -> str:
+def _gateway_of(home: Home) -> tuple[str, Path | None]:
+    """The URL of the gateway that runs in a folder, and the file with its certificate."""
     running = home.running()
     if running is None or running.url is None:
         raise EnvironmentProblem(
             f"no gateway runs in {str(home.folder)!r}: start one with `tidegate up`, or name its folder with "
             "--data, or its address with --url"
         )
-    return running.url
+    return running.url, running.certificate
 
 
 def _print(watcher: Watcher, pause_s: float, once: bool) -> None:

@@ -25,10 +25,12 @@ from tidegate.cli.gateway import (
     checked_origins,
     free_port,
     need_keys,
+    server_tls,
 )
 from tidegate.cli.home import Home, Lock
 from tidegate.cli.logging import log_to_stderr
 from tidegate.cli.profile import EMBEDDED
+from tidegate.cli.tls import TlsCert, TlsClientCa, TlsKey, with_options
 from tidegate.cli.turn import turn
 from tidegate.scheduling import batch_scheduling
 from tidegate.services import load
@@ -52,13 +54,16 @@ def up(
     allow_private_webhooks: PrivateWebhooks = False,
     broker: Broker = None,
     semantics: options.Semantics = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     with_gateway: Annotated[bool, typer.Option("--gateway/--no-gateway", help="Serve the API too.")] = True,
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
 
     Prints one line with the address, where the console is too, when all of them read their inputs.
     """
-    home = options.home(data, profile)
+    home = options.home(data, profile, lambda tls: with_options(tls, tls_cert, tls_key, tls_client_ca))
     limit = durations.seconds(for_) if for_ is not None else None
     log_to_stderr()
     with home.locked() as lock:
@@ -104,7 +109,8 @@ def serving(
 ) -> Iterator[Child]:
     """A gateway beside the services; others may find it by the folder's lock."""
     need_keys(home, host)
-    home.semantics(semantics)  # what is no space is told of here, before anything starts
+    server_tls(home)  # TLS files that can't be used are told of here, before anything starts
+    home.semantics(semantics)  # so is what is no space
     child = Child(
         home,
         profile,

@@ -16,6 +16,7 @@ from tidegate.client.course import Course, Reconnect, Wanted
 from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
 from tidegate.client.publishing import Mode, Publishing, Sent
+from tidegate.client.tls import Cert, Verify
 from tidegate.client.values import Event, Format, Notice, Page, Receipt, page
 from tidegate.client.watching import Watching
 from tidegate.errors import ClientError
@@ -37,8 +38,14 @@ class Client:
         key: str | None = None,
         timeout_s: float = 30.0,
         reconnect: Reconnect = Reconnect(),  # noqa: B008 - a frozen value
+        verify: Verify = True,
+        cert: Cert = None,
     ) -> None:
-        """`key`: an API key, sent as a bearer token. `reconnect`: how subscriptions come back."""
+        """`key`: an API key, sent as a bearer token. `reconnect`: how subscriptions come back.
+
+        Of an https URL: `verify` is the PEM file of the authorities to trust, or False; `cert` is our own
+        certificate and its key, as PEM files.
+        """
         self.url = http.checked_url(url)
         self._timeout_s, self._reconnect = timeout_s, reconnect
         self._http = httpx.Client(
@@ -46,6 +53,7 @@ class Client:
             headers=http.headers(key),
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=None),  # each subscription holds one
+            verify=http.verification(self.url, verify, cert),
         )
 
     def __enter__(self) -> Self:

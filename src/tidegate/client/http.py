@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from tidegate.client.errors import ConnectionLost, Refused, Unavailable, Unreachable
+from tidegate.client.tls import Cert, Verify, client_context
 from tidegate.client.values import Format
 from tidegate.errors import ClientError
 
@@ -74,6 +76,15 @@ def checked_url(url: str) -> str:
     if port is not None and port > 65_535:
         raise wrong
     return url.rstrip("/").removesuffix("/v1")
+
+
+def verification(url: str, verify: Verify, cert: Cert) -> ssl.SSLContext | bool:
+    """What httpx needs for the TLS of a URL; of one without TLS no file is read.
+
+    >>> verification("http://127.0.0.1:8080", "no-such-file.pem", None)
+    True
+    """
+    return client_context(verify, cert) if url.startswith("https:") else True
 
 
 def headers(key: str | None) -> dict[str, str]:
@@ -271,6 +282,12 @@ def document(answer: httpx.Response) -> dict[str, Any]:
 def failed(url: str, error: httpx.TransportError) -> ClientError:
     """What a failure of the transport means to whoever asked."""
     reason = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        why = reason.partition("certificate verify failed: ")[2] or reason
+        return Unreachable(
+            f"{url} shows a certificate that is not trusted: {why}\n"
+            "name the authority that issued it: Client(url, verify=PATH), --ca PATH or TIDEGATE_CA"
+        )
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError | httpx.UnsupportedProtocol):
         return Unreachable(
             f"can't reach a gateway at {url}: {reason}\n"

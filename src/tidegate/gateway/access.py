@@ -1,4 +1,6 @@
-"""Who may do what: API keys and tokens, checked before any route runs.
+"""Who may do what: API keys, tokens and client certificates, checked before any route runs.
+
+A key or token that is shown decides alone, also where it opens nothing; then a client certificate does.
 
     consumer   sees services and their events, and subscribes
     provider   also puts events into raw streams, changes services, and sees what they refuse
@@ -10,6 +12,7 @@ each service says of its own access, `policy` knows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -19,6 +22,8 @@ from tidegate.errors import TidegateError
 from tidegate.federation.link import PATH as LINK_PATH
 from tidegate.gateway import problems
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
+from tidegate.gateway.certificates import peer_of
+from tidegate.gateway.origins import is_foreign_page
 from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.protocol import kept_of
@@ -38,8 +43,19 @@ class Access:
     Elsewhere they may read what is public.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers, policies: Policies, meter: Meter, *, required: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        callers: Callers,
+        policies: Policies,
+        meter: Meter,
+        *,
+        required: bool,
+        origins: Collection[str] = (),
+    ) -> None:
+        """`origins`: whose web pages may use a client certificate of the browser, beside the gateway's own."""
         self._app, self._callers, self._policies, self._meter, self._required = app, callers, policies, meter, required
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
@@ -67,15 +83,26 @@ class Access:
 
     async def _caller(self, scope: Scope) -> Caller:
         secret = _secret(scope)
-        if secret is None and self._required and not self._is_open(scope):
+        certified = None if secret is not None else self._certified(scope)
+        if secret is None and certified is None and self._required and not self._is_open(scope):
             raise unknown("expected an API key: Authorization: Bearer tg_...")
-        if secret is None:
+        if certified is not None:
+            caller = certified
+        elif secret is None:
             caller = GUEST if self._required else ANYBODY
         else:
             caller = await self._callers.find(secret)
         _need_role(caller, _role(scope))
         if scope["type"] == "http":  # a socket opens first, and is then told in full
             self._need_name(caller, scope)
+        return caller
+
+    def _certified(self, scope: Scope) -> Caller | None:
+        """Who a request's client certificate says; a browser sends it along with what any page asks for."""
+        caller = self._callers.of_certificate(peer_of(scope))
+        if caller is not None and is_foreign_page(scope, self._origins):
+            detail = "a page of another site may not use the client certificate of this browser; use an API key"
+            raise forbidden(detail)
         return caller
 
     def _is_open(self, scope: Scope) -> bool:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.access import Access
+from tidegate.gateway.certificates import CertificateRequired
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.limits import Limits
@@ -78,12 +79,19 @@ def make_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(Shortcut, gateway=gateway)
     app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
     app.add_middleware(
-        Access, callers=gateway.callers, policies=gateway.policies, meter=gateway.meter, required=gateway.needs_keys
+        Access,
+        callers=gateway.callers,
+        policies=gateway.policies,
+        meter=gateway.meter,
+        required=gateway.needs_keys,
+        origins=gateway.origins,
     )
     # Before keys: a browser asks without one.
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     if not gateway.needs_keys:
         app.add_middleware(LoopbackOnly, allowed=gateway.origins)
+    if gateway.tls is not None and gateway.tls.settings.client_auth == "required":
+        app.add_middleware(CertificateRequired)
     # In one list: a router that is included is looked into by every request, and makes each of its routes twice.
     for each in (*(one.router(gateway) for one in _ROUTES), console.router()):
         app.router.routes.extend(each.routes)

@@ -1,4 +1,4 @@
-"""Who asks: whoever an API key or a token says, the same value for both."""
+"""Who asks: whoever an API key, a token or a client certificate says, the same value for all."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidegate.gateway.problems import Problem
 from tidegate.registry import Key, Registry, Role
 
 if TYPE_CHECKING:
+    from tidegate.gateway.certificates import Certificates, PeerCertificate
     from tidegate.gateway.oidc import Issuer
 
 REMEMBERED_S = 2.0
@@ -30,7 +31,7 @@ class Caller:
     """Somebody who asks, and what they may do."""
 
     id: str | None
-    """A key's id, or issuer and subject of a token; None: nobody said who they are."""
+    """A key's id, issuer and subject of a token, `cert:` and a name; None: nobody said who they are."""
     name: str
     role: Role
     services: tuple[str, ...] | None = None
@@ -44,7 +45,10 @@ class Caller:
     @property
     def told(self) -> str:
         """Who it is, for messages."""
-        return f"the key {self.name!r}" if (self.id or "").startswith("key_") else f"the token of {self.name!r}"
+        id_ = self.id or ""
+        if id_.startswith("cert:"):
+            return f"the client certificate of {self.name!r}"
+        return f"the key {self.name!r}" if id_.startswith("key_") else f"the token of {self.name!r}"
 
 
 ANYBODY = Caller(None, "anybody", "admin")
@@ -73,12 +77,18 @@ class Callers:
         self,
         registry: Registry,
         issuer: Issuer | None = None,
+        certificates: Certificates | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         pool: Executor | None = None,
     ) -> None:
         """`pool`: threads that look up keys, and do nothing else; None: those of the event loop."""
-        self._registry, self._issuer, self._now, self._pool = registry, issuer, now, pool
+        self._registry, self._issuer, self._certificates = registry, issuer, certificates
+        self._now, self._pool = now, pool
         self._known: dict[str, tuple[float, Caller]] = {}
+
+    def of_certificate(self, peer: PeerCertificate | None) -> Caller | None:
+        """Whom the client certificate of a connection stands for; None: nobody. A problem where it has expired."""
+        return None if peer is None or self._certificates is None else self._certificates.caller(peer, self._now())
 
     async def find(self, secret: str) -> Caller:
         """Whose key or token this is; a problem where it opens nothing."""

@@ -18,6 +18,7 @@ from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway import outbox
 from tidegate.gateway.callers import Callers, caller_of
+from tidegate.gateway.certificates import Certificates
 from tidegate.gateway.connections import Connections
 from tidegate.gateway.durable import Durable, DurableSettings
 from tidegate.gateway.executors import Executors
@@ -32,6 +33,7 @@ from tidegate.gateway.policy import Policies, View
 from tidegate.gateway.quotas import CallerPace, Meter
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.sweep import Sweep
+from tidegate.gateway.tls import ServerTls
 from tidegate.gateway.tracing import Tracing
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels, meaning_kernels
@@ -69,6 +71,8 @@ class Gateway:
         links: LinkSettings | None = None,
         semantics: Semantics | None = None,
         limits: LimitSettings | None = None,
+        tls: ServerTls | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
@@ -76,6 +80,7 @@ class Gateway:
         whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
         other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
         `limits`: what one peer may ask of it.
+        `tls`: None: it listens without TLS. `certificates`: who is known by a client certificate.
         """
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
@@ -86,12 +91,14 @@ class Gateway:
         self.limits = limits or LimitSettings()
         self.connections = Connections(self.limits)
         self.executors = Executors(self.limits)
-        self.callers = Callers(registry, self._issuer, pool=self.executors.auth)
+        self.tls, self.certificates = tls, certificates or Certificates(access.certificates)
+        self.callers = Callers(registry, self._issuer, self.certificates, pool=self.executors.auth)
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.tracing = tracing
         self.semantics = None if semantics is None else Shared(semantics)
         self.policies = Policies(self.semantics, needs_keys=needs_keys)
+        self.policies.certificates = self.certificates
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
         self.outbox = Outbox()
         """Of all sockets: what a pass writes to them goes out together."""
@@ -125,6 +132,7 @@ class Gateway:
         self._revision = -1
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
+        self._tls_follower: asyncio.Task[None] | None = None
         self.is_draining = False
 
     def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
@@ -156,6 +164,8 @@ class Gateway:
             await self.ingest.start()
         await self.look()
         self._follower = asyncio.create_task(self._follow())
+        if self.tls is not None:
+            self._tls_follower = asyncio.create_task(self.tls.follow())
         if self.linked is not None:
             await self.linked.federation.start()
         await self.sweep.start()
@@ -170,8 +180,9 @@ class Gateway:
 
     async def close(self) -> None:
         """Let go of everybody."""
-        if self._follower is not None:
-            self._follower.cancel()
+        for task in (self._follower, self._tls_follower):
+            if task is not None:
+                task.cancel()
         await self.sweep.close()
         await self.durable.close()
         if self.linked is not None:

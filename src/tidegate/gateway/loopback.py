@@ -129,7 +129,7 @@ def _forwarded(scope: Scope) -> str | None:
 
 
 def _is_visit(scope: Scope, headers: dict[str, str]) -> bool:
-    """True if somebody follows a link to a page of the console, which opens in a tab and shows the linking site nothing."""
+    """True if somebody follows a link to a console page: it opens in a tab and shows the linking site nothing."""
     is_navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     is_page = scope["type"] == "http" and scope["method"] == "GET" and not scope["path"].startswith(_API_PREFIXES)
     return is_navigation and is_page

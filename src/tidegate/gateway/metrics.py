@@ -119,6 +119,21 @@ class _Of:
         yield from self._services()
         yield from self._links()
         yield from self._filtering()
+        yield from self._tls()
+
+    def _tls(self) -> Iterable[Metric]:
+        tls = self._gateway.tls
+        if tls is None:
+            return ()
+        expires = GaugeMetricFamily(
+            "tidegate_tls_certificate_expires_seconds",
+            "When the certificate that is shown expires, as Unix time.",
+            value=tls.expires_at.timestamp(),
+        )
+        failures = CounterMetricFamily(
+            "tidegate_tls_reload_failures", "How often changed TLS files could not be loaded.", value=tls.failures
+        )
+        return expires, failures
 
     def _delivery(self) -> Iterable[Metric]:
         subscribers = GaugeMetricFamily("tidegate_subscribers", "Who is served now.", labels=["service", "state"])

@@ -86,6 +86,17 @@ class Origins:
         ]
 
 
+def is_foreign_page(scope: Scope, allowed: Collection[str]) -> bool:
+    """True if a page of another site has made a request, by what the browser says, and its origin is not named.
+
+    `*` names no origin: it allows pages to use keys that they have, not what a browser adds by itself.
+    """
+    origin = _header(scope, b"origin")
+    if origin is not None:
+        return not _is_own(origin, scope) and origin not in allowed
+    return _header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
+
+
 def _asked(scope: Scope) -> list[tuple[bytes, bytes]]:
     """What a browser asked for, allowed."""
     wanted = _header(scope, b"access-control-request-headers") or ""

@@ -59,12 +59,18 @@ class Outbox:
     ) -> None:
         held, self._held = self._held or {}, None
         wires = [each for each in held if not each.transport.is_closing()]
-        if len(wires) <= FEW:
+        plain = [each for each in wires if each.file is not None]
+        if len(plain) <= FEW:
+            plain = []
+        if len(plain) < len(wires):
+            together = set(plain)
             for each in wires:
-                each.transport.write(held[each])
+                if each not in together:
+                    each.transport.write(held[each])
+        if not plain:
             return
-        data = [held[each] for each in wires]
-        for wire, whole, taken in zip(wires, data, _sent([each.file for each in wires], data), strict=True):
+        data, files = [held[each] for each in plain], [each.file for each in plain if each.file is not None]
+        for wire, whole, taken in zip(plain, data, _sent(files, data), strict=True):
             if taken < len(whole):  # its transport waits for room, or finds out what is wrong
                 wire.transport.write(whole[taken:])
 
@@ -93,7 +99,9 @@ class Wire:
 
     def __init__(self, transport: asyncio.Transport, box: Outbox) -> None:
         self.transport, self._box = transport, box
-        self.file: int = transport.get_extra_info("socket").fileno()
+        is_plain = transport.get_extra_info("ssl_object") is None
+        self.file: int | None = transport.get_extra_info("socket").fileno() if is_plain else None
+        """The socket's descriptor; None: what is written has to be encrypted first, which the transport does."""
 
     def write(self, data: bytes) -> None:
         """Write, now or with what others get."""

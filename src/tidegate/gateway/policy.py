@@ -22,6 +22,7 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.gateway import parameters
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, of_key
+from tidegate.gateway.certificates import ID_PREFIX, Certificates
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema, timestamps
@@ -50,6 +51,8 @@ class Policies:
         self._visible: dict[tuple[str, frozenset[str]], Schema] = {}
         self.keys: Mapping[str, Key] = {}
         """All API keys by id, as they were a moment ago."""
+        self.certificates = Certificates()
+        """Who is known by a client certificate."""
 
     def define(
         self, services: Mapping[str, Service], schemas: Mapping[str, Schema], keys: Mapping[str, str] = NONE
@@ -163,6 +166,8 @@ class Policies:
         """
         if record.owner is None:
             return GUEST if self._needs_keys else ANYBODY
+        if record.owner.startswith(ID_PREFIX):
+            return self.certificates.owner(record.owner)
         key, grant = self.keys.get(record.owner), record.grant
         if key is not None:
             return of_key(key)
@@ -176,7 +181,7 @@ class Policies:
         """Why nobody's rights cover a subscription at a moment, and what to do; None: somebody's do."""
         if record.owner is None:
             return f"{_OWNERLESS}: tidegate subscriptions adopt {record.id}" if self._needs_keys else None
-        if record.owner in self.keys:
+        if record.owner in self.keys or record.owner.startswith(ID_PREFIX):
             return None
         how = f"renew it with a fresh token: POST /v1/subscriptions/{record.id}/renew"
         if record.grant is None:

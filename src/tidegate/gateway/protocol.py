@@ -17,10 +17,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from tidegate.gateway import certificates
 from tidegate.gateway.connections import Connections
 from tidegate.gateway.outbox import HIGH_WATER, Outbox, Wire
 from tidegate.gateway.problems import MEDIA_TYPE, Problem
 from tidegate.gateway.settings import LimitSettings
+from tidegate.gateway.tls import ServerTls
 
 EXTENSION = "tidegate.socket"
 
@@ -54,10 +56,17 @@ class Config(uvicorn.Config):
     """What uvicorn's protocols are made with, ours for HTTP among them, and the outbox of all sockets."""
 
     def __init__(
-        self, app: Any, outbox: Outbox, connections: Connections, limits: LimitSettings, **settings: Any
+        self,
+        app: Any,
+        outbox: Outbox,
+        connections: Connections,
+        limits: LimitSettings,
+        tls: ServerTls | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(app, http=SocketProtocol, **settings)
-        self.outbox, self.connections, self.limits = outbox, connections, limits
+        factory = None if tls is None else lambda *_: tls.context
+        super().__init__(app, http=SocketProtocol, ssl_context_factory=factory, **settings)
+        self.outbox, self.connections, self.limits, self.tls = outbox, connections, limits, tls
 
 
 class Socket:
@@ -128,6 +137,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = Wire(transport, self.config.outbox)
+        self._certificate = None if self.config.tls is None else self.config.tls.peer(self)
         self.address = self.client[0] if self.client else ""
         self._phase, self._since = Phase.HEAD, self.loop.time()
         self._raw_bytes = self._chunks = self._body_bytes = self._trailers = 0
@@ -177,6 +187,8 @@ class SocketProtocol(HttpToolsProtocol):
         self._begin(Phase.HEAD)
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: Socket(self)}  # type: ignore[dict-item]
+        if self._certificate is not None:
+            self.scope["extensions"][certificates.EXTENSION] = self._certificate  # type: ignore[assignment]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers behind a body are dropped."""
@@ -248,7 +260,7 @@ class SocketProtocol(HttpToolsProtocol):
         self._refusal = problem
         raise _RefusedError
 
-    def send_400_response(self, msg: str) -> None:
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn calls it
         """Answer what is no HTTP, or what was refused while it was parsed, and close."""
         self._answer(self._refusal or _unreadable(400, "expected a request of HTTP/1.1"))
 
@@ -370,6 +382,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = Wire(self.transport, self.config.outbox)
+        self._certificate = None if self.config.tls is None else self.config.tls.peer(self)
         self.address = self.client[0] if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -377,11 +390,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.config.connections.lost(self)
         super().connection_lost(exc)
 
-    def overdue(self, now: float) -> str | None:
+    def overdue(self, now: float) -> str | None:  # noqa: ARG002 - see SocketProtocol
         """Say that nothing is late: the handshake is done, and pings watch over what follows."""
         return None
 
-    def expire(self, status: int, detail: str) -> None:
+    def expire(self, status: int, detail: str) -> None:  # noqa: ARG002 - see SocketProtocol
         """Close at once."""
         self.transport.abort()
 
@@ -390,6 +403,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.scope["extensions"][EXTENSION] = FrameSocket(self)  # type: ignore[assignment]
+            if self._certificate is not None:
+                self.scope["extensions"][certificates.EXTENSION] = self._certificate  # type: ignore[assignment]
 
     async def send(self, message: Any) -> None:
         """Send; what was refused has been answered, which uvicorn would take for a fault of ours, and log."""

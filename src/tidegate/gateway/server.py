@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -13,6 +16,7 @@ import uvloop
 from tidegate.gateway.app import make_app
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.protocol import Config, WebSocketProtocol
+from tidegate.gateway.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
 
 SWITCH_S = 0.0005
 """How long a thread may keep others from running: matching must not hold up the sockets."""
@@ -34,6 +38,7 @@ class Server(uvicorn.Server):
             gateway.outbox,
             gateway.connections,
             gateway.limits,
+            gateway.tls,
             host=host,
             port=port,
             ws=WebSocketProtocol,
@@ -52,10 +57,33 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
-        await super().startup(sockets)
+        if self._gateway.tls is None:
+            await super().startup(sockets)
+        else:
+            await self._startup_with_tls(self._gateway.tls)
         if self.started:
             self._gateway.connections.start()
             self._ready(self.servers[0].sockets[0].getsockname()[1])
+
+    async def _startup_with_tls(self, tls: ServerTls) -> None:
+        """Listen with TLS. uvicorn would let a handshake last for a minute."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(3)  # as uvicorn does
+        config = self.config
+        make: Any = config.http_protocol_class
+        protocol = partial(make, config=config, server_state=self.server_state, app_state=self.lifespan.state)
+        server = await asyncio.get_running_loop().create_server(
+            protocol,
+            host=config.host,
+            port=config.port,
+            ssl=tls.context,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            backlog=config.backlog,
+        )
+        self.servers = [server]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests end; those that never would are ended."""

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tidegate.gateway.certificates import CertificateRule
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -69,13 +74,18 @@ class AccessSettings:
     oidc: OidcSettings | None = None
     """Tokens that are taken beside API keys; None: none."""
     required: bool | None = None
-    """Whether nobody gets anything unknown; None: where other machines reach the gateway, or there is an issuer."""
+    """Whether nobody gets anything unknown; None: where other machines reach the gateway, or there is an
+    issuer, or somebody is known by a client certificate."""
 
     quotas: Quotas = field(default_factory=Quotas)
+    certificates: tuple[CertificateRule, ...] = ()
+    """Whose client certificates are taken beside API keys and tokens."""
 
     def requires(self, *, is_loopback: bool) -> bool:
         """Whether everybody must say who they are."""
-        return self.required if self.required is not None else not is_loopback or self.oidc is not None
+        if self.required is not None:
+            return self.required
+        return not is_loopback or self.oidc is not None or bool(self.certificates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +114,22 @@ class LimitSettings:
     """Of one caller at once: definitions, long filters, explain, backtest, discover, semantics, webhook targets."""
     heavy_waiting: int = 32
     """Of one caller, beyond those that run; more are refused with 429."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The files of a gateway's TLS, all in PEM."""
+
+    cert: Path
+    """The certificate, followed by those between it and its authority."""
+    key: Path
+    client_ca: Path | None = None
+    """Authorities whose client certificates are believed; None: clients are not asked for one."""
+    client_auth: Literal["optional", "required"] = "optional"
+    crl: Path | None = None
+    """Certificates of clients that were revoked."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, to be watched."""
+        return tuple(each for each in (self.cert, self.key, self.client_ca, self.crl) if each is not None)

@@ -13,6 +13,7 @@ from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Sink, Subscriber
 from tidegate.delivery.webhook import Obstacle
 from tidegate.gateway.callers import Caller
+from tidegate.gateway.certificates import ID_PREFIX
 from tidegate.gateway.durable import Durable
 from tidegate.gateway.policy import Policies
 from tidegate.registry import Registry
@@ -114,7 +115,7 @@ class Sweep:
             return key.problem(self._now())
         if caller.expires_at is not None and caller.expires_at <= self._now():
             return f"{caller.told} expired at {caller.expires_at.isoformat()}"
-        return None
+        return self._policies.certificates.problem(caller) if (caller.id or "").startswith(ID_PREFIX) else None
 
     def _obstacle(self, subscriber: Subscriber, caller: Caller, told: dict[Any, str | None]) -> str | None:
         filter_ = subscriber.filter
@@ -144,8 +145,7 @@ class Sweep:
         if lapsed is not None:
             return Obstacle("stopped", lapsed)
         owner = self._policies.owner(record)
-        key = self._policies.keys.get(owner.id or "")
-        problem = None if key is None else key.problem(self._now())
+        problem = self.void(owner)
         if problem is None and self._policies.is_there(record.service):
             asked = (record.filter, record.params) if record.filter.strip() else None
             problem = self._policies.obstacle(owner, record.service, asked)

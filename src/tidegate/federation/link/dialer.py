@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Iterator
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
+from tidegate.errors import TidegateError
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.wire import PART_BYTES, SUBPROTOCOL, LinkClosed
 
@@ -51,8 +53,10 @@ class Dialled:
 async def dial(url: str, settings: LinkSettings) -> Dialled:
     """Open a socket to the gateway at a URL."""
     scheme, _, rest = url.rstrip("/").partition("://")
-    address = f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{rest}{PATH}"
+    is_secure = scheme in ("https", "wss")
+    address = f"{'wss' if is_secure else 'ws'}://{rest}{PATH}"
     try:
+        context = None if not is_secure else (settings.tls or ssl.create_default_context)()
         connection = await connect(
             address,
             subprotocols=[Subprotocol(SUBPROTOCOL)],
@@ -62,7 +66,10 @@ async def dial(url: str, settings: LinkSettings) -> Dialled:
             close_timeout=1.0,
             ping_interval=None,  # heartbeats are our own, both ways
             proxy=None,
+            ssl=context,
         )
+    except TidegateError as exc:
+        raise LinkClosed(f"can't reach {url}: {exc}") from exc
     except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as exc:
         raise LinkClosed(f"can't reach {url}: {exc}") from exc
     return Dialled(connection)

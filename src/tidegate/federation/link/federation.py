@@ -294,11 +294,21 @@ class Federation:
                 waits = pauses(self.settings, self._rng)
             await asyncio.sleep(next(waits))
 
-    async def accept(self, socket: Socket) -> None:
-        """Serve whoever has dialled us, until the link breaks."""
+    async def accept(self, socket: Socket, obstacle: Callable[[str], str | None] = lambda _: None) -> None:
+        """Serve whoever has dialled us, until the link breaks.
+
+        `obstacle` says why a neighbour of a name may not come over this connection, or None.
+        """
+
+        def may_enter(name: str) -> None:
+            problem = obstacle(name)
+            if problem is not None:
+                raise FederationError(problem)
+            self._may_enter(name)
+
         try:
             async with asyncio.timeout(self.settings.handshake_s):
-                name = await proof.admit(socket, self.name, self._secret, self._may_enter)
+                name = await proof.admit(socket, self.name, self._secret, may_enter)
         except (FederationError, TimeoutError, LinkClosed) as problem:
             await _close(socket, str(problem) or "nobody said who dialled")
             return

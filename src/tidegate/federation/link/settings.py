@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.federation.routes import AdaptiveSettings
@@ -37,3 +39,6 @@ class LinkSettings:
     """Between two times at which what has changed is written to the registry."""
     linger_s: float = 60.0
     """How long what an ad-hoc subscriber wanted is still asked for: it may come back with its cursor."""
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Makes the TLS context with which a neighbour is dialled, anew each time, as its files may have changed; None:
+    the authorities that this machine trusts, and no certificate of our own."""

@@ -17,6 +17,7 @@ from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.filters import Filter
 from tidegate.gateway.bodies import json_of
+from tidegate.gateway.certificates import peer_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 
@@ -155,7 +156,10 @@ def router(gateway: Gateway) -> APIRouter:
         elif gateway.linked is None:
             await websocket.close(BAD_REQUEST, "this gateway has no links")
         else:
-            await gateway.linked.federation.accept(Accepted(websocket))
+            peer = peer_of(websocket.scope)
+            await gateway.linked.federation.accept(
+                Accepted(websocket), lambda name: gateway.certificates.link_problem(name, peer)
+            )
 
     return routes
 
