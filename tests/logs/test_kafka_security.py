@@ -1,0 +1,55 @@
+"""Settings for Kafka's clients: both kinds say the same, and nothing shows a password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tidegate.errors import EnvironmentProblem
+from tidegate.logs.kafka_security import KafkaSecurity, Sasl, Tls
+
+
+@dataclass(frozen=True)
+class Known:
+    value: str
+
+    def reveal(self) -> str:
+        return self.value
+
+
+def test_no_security_leaves_the_clients_as_they_are() -> None:
+    assert KafkaSecurity().settings() == KafkaSecurity().java_settings() == {}
+
+
+def test_sasl_and_tls_are_given_to_both_clients(tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(f"-----BEGIN {name}-----")
+    tls = Tls(*(str(tmp_path / name) for name in ("ca", "cert", "key")))
+    security = KafkaSecurity(Sasl("SCRAM-SHA-512", "gate", Known('p"a\\ss')), tls)
+    assert security.settings() == {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "gate",
+        "sasl.password": 'p"a\\ss',
+        "ssl.ca.location": str(tmp_path / "ca"),
+        "ssl.certificate.location": str(tmp_path / "cert"),
+        "ssl.key.location": str(tmp_path / "key"),
+    }
+    java = security.java_settings()
+    assert java["security.protocol"] == "SASL_SSL"
+    assert java["sasl.jaas.config"].endswith('required username="gate" password="p\\"a\\\\ss";')
+    assert java["ssl.truststore.certificates"] == "-----BEGIN ca-----"
+    assert java["ssl.keystore.key"] == "-----BEGIN key-----"
+    assert "p" + '"a' not in repr(security)
+
+
+def test_certificate_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"can't read '.*/none': No such file"):
+        KafkaSecurity(tls=Tls(str(tmp_path / "none"))).java_settings()
+
+
+def test_tls_without_own_certificate_trusts_this_machine() -> None:
+    assert KafkaSecurity(tls=Tls()).settings() == {"security.protocol": "ssl"}
+    assert KafkaSecurity(tls=Tls()).java_settings() == {"security.protocol": "SSL"}
