@@ -125,6 +125,7 @@ def serve(
             tracing=tracing_of(os.environ),
             links=LinkSettings(broker),
             semantics=knows,
+            resources=home.resources(),
         )
 
     if child:

@@ -10,12 +10,28 @@ from typing import Any
 import yaml
 
 from tidegate.cli.access import read_access
+from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
+from tidegate.cli.functions import read_functions
+from tidegate.cli.roots import read_roots
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings
+from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics")
+_KEYS = (
+    "master",
+    "spark",
+    "log",
+    "shared",
+    "registry",
+    "webhooks",
+    "access",
+    "semantics",
+    "functions",
+    "roots",
+    "connections",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,12 @@ class Profile:
     """Who gets into its gateway."""
     semantics: str | None = None
     """The folder of a semantic space, for filters with ~."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Functions that definitions may name: `module:function` by name."""
+    roots: tuple[Root, ...] = ()
+    """Folders that definitions which come over the network may read."""
+    connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
+    """Databases and brokers that definitions may name."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -92,7 +114,19 @@ def _profile(document: Any, path: str) -> Profile:
     if not isinstance(semantics, str | None):
         raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
     spark = {str(k): _text(v) for k, v in settings.items()}
-    return Profile(master, spark, brokers, shared, database, private, access, semantics)
+    return Profile(
+        master,
+        spark,
+        brokers,
+        shared,
+        database,
+        private,
+        access,
+        semantics,
+        functions=read_functions(document.get("functions"), path),
+        roots=read_roots(document.get("roots"), path),
+        connections=read_connections(document.get("connections"), path),
+    )
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

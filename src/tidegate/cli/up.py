@@ -65,7 +65,7 @@ def up(
         registry = home.registry()
         try:
             if files:
-                registry.apply(load(files), force=force, backfill=backfill)
+                registry.apply(options.trusted(load(files), home), force=force, backfill=backfill)
             with (
                 until_told() as stop,
                 serving(
@@ -157,6 +157,7 @@ def run(
         checkpoints=home.checkpoints,
         positions=home.positions,
         key=home.mask_key(),
+        resources=home.runner_resources(),
     )
     ready_at: float | None = None
 

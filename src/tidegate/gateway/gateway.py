@@ -38,6 +38,7 @@ from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 from tidegate.services.keys import output_keys
+from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription, Webhook
 
 LOOK_S = 0.25
@@ -66,13 +67,16 @@ class Gateway:
         tracing: Tracing | None = None,
         links: LinkSettings | None = None,
         semantics: Semantics | None = None,
+        resources: Resources | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
         whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
         other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
+        `resources`: the functions, folders and connections that definitions which come by HTTP may use; None: none.
         """
+        self.resources = resources or Resources()
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses
