@@ -132,7 +132,7 @@ def test_functions_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert problems(text % "tidegate_none:f") == [
         f"{place}can't import 'tidegate_none': ModuleNotFoundError: No module named 'tidegate_none'"
     ]
-    assert "s" in check(loads(text % "tidegate_none:f"), functions=False)
+    assert "s" in check(loads(text % "tidegate_none:f"), functions=())
 
 
 def test_what_reads_something_broken_is_left_aside() -> None:

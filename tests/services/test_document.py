@@ -349,8 +349,8 @@ services:
         ),
         (P + "{enrich: {table: x, on: a}}", "a file that ends in .csv or .parquet"),
         (
-            P + "{custom: {function: f, schema: {a: bool}}}",
-            "a function as module:function",
+            P + "{custom: {function: 'f g', schema: {a: bool}}}",
+            "a function: a name that the profile registers, or module:function",
         ),
         (S + "access: publik", "services.s.access: expected one of public, keys, not 'publik'; did you mean 'public'?"),
         (S + "access: []", "services.s.access: expected at least one caller, not []"),

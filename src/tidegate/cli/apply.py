@@ -28,13 +28,17 @@ def apply(
 ) -> None:
     """Apply service files, all or nothing, to a folder, or with --url to a gateway; `tidegate up` follows in a second.
 
-    Sent to a gateway, paths of data inside the files must be absolute: they are those of its machine.
+    Sent to a gateway, the files may name just the functions, connections and folders that its profile lists. Paths of
+    data inside them must be absolute: they are those of its machine.
     """
     found = options.url_rather_than_data(context, url)
     if found is None:
-        registry = options.home(data, profile).registry()
+        home = options.home(data, profile)
+        registry = home.registry()
         try:
-            changes = registry.apply(load(files), force=force, prune=prune, backfill=backfill).to_dict()
+            changes = registry.apply(
+                options.trusted(load(files), home), force=force, prune=prune, backfill=backfill
+            ).to_dict()
         finally:
             registry.close()
     else:

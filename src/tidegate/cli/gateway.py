@@ -145,6 +145,7 @@ def serve(
             limits=limits,
             tls=tls,
             certificates=certificates,
+            resources=home.resources(),
         )
 
     if child:

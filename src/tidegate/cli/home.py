@@ -21,8 +21,10 @@ if TYPE_CHECKING:  # each takes its time to import, and no command needs all
 
     from tidegate.filters.meaning import Semantics
     from tidegate.logs import EventLog
+    from tidegate.pipelines.resources import RunnerResources
     from tidegate.pipelines.streams import Streams
     from tidegate.registry import PostgresRegistry, SqliteRegistry
+    from tidegate.services.trust import Resources
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
 """The environment variable that holds the secret of `mask: hmac`, where it is not the folder's own."""
@@ -146,6 +148,27 @@ class Home:
         from tidegate.pipelines.embedded import EmbeddedLog
 
         return EmbeddedLog(spark, self.log_folder)
+
+    def resources(self) -> Resources:
+        """What definitions may name, without hosts and secrets: for whoever checks them."""
+        from tidegate.cli.functions import registered_functions
+        from tidegate.services.trust import Resources
+
+        profile = self.profile
+        connections = {name: each.named for name, each in profile.connections.items()}
+        functions = frozenset(registered_functions(profile.functions))
+        return Resources(functions, profile.roots, connections, (self.folder.absolute(),))
+
+    def runner_resources(self) -> RunnerResources:
+        """What definitions may name, with hosts and references to secrets: for whoever runs them."""
+        from tidegate.cli.functions import registered_functions
+        from tidegate.pipelines.resources import RunnerResources
+        from tidegate.services.roots import Confinement
+
+        profile = self.profile
+        connections = {name: each.connection for name, each in profile.connections.items()}
+        files = Confinement(tuple(each.path for each in profile.roots), (self.folder.absolute(),))
+        return RunnerResources(registered_functions(profile.functions), connections, files)
 
     def registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open the registry, which is made where there is none."""

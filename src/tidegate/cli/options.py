@@ -13,6 +13,10 @@ import typer
 from tidegate.cli.home import Home
 from tidegate.cli.profile import EMBEDDED, load_profile
 from tidegate.cli.tls import Tls
+from tidegate.errors import DefinitionError
+from tidegate.services import Definitions
+from tidegate.services.findings import Findings
+from tidegate.services.trust import note_unlisted
 
 Data = Annotated[str, typer.Option("--data", help="The folder with the log and the registry.")]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Service files, YAML; they share their names.")]
@@ -51,6 +55,15 @@ def url_rather_than_data(context: typer.Context, url: str | None) -> str | None:
         return source is not None and source.name == "COMMANDLINE"
 
     return None if was_typed("data") and not was_typed("url") else url
+
+
+def trusted(definitions: Definitions, home: Home) -> Definitions:
+    """Definitions of the operator's files, if the profile lists the functions and connections that they name."""
+    findings = Findings(definitions.places)
+    note_unlisted(definitions, home.resources(), findings)
+    if findings.problems:
+        raise DefinitionError(findings.problems)
+    return definitions
 
 
 def home(data: str, profile: str = EMBEDDED, tls: Callable[[Tls], Tls] = lambda found: found) -> Home:

@@ -9,6 +9,7 @@ import typer
 
 from tidegate.cli import options
 from tidegate.cli.home import Home
+from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.services import Definitions, check, load, stream_schemas
 
@@ -17,11 +18,12 @@ def plan(
     files: options.Files,
     service: Annotated[list[str] | None, typer.Option(help="Only this service; may be given again.")] = None,
     spark: Annotated[bool, typer.Option(help="Print what Spark makes of it, too.")] = True,
+    profile: options.Profile = EMBEDDED,
     as_json: options.AsJson = False,
 ) -> None:
     """Say for each service whether it runs in real-time or micro-batches, why, its operators and Spark's plan."""
-    home = options.home(options.DATA)
-    definitions = load(files)
+    home = options.home(options.DATA, profile)
+    definitions = options.trusted(load(files), home)
     wanted = _wanted(definitions, service)
     plans = _plans(definitions, wanted, home)
     if as_json:
@@ -51,7 +53,13 @@ def _plans(definitions: Definitions, wanted: list[str], home: Home) -> list[dict
     session = service_session("tidegate-plan", threads=2, connector=False)  # nothing is read or written
     try:
         return [
-            explain(session, each, {name: known[name] for name in each.inputs}, obstacle=home.obstacle)
+            explain(
+                session,
+                each,
+                {name: known[name] for name in each.inputs},
+                obstacle=home.obstacle,
+                resources=home.runner_resources(),
+            )
             for each in (definitions.services[name] for name in wanted)
         ]
     finally:

@@ -10,14 +10,21 @@ from typing import Any
 import yaml
 
 from tidegate.cli.access import read_access
+from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
+from tidegate.cli.functions import read_functions
 from tidegate.cli.limits import read_limits
+from tidegate.cli.roots import read_roots
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings
+from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
-_KEYS = ("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics", "limits", "tls")
+_KEYS = (
+    *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
+    *("functions", "roots", "connections", "limits", "tls"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,12 @@ class Profile:
     """The files of the gateway's TLS, and of its connections to other brokers."""
     path: Path | None = None
     """The file it was read from; None: the embedded profile."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Functions that definitions may name: `module:function` by name."""
+    roots: tuple[Root, ...] = ()
+    """Folders that definitions which come over the network may read."""
+    connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
+    """Databases and brokers that definitions may name."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -100,9 +113,22 @@ def _profile(document: Any, path: str) -> Profile:
     if not isinstance(semantics, str | None):
         raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
     spark = {str(k): _text(v) for k, v in settings.items()}
-    limits = read_limits(document.get("limits"), path)
-    tls = read_tls(document.get("tls"), path)
-    return Profile(master, spark, brokers, shared, database, private, access, semantics, limits, tls, Path(path))
+    return Profile(
+        master,
+        spark,
+        brokers,
+        shared,
+        database,
+        private,
+        access,
+        semantics,
+        limits=read_limits(document.get("limits"), path),
+        tls=read_tls(document.get("tls"), path),
+        path=Path(path),
+        functions=read_functions(document.get("functions"), path),
+        roots=read_roots(document.get("roots"), path),
+        connections=read_connections(document.get("connections"), path),
+    )
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:

@@ -70,7 +70,7 @@ def up(
         registry = home.registry()
         try:
             if files:
-                registry.apply(load(files), force=force, backfill=backfill)
+                registry.apply(options.trusted(load(files), home), force=force, backfill=backfill)
             with (
                 until_told() as stop,
                 serving(
@@ -163,6 +163,7 @@ def run(
         checkpoints=home.checkpoints,
         positions=home.positions,
         key=home.mask_key(),
+        resources=home.runner_resources(),
     )
     ready_at: float | None = None
 

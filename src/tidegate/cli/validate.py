@@ -10,23 +10,36 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from tidegate.cli import options
+from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import DefinitionError, DefinitionProblem
 from tidegate.model import Schema
 from tidegate.model.types import notation
 from tidegate.services import Definitions, Shape
 from tidegate.services.check import examine
 from tidegate.services.document import read
+from tidegate.services.findings import Findings
+from tidegate.services.redaction import note_secrets
 from tidegate.services.shapes import WORDS
+from tidegate.services.trust import note_unlisted
 
 
 def validate(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Service files, YAML; they share their names.")],
+    profile: options.Profile = EMBEDDED,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
-    """Check service files as a whole: names, types along every pipeline, constraints. All problems at once."""
+    """Check service files as a whole: names, types along every pipeline, constraints. All problems at once.
+
+    Functions and connections that the files name must be in the profile.
+    """
+    home = options.home(options.DATA, profile)
     definitions, problems, broken = read(files)
     shapes, more = examine(definitions, broken)
-    problems += more
+    findings = Findings(definitions.places)
+    note_unlisted(definitions, home.resources(), findings)
+    note_secrets(definitions, findings)
+    problems += more + findings.problems
     if as_json:
         typer.echo(json.dumps(describe(definitions, shapes, problems), indent=2, ensure_ascii=False))
         if problems:

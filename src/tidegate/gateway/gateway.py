@@ -42,6 +42,7 @@ from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
 from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
 from tidegate.services.keys import output_keys
+from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription, Webhook
 
 LOOK_S = 0.25
@@ -73,6 +74,7 @@ class Gateway:
         limits: LimitSettings | None = None,
         tls: ServerTls | None = None,
         certificates: Certificates | None = None,
+        resources: Resources | None = None,
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
@@ -81,7 +83,9 @@ class Gateway:
         other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
         `limits`: what one peer may ask of it.
         `tls`: None: it listens without TLS. `certificates`: who is known by a client certificate.
+        `resources`: the functions, folders and connections that definitions which come by HTTP may use; None: none.
         """
+        self.resources = resources or Resources()
         self.origins = checked(origins, needs_keys=needs_keys)
         self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
         self._statuses = statuses

@@ -13,6 +13,7 @@ from tidegate.pipelines import output, records
 from tidegate.pipelines.operators import aggregate, custom, deduplicate, enrich, incremental, join, project, sort
 from tidegate.pipelines.operators import filter as filtering
 from tidegate.pipelines.planner import Plan, plan
+from tidegate.pipelines.resources import RunnerResources
 from tidegate.services import operators, shapes
 from tidegate.services.definitions import Service
 
@@ -51,9 +52,18 @@ def plan_service(service: Service, inputs: Mapping[str, Schema], *, obstacle: st
 
 
 def compile_service(
-    service: Service, inputs: Mapping[str, Schema], scan: Scan, *, key: bytes, obstacle: str = ""
+    service: Service,
+    inputs: Mapping[str, Schema],
+    scan: Scan,
+    *,
+    key: bytes,
+    obstacle: str = "",
+    resources: RunnerResources | None = None,
 ) -> Compiled:
-    """Compile a service; `key` is the secret of its masks, `obstacle` why nothing runs in real-time mode here."""
+    """Compile a service; `key` is the secret of its masks, `obstacle` why nothing runs in real-time mode here.
+
+    `resources` are the functions, connections and folders that it may name; None: there are none.
+    """
     shape = shapes.shape(service, inputs)
     chosen = plan(service, _before(service, inputs, shape), shape.unmasked, obstacle=obstacle)
     following = None if chosen.keyed else Following(service.name, notes=chosen.mode == "real-time")
@@ -65,7 +75,7 @@ def compile_service(
     frames = parsed(following)
     if chosen.keyed:
         frames = {name: frame.where(F.col("_problem").isNull()) for name, frame in frames.items()}
-    frame = _pipeline(service, frames, inputs, shape)
+    frame = _pipeline(service, frames, inputs, shape, resources or RunnerResources())
     out = output.finish(frame, service, shape.unmasked, shape.output, keyed=chosen.keyed, key=key)
     refused = None
     if chosen.keyed:
@@ -84,7 +94,11 @@ def _refused(service: Service, frames: Iterable[DataFrame]) -> DataFrame:
 
 
 def _pipeline(
-    service: Service, parsed: Mapping[str, DataFrame], inputs: Mapping[str, Schema], shape: shapes.Shape
+    service: Service,
+    parsed: Mapping[str, DataFrame],
+    inputs: Mapping[str, Schema],
+    shape: shapes.Shape,
+    resources: RunnerResources,
 ) -> DataFrame:
     frames = [parsed[name] for name in service.inputs]
     frame = frames[0]
@@ -108,9 +122,10 @@ def _pipeline(
             case operators.Deduplicate():
                 frame = deduplicate.apply(frame, operator, before)
             case operators.Enrich():
-                frame = enrich.apply(frame, operator, before, after)
+                frame = enrich.apply(frame, operator, before, after, resources, service.origin)
             case operators.Custom():
-                frame = custom.apply(frame, operator, before)
+                target = resources.function(operator.function, service.origin)
+                frame = custom.apply(frame, operator, before, target)
     return frame
 
 

@@ -22,6 +22,7 @@ from tidegate.model import Schema
 from tidegate.pipelines.compiler import Compiled, Following, compile_service, plan_service
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Mode, Plan
+from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.streams import Streams
 from tidegate.services.definitions import Service
 
@@ -80,7 +81,17 @@ def _has_begun(query: StreamingQuery) -> bool:
 class Engine:
     """Starts services on one Spark session, over one log."""
 
-    def __init__(self, spark: SparkSession, log: EventLog, streams: Streams, checkpoints: Path, *, key: bytes) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: EventLog,
+        streams: Streams,
+        checkpoints: Path,
+        *,
+        key: bytes,
+        resources: RunnerResources | None = None,
+    ) -> None:
+        self._resources = resources
         self._spark, self._log, self._streams, self._checkpoints, self._key = spark, log, streams, checkpoints, key
 
     def start(self, service: Service, version: int, inputs: Mapping[str, Schema], *, backfill: bool = False) -> Job:
@@ -206,7 +217,9 @@ class Engine:
             noted = following.output if following.notes else None
             return self._streams.scan(stream, following.output, start=start, marks=noted)
 
-        return compile_service(service, inputs, scan, key=self._key, obstacle=self._streams.obstacle)
+        return compile_service(
+            service, inputs, scan, key=self._key, obstacle=self._streams.obstacle, resources=self._resources
+        )
 
     def _start_queries(self, job: Job, folder: Path, floor: Mapping[str, int]) -> None:
         plan, service = job.compiled.plan, job.service

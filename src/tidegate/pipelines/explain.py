@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.model import Schema
 from tidegate.pipelines.compiler import Following, compile_service
 from tidegate.pipelines.connector import attach
+from tidegate.pipelines.resources import RunnerResources
 from tidegate.services.definitions import Service
 from tidegate.services.shapes import WORDS
 
@@ -18,7 +19,12 @@ _NO_SECRET = b"********"
 
 
 def explain(
-    spark: SparkSession, service: Service, inputs: Mapping[str, Schema], *, obstacle: str = ""
+    spark: SparkSession,
+    service: Service,
+    inputs: Mapping[str, Schema],
+    *,
+    obstacle: str = "",
+    resources: RunnerResources | None = None,
 ) -> dict[str, Any]:
     """Say how a service would run, as JSON values: its mode and why, its operators, and Spark's plan.
 
@@ -30,7 +36,7 @@ def explain(
     def scan(stream: str, _: Following | None) -> DataFrame:
         return spark.createDataFrame([], _SCANNED).alias(stream)
 
-    compiled = compile_service(service, inputs, scan, key=_NO_SECRET, obstacle=obstacle)
+    compiled = compile_service(service, inputs, scan, key=_NO_SECRET, obstacle=obstacle, resources=resources)
     plan = compiled.plan
     return {
         "service": service.name,

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.logs import EventLog
 from tidegate.pipelines.engine import Engine
+from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.runner import LOOK_S, Runner
 from tidegate.pipelines.sources.feed import start_feeds
 from tidegate.pipelines.streams import Streams
@@ -31,10 +32,15 @@ class Runtime:
         checkpoints: Path,
         positions: Path,
         key: bytes,
+        resources: RunnerResources | None = None,
     ) -> None:
-        """`positions` is where sources note how far they came; `key` is the secret of masks."""
+        """`positions` is where sources note how far they came; `key` is the secret of masks.
+
+        `resources` are what the profile lists for services and sources.
+        """
+        self._resources = resources or RunnerResources()
         self._registry, self._log, self._positions, self._spark = registry, log, positions, spark
-        self.runner = Runner(registry, log, Engine(spark, log, streams, checkpoints, key=key))
+        self.runner = Runner(registry, log, Engine(spark, log, streams, checkpoints, key=key, resources=resources))
 
     def run(self, stop: Event, look: Callable[[], None] = lambda: None) -> None:
         """Run until stopped; `look` is called every quarter of a second.
@@ -50,7 +56,13 @@ class Runtime:
                 self.runner.step()
                 found = self._registry.revision()
                 if feeds is None and (self.runner.is_ready or time.monotonic() > patience):
-                    feeds = start_feeds(self._registry.definitions(), self._log, state=self._positions, env=os.environ)
+                    feeds = start_feeds(
+                        self._registry.definitions(),
+                        self._log,
+                        state=self._positions,
+                        env=os.environ,
+                        resources=self._resources,
+                    )
                     revision = found
                 elif feeds is not None and found != revision:
                     feeds.apply(self._registry.definitions())

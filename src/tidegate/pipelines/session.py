@@ -30,6 +30,8 @@ than what the JVM compiles by default. And the serial collector is the cheapest 
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
+    # Else ${env:NAME} in the name of an attribute becomes the value of an environment variable of the driver.
+    "spark.sql.variable.substitute": "false",
     # Else every column that is made asks the JVM three times where in the Python code it was.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
 from tidegate.services import Definitions, Service, Stream
+from tidegate.services.definitions import Origin
 from tidegate.subscriptions import Subscription
 
 State = Literal["active", "disabled", "stopped"]
@@ -166,12 +167,21 @@ class Registry(Protocol):
     # Definitions ---------------------------------------------------------------
 
     def apply(
-        self, definitions: Definitions, *, force: bool = False, prune: bool = False, backfill: bool = False
+        self,
+        definitions: Definitions,
+        *,
+        force: bool = False,
+        prune: bool = False,
+        backfill: bool = False,
+        origin: Origin = "operator",
     ) -> Changes:
         """Add and change streams and services; `prune`: remove all others.
 
         `backfill`: what is added or changed begins with all that its inputs
-        still hold.
+        still hold. `origin`: who states the definitions. Those of `remote` origin
+        are never imported, neither to check them nor to run them; the caller has
+        checked with `services.trust.admit` what they use. What the operator states
+        again is the operator's again, as a new version.
 
         Raises a `DefinitionError` where the whole would not hold together, and a
         `BreakingChange` where a service's subscribers would be broken, unless

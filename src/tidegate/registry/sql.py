@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tidegate.errors import BreakingChange, NotRegistered, RegistryError, did_you_mean
+from tidegate.errors import BreakingChange, DefinitionError, NotRegistered, RegistryError, did_you_mean
 from tidegate.model import timestamps
 from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
@@ -22,6 +22,9 @@ from tidegate.registry.subscriptions import SqlSubscriptions
 from tidegate.registry.tables import DEFINITIONS, HISTORY, Text
 from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
 from tidegate.services.check import examine
+from tidegate.services.definitions import Origin
+from tidegate.services.findings import Findings
+from tidegate.services.redaction import note_secrets
 from tidegate.services.versions import breaking
 
 
@@ -36,6 +39,7 @@ class _Row:
     changed_at: int
     forced: bool
     backfill: bool
+    origin: Origin
 
     @property
     def moment(self) -> datetime:
@@ -52,10 +56,18 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
     # Changing ------------------------------------------------------------------
 
     def apply(
-        self, definitions: Definitions, *, force: bool = False, prune: bool = False, backfill: bool = False
+        self,
+        definitions: Definitions,
+        *,
+        force: bool = False,
+        prune: bool = False,
+        backfill: bool = False,
+        origin: Origin = "operator",
     ) -> Changes:
         """Add and change streams and services; `prune`: remove all others. All or nothing."""
         definitions = _canonical(definitions)
+        _refuse_secrets(definitions)
+        imported = definitions.services.keys() if origin == "operator" and self._check_functions else ()
         with self._changing("revision") as connection:
             rows = self._rows(connection)
             wanted = {
@@ -64,8 +76,8 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
                 for each in given.values()
             }
             gone = {name for name in rows if prune and name not in wanted}
-            forced = self._check(_definitions(rows), definitions, gone, force)
-            changes = _changes(rows, wanted, gone, self._past_versions(connection))
+            forced = self._check(_definitions(rows), definitions, gone, force, imported)
+            changes = _changes(rows, wanted, gone, self._past_versions(connection), origin)
             if not changes:
                 unchanged(connection)
                 return changes
@@ -75,13 +87,18 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
                 version = changes.added.get(name) or changes.changed[name]
                 kind, document = wanted[name]
                 marks = {"forced": name in forced, "backfill": backfill and kind == "service"}
-                self._put(connection, name, kind, document, version, marks)
+                self._put(connection, name, kind, document, version, {**marks, "origin": origin})
             for name in gone:
                 self._drop(connection, rows[name])
             return changes
 
-    def _check(self, before: Definitions, given: Definitions, gone: set[str], force: bool) -> set[str]:
-        """Raise where the whole would not hold together, or break subscribers; with `force` name what breaks some."""
+    def _check(
+        self, before: Definitions, given: Definitions, gone: set[str], force: bool, imported: Collection[str]
+    ) -> set[str]:
+        """Raise where the whole would not hold together, or break subscribers; with `force` name what breaks some.
+
+        `imported`: the services whose functions are imported for that.
+        """
         after = Definitions(
             _without({**before.streams, **given.streams}, gone | {*given.services}),
             _without({**before.services, **given.services}, gone | {*given.streams}),
@@ -89,8 +106,8 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         )
         for name in sorted(gone):
             _refuse_if_read(name, after)
-        shapes = check(after, functions=self._check_functions)
-        old, _ = examine(before, functions=False)
+        shapes = check(after, functions=imported)
+        old, _ = examine(before, functions=())
         broken = {
             name: sentences
             for name, shape in shapes.items()
@@ -111,7 +128,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
             return row.version
 
     def _put(
-        self, connection: sa.Connection, name: str, kind: str, document: str, version: int, marks: Mapping[str, bool]
+        self, connection: sa.Connection, name: str, kind: str, document: str, version: int, marks: Mapping[str, Any]
     ) -> None:
         row = {
             "name": name,
@@ -136,6 +153,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
                 changed_at=self._clock(),
                 forced=False,
                 backfill=False,
+                origin=row.origin,
             )
         )
 
@@ -212,7 +230,19 @@ def _definitions(rows: Mapping[str, _Row]) -> Definitions:
     documents: dict[str, dict[str, Any]] = {"streams": {}, "services": {}}
     for row in rows.values():
         documents[f"{row.kind}s"][row.name] = json.loads(row.document)
-    return from_dict(documents)
+    read = from_dict(documents)
+    return replace(
+        read,
+        streams={name: replace(each, origin=rows[name].origin) for name, each in read.streams.items()},
+        services={name: replace(each, origin=rows[name].origin) for name, each in read.services.items()},
+    )
+
+
+def _refuse_secrets(definitions: Definitions) -> None:
+    findings = Findings(definitions.places)
+    note_secrets(definitions, findings)
+    if findings.problems:
+        raise DefinitionError(findings.problems)
 
 
 def _services(rows: Mapping[str, _Row]) -> list[str]:
@@ -220,9 +250,18 @@ def _services(rows: Mapping[str, _Row]) -> list[str]:
 
 
 def _changes(
-    rows: Mapping[str, _Row], wanted: Mapping[str, tuple[str, str]], gone: set[str], past: Mapping[str, int]
+    rows: Mapping[str, _Row],
+    wanted: Mapping[str, tuple[str, str]],
+    gone: set[str],
+    past: Mapping[str, int],
+    origin: Origin,
 ) -> Changes:
-    same = {name for name, each in wanted.items() if name in rows and (rows[name].kind, rows[name].document) == each}
+    # What the operator states again, word for word, is another version: it is trusted from then on.
+    same = {
+        name
+        for name, each in wanted.items()
+        if name in rows and (rows[name].kind, rows[name].document) == each and origin in ("remote", rows[name].origin)
+    }
     return Changes(
         MappingProxyType({name: past.get(name, 0) + 1 for name in wanted if name not in rows}),
         MappingProxyType({name: past[name] + 1 for name in wanted if name in rows and name not in same}),

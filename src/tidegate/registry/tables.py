@@ -19,7 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 4
+FORMAT = 9
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -52,6 +52,7 @@ DEFINITIONS = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
 )
 HISTORY = sa.Table(
     "history",
@@ -63,6 +64,7 @@ HISTORY = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
 )
 SUBSCRIPTIONS = sa.Table(
     "subscriptions",

@@ -14,10 +14,11 @@ from tidegate.services.operators import Aggregate, Custom, Incremental, Project
 from tidegate.services.shapes import Shape, note_constraints, note_terms, shape_into
 
 
-def check(definitions: Definitions, *, functions: bool = True) -> dict[str, Shape]:
+def check(definitions: Definitions, *, functions: Collection[str] | None = None) -> dict[str, Shape]:
     """Give the shape of every service, or raise a `DefinitionError` with every problem of all of them.
 
-    `functions`: import what custom operators name, to see that it is there.
+    `functions`: the services whose custom functions are imported, to see that they are there; None: all. Importing runs
+    code: never name a service that came over the network, and never import in the gateway.
     """
     shapes, problems = examine(definitions, functions=functions)
     if problems:
@@ -28,15 +29,15 @@ def check(definitions: Definitions, *, functions: bool = True) -> dict[str, Shap
 def stream_schemas(definitions: Definitions) -> dict[str, Schema]:
     """Give the schema of every stream, raw or put out by a service, of definitions that hold together."""
     raw = {name: stream.schema for name, stream in definitions.streams.items()}
-    return raw | {name: shape.output for name, shape in check(definitions, functions=False).items()}
+    return raw | {name: shape.output for name, shape in check(definitions, functions=()).items()}
 
 
 def examine(
-    definitions: Definitions, broken: Collection[str] = (), *, functions: bool = True
+    definitions: Definitions, broken: Collection[str] = (), *, functions: Collection[str] | None = None
 ) -> tuple[dict[str, Shape], list[DefinitionProblem]]:
     """Give the shapes of the services that have one, and every problem.
 
-    What reads something `broken` is left aside: its own problems can't be told.
+    What reads something `broken` is left aside: its own problems can't be told. `functions` as in `check`.
     """
     findings = Findings(definitions.places)
     schemas = {stream.name: stream.schema for stream in definitions.streams.values() if _is_sound(stream, findings)}
@@ -46,7 +47,7 @@ def examine(
     shapes: dict[str, Shape] = {}
     for service in _ordered(definitions.services, findings):
         found = _shape(service, schemas, known, findings)
-        if functions:
+        if functions is None or service.name in functions:
             _note_functions(service, findings)
         if found is not None:
             shapes[service.name] = found
@@ -133,7 +134,7 @@ def _ordered(services: Mapping[str, Service], findings: Findings) -> list[Servic
 
 def _note_functions(service: Service, findings: Findings) -> None:
     for n, operator in enumerate(service.pipeline):
-        if isinstance(operator, Custom):
+        if isinstance(operator, Custom) and ":" in operator.function:
             spot = Spot(None, ("services", service.name, "pipeline", n, "custom", "function"), findings)
             _note_function(operator.function, spot)
 
@@ -141,9 +142,12 @@ def _note_functions(service: Service, findings: Findings) -> None:
 def _note_function(name: str, spot: Spot) -> None:
     module, _, function = name.partition(":")
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # whatever the code of others raises while it is imported
         spot.blame(f"can't import {module!r}: {type(error).__name__}: {error}")
         return
-    if not callable(getattr(found, function, None)):
-        spot.blame(f"{module!r} has no function {function!r}{did_you_mean(function, dir(found))}")
+    found: object = imported
+    for part in function.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        spot.blame(f"{module!r} has no function {function!r}{did_you_mean(function, dir(imported))}")

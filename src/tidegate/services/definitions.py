@@ -14,6 +14,9 @@ OnViolation = Literal["quarantine", "drop", "flag", "fail"]
 """What becomes of an event that violates a constraint: kept aside, left out, let through with `_violations`, or
 the end of the service."""
 
+Origin = Literal["operator", "remote"]
+"""Who has stated a definition: the operator in a file, which is trusted; or somebody over the network, who is not."""
+
 NONE: Mapping[Any, Any] = MappingProxyType({})
 
 Path = tuple[str | int, ...]
@@ -67,6 +70,8 @@ class Kafka:
 
     topic: str
     brokers: str = "localhost:9092"
+    connection: str | None = None
+    """A connection of the profile, instead of brokers."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Mqtt:
     username: str | None = None
     password_env: str | None = None
     """The environment variable that holds the password."""
+    connection: str | None = None
+    """A connection of the profile, instead of all but the topic."""
 
 
 Source = Http | Demo | Files | Kafka | Mqtt
@@ -97,6 +104,8 @@ class Stream:
     retention: Retention = field(default_factory=lambda: Retention())
     themes: tuple[str, ...] = ()
     description: str = ""
+    origin: Origin = "operator"
+    """Kept by the registry, not a part of the document."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,8 @@ class Service:
     properties: Mapping[str, Property] = field(default_factory=_none)
     """What it says of itself: price, region, precision. Discovery filters by them."""
     categories: tuple[str, ...] = ()
+    origin: Origin = "operator"
+    """Kept by the registry, not a part of the document."""
 
     @property
     def quarantine(self) -> str:

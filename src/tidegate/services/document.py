@@ -55,6 +55,7 @@ _SERVICE_KEYS = (
     *("from", "pipeline", "constraints", "on_violation", "mask"),
     *("qos", "terms", "themes", "description", "access", "properties", "categories"),
 )
+_CONNECTION = "the name of a connection of the profile"
 _CALLERS = "a list of callers: names of keys, subjects of tokens, or role:NAME"
 _PROMISES = {"latency_p99" if name == "latency" else name: metric for name, metric in METRICS.items()}
 _EXAMPLE = "{streams: {NAME: {schema: ...}}, services: {NAME: {from: ..., pipeline: [...]}}}"
@@ -311,8 +312,11 @@ def _files(spot: Spot) -> Source:
 def _kafka(spot: Spot) -> Source:
     if not isinstance(spot.value, Mapping):
         return Kafka(spot.text("a topic"))
-    found = spot.entries(("topic", "brokers"), "a topic")
+    found = spot.entries(("topic", "brokers", "connection"), "a topic")
     topic = found.get("topic", spot.at("topic", None)).text("a topic")
+    if "connection" in found:
+        _refuse_beside_connection(found, ("brokers",))
+        return Kafka(topic, connection=found["connection"].text(_CONNECTION))
     if "brokers" not in found:
         return Kafka(topic)
     return Kafka(topic, found["brokers"].text("host:port, or several with commas"))
@@ -321,10 +325,19 @@ def _kafka(spot: Spot) -> Source:
 def _mqtt(spot: Spot) -> Source:
     if not isinstance(spot.value, Mapping):
         return Mqtt(spot.text("a topic, such as fleet/+/gps"))
-    found = spot.entries(("topic", "broker", "username", "password_env"), "a topic")
+    found = spot.entries(("topic", "broker", "username", "password_env", "connection"), "a topic")
     topic = found.get("topic", spot.at("topic", None)).text("a topic, such as fleet/+/gps")
+    if "connection" in found:
+        _refuse_beside_connection(found, ("broker", "username", "password_env"))
+        return Mqtt(topic, connection=found["connection"].text(_CONNECTION))
     given = {key: each.text("text") for key, each in found.items() if key != "topic"}
     return Mqtt(topic, **given)
+
+
+def _refuse_beside_connection(found: Mapping[str, Spot], keys: Iterable[str]) -> None:
+    for key in keys:
+        if key in found:
+            found[key].blame(f"expected {key} or a connection, which has it already, not both")
 
 
 _SOURCES: dict[str, Callable[[Spot], Source]] = {

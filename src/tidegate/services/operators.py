@@ -157,6 +157,8 @@ class Table:
     schema: Schema | None = None
     url: str | None = None
     table: str | None = None
+    connection: str | None = None
+    """A connection of the profile, instead of a URL."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,10 @@ class Enrich:
 class Custom:
     """A Python function over Arrow: an iterator of record batches to another, in the order of the input.
 
-    Named as `module:function`. Every batch has the attributes, and the reserved
-    `_id` and `_time`. Without a window a call sees a batch as it comes; the rows
-    it gives carry the `_id` of the event they come from.
+    Named as the profile registers it, or in a file of the operator as
+    `module:function`. Every batch has the attributes, and the reserved `_id` and
+    `_time`. Without a window a call sees a batch as it comes; the rows it gives
+    carry the `_id` of the event they come from.
     """
 
     function: str

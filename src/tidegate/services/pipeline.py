@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from tidegate.errors import did_you_mean
+from tidegate.model import Schema
 from tidegate.services.findings import Spot
 from tidegate.services.operators import (
     Aggregate,
@@ -35,6 +36,10 @@ from tidegate.services.schemas import read_schema
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 _EVENTS = re.compile(r"([0-9]{1,15})\s*events?", re.ASCII)
 _FORMATS = ("csv", "parquet")
+IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""`module:function`, or `module:object.function`."""
+FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+"""What a registered function may be called."""
 
 
 def read_pipeline(spot: Spot) -> tuple[Operator, ...]:
@@ -240,7 +245,9 @@ def _enrich(spot: Spot) -> Operator:
         ("table", "jdbc", "format", "on", "schema", "required"), "a table, such as {table: cameras.csv, on: cid}"
     )
     schema = read_schema({"schema": found["schema"]}, found["schema"]) if "schema" in found else None
-    if "jdbc" in found:
+    if "table" in found and isinstance(found["table"].value, Mapping):
+        table = _connected_table(found, schema)
+    elif "jdbc" in found:
         inner = found["jdbc"].entries(("url", "table"), "a table of a database, {url: ..., table: ...}")
         url, name = (_need(inner, key, found["jdbc"]).text(key) for key in ("url", "table"))
         table = Table(None, "jdbc", schema, url, name)
@@ -255,14 +262,25 @@ def _enrich(spot: Spot) -> Operator:
     return Enrich(table, _names(_need(found, "on", spot)), "required" in found and found["required"].truth())
 
 
+def _connected_table(found: Mapping[str, Spot], schema: Schema | None) -> Table:
+    """Read a table of a database that the profile has a connection to."""
+    spot = found["table"]
+    inner = spot.entries(("connection", "table"), "a table of a connection, {connection: ..., table: ...}")
+    connection, name = (_need(inner, key, spot).text(key) for key in ("connection", "table"))
+    for key in ("jdbc", "format"):
+        if key in found:
+            found[key].blame(f"expected {key} or a table of a connection, not both")
+    return Table(None, "jdbc", schema, None, name, connection)
+
+
 def _custom(spot: Spot) -> Operator:
     found = spot.entries(
         ("function", "schema", "event_time", "options", "by", "window"), "a function and the schema of what it gives"
     )
     function = _need(found, "function", spot)
-    text = function.text("a function, such as package.module:function")
-    if text and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", text):
-        function.refuse("a function as module:function")
+    text = function.text("a function: a name that the profile registers, or module:function")
+    if text and not IMPORT_PATH.fullmatch(text) and not FUNCTION_NAME.fullmatch(text):
+        function.refuse("a function: a name that the profile registers, or module:function")
     schema = read_schema(
         {key: each for key, each in found.items() if key in ("schema", "event_time")}, _need(found, "schema", spot)
     )

@@ -265,8 +265,10 @@ def _read_back(document: Document) -> tuple[Aggregation, ...]:
 
 def _enrich(operator: Enrich) -> Document:
     table = operator.table
-    if table.format == "jdbc":
-        where: Document = {"jdbc": {"url": table.url, "table": table.table}}
+    if table.connection is not None:
+        where: Document = {"table": {"connection": table.connection, "table": table.table}}
+    elif table.format == "jdbc":
+        where = {"jdbc": {"url": table.url, "table": table.table}}
     else:
         where = {"table": table.path, **_without_empty(format=table.format)}
     return {

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.untrusted import apply_untrusted
 from tidegate.registry import Changes
 from tidegate.services import load_texts
 
@@ -39,9 +40,7 @@ def router(gateway: Gateway) -> APIRouter:
         caller = caller_of(request)
 
         def change() -> Changes:
-            definitions = load_texts(texts)
-            gateway.policies.need_change(caller, definitions, prune=prune)
-            return gateway.registry.apply(definitions, force=force, prune=prune, backfill=backfill)
+            return apply_untrusted(gateway, caller, load_texts(texts), force=force, prune=prune, backfill=backfill)
 
         changes = await asyncio.get_running_loop().run_in_executor(None, change)
         await gateway.look()

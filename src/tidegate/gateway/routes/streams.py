@@ -18,6 +18,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.untrusted import apply_untrusted
 from tidegate.services import from_dict, to_dict
 
 
@@ -44,7 +45,7 @@ def router(gateway: Gateway) -> APIRouter:
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
     ) -> dict[str, Any]:
         definitions = from_dict({"streams": {stream: await document_of(request)}}, remote=True)
-        apply = partial(gateway.registry.apply, definitions, force=force)
+        apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
         return described(stream)

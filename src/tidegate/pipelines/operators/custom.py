@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -16,30 +15,25 @@ from tidegate.errors import ServiceError
 from tidegate.model import Schema
 from tidegate.pipelines.operators import windows
 from tidegate.pipelines.records import OWN, PROBLEM, col
+from tidegate.pipelines.resources import import_function
 from tidegate.pipelines.types import spark_type
 from tidegate.services import operators
 
 Function = Callable[..., Iterable[pa.RecordBatch]]
 
 
-def apply(frame: DataFrame, operator: operators.Custom, before: Schema) -> DataFrame:
-    """Hand the events to the function, batch by batch or window by window."""
+def apply(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
+    """Hand the events to the function, batch by batch or window by window; `target` is its import path.
+
+    Imports it here too, in the driver: what can't be imported fails before a task starts.
+    """
+    import_function(target, operator.function)
     if operator.window is None:
-        return _by_batch(frame, operator, before)
-    return _by_window(frame, operator, operator.window, before)
+        return _by_batch(frame, operator, before, target)
+    return _by_window(frame, operator, operator.window, before, target)
 
 
-def function_of(operator: operators.Custom) -> Function:
-    """Import the function."""
-    module, _, name = operator.function.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as exc:
-        raise ServiceError(f"custom function {operator.function!r} can't be imported: {exc}") from exc
-    return found  # type: ignore[no-any-return]
-
-
-def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema) -> DataFrame:
+def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema, target: str) -> DataFrame:
     own = [name for name in frame.columns if name in {*OWN, *PROBLEM}]
     given = [field.name for field in before.root]
     source = frame.select(*(col(name) for name in given), *own)
@@ -53,7 +47,7 @@ def _by_batch(frame: DataFrame, operator: operators.Custom, before: Schema) -> D
     )
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        function = function_of(operator)
+        function = import_function(target, operator.function)
         for batch in batches:
             if batch.num_rows:
                 yield _children(function, operator, batch, given, own)
@@ -137,7 +131,9 @@ def _column_of(result: pa.RecordBatch, name: str, operator: operators.Custom) ->
     return result.column(name)
 
 
-def _by_window(frame: DataFrame, operator: operators.Custom, window: operators.Window, before: Schema) -> DataFrame:
+def _by_window(
+    frame: DataFrame, operator: operators.Custom, window: operators.Window, before: Schema, target: str
+) -> DataFrame:
     arrays = windows.as_arrays(frame, window, operator.by, before)
     given = [field.name for field in before.root]
     made = [field.name for field in operator.schema.root]
@@ -152,7 +148,7 @@ def _by_window(frame: DataFrame, operator: operators.Custom, window: operators.W
     )
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        function = function_of(operator)
+        function = import_function(target, operator.function)
         for batch in batches:
             for n in range(batch.num_rows):
                 rows = pa.RecordBatch.from_struct_array(batch.column("_events")[n].values)

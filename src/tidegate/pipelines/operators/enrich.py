@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.errors import ServiceError
 from tidegate.model import Schema
+from tidegate.pipelines import static_tables
 from tidegate.pipelines.records import col
+from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.types import spark_type
 from tidegate.services import operators, tables
+from tidegate.services.definitions import Origin
 
 _DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver"}
 """By the beginning of a URL; any other has to be on the class path."""
 
 
-def apply(frame: DataFrame, operator: operators.Enrich, before: Schema, after: Schema) -> DataFrame:
+def apply(
+    frame: DataFrame,
+    operator: operators.Enrich,
+    before: Schema,
+    after: Schema,
+    resources: RunnerResources,
+    origin: Origin,
+) -> DataFrame:
     """Join with the table, which every task holds; of several rows with one key the first is taken."""
-    table = _read(frame, operator.table)
+    table = _read(frame, operator.table, resources, origin)
     added = [field for field in after.root if before.root.get(field.name) is None]
     on_fields = [field for field in before.root if field.name in operator.on]
     _need([field.name for field in (*on_fields, *added)], table, operator.table)
@@ -34,6 +44,19 @@ def apply(frame: DataFrame, operator: operators.Enrich, before: Schema, after: S
     return found.drop("_found")
 
 
+def _confined(spark: SparkSession, table: operators.Table, resources: RunnerResources) -> DataFrame:
+    """Read the file of a definition that came over the network.
+
+    Here and not in Spark, which would follow a symbolic link that is planted after the check, and knows URLs.
+    """
+    if table.path is None:
+        raise ServiceError(
+            "a definition that came over the network names no database of its own: expected a connection"
+        )
+    found = static_tables.read(table, resources.opener(table.path, "remote"))
+    return spark.createDataFrame(found)
+
+
 def _need(names: list[str], found: DataFrame, table: operators.Table) -> None:
     missing = [name for name in names if name not in found.columns]
     if missing:
@@ -43,8 +66,13 @@ def _need(names: list[str], found: DataFrame, table: operators.Table) -> None:
         )
 
 
-def _read(frame: DataFrame, table: operators.Table) -> DataFrame:
+def _read(frame: DataFrame, table: operators.Table, resources: RunnerResources, origin: Origin) -> DataFrame:
     spark = frame.sparkSession
+    if table.connection is not None:
+        options = resources.jdbc(table.connection).options()
+        return spark.read.format("jdbc").options(**options).option("dbtable", str(table.table)).load()
+    if origin == "remote":
+        return _confined(spark, table, resources)
     if table.url is not None:
         reader = spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table))
         # Java looks for drivers where it began, not among the jars that a session was given: so by name.

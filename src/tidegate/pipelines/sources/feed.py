@@ -15,6 +15,7 @@ from tidegate.logs import EventLog
 from tidegate.logs.clock import Clock, SystemClock
 from tidegate.logs.intake import Intake
 from tidegate.model import timestamps
+from tidegate.pipelines.resources import KafkaConnection, MqttConnection, RunnerResources
 from tidegate.services.definitions import Definitions, Demo, Files, Http, Kafka, Mqtt, Stream
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class Surroundings:
     env: Mapping[str, str] = field(default_factory=dict)
     """Where `password_env` is looked up."""
     clock: Clock = field(default_factory=SystemClock)
+    resources: RunnerResources = field(default_factory=RunnerResources)
+    """Connections and folders that the profile lists."""
 
 
 Report = Callable[[str], None]
@@ -69,7 +72,7 @@ Report = Callable[[str], None]
 
 def make_feed(stream: Stream, intake: Intake, around: Surroundings, report: Report) -> Feed | None:
     """The feed of a stream; None where events come by themselves. Does no I/O; bad settings are refused here."""
-    source = stream.source
+    source, resources = stream.source, around.resources
     try:
         match source:
             case Http():
@@ -81,19 +84,41 @@ def make_feed(stream: Stream, intake: Intake, around: Surroundings, report: Repo
             case Files():
                 from tidegate.pipelines.sources.files import FilesFeed
 
-                return FilesFeed(source, intake, around.state, around.clock, report)
+                opener = resources.opener(source.path, stream.origin)
+                return FilesFeed(source, intake, around.state, around.clock, report, opener)
             case Mqtt():
                 from tidegate.pipelines.sources.mqtt import MqttFeed
 
-                return MqttFeed(source, intake, around.env, report)
+                return MqttFeed(source, intake, around.env, report, _mqtt(source, stream, resources))
             case Kafka():
                 from tidegate.pipelines.sources.kafka import KafkaFeed
 
-                return KafkaFeed(source, intake, around.state, around.clock, report)
+                connection = _kafka(source, stream, resources)
+                return KafkaFeed(source, intake, around.state, around.clock, report, connection)
     except ModuleNotFoundError as exc:
         raise _missing(exc) from exc
     except SourceError as exc:
         raise SourceError(f"stream {stream.name!r}: {exc}") from exc
+
+
+def _mqtt(source: Mqtt, stream: Stream, resources: RunnerResources) -> MqttConnection | None:
+    """The connection that a source names; None: it names a host of its own, which only the operator's may."""
+    if source.connection is not None:
+        return resources.mqtt(source.connection)
+    _need_operator(stream)
+    return None
+
+
+def _kafka(source: Kafka, stream: Stream, resources: RunnerResources) -> KafkaConnection | None:
+    if source.connection is not None:
+        return resources.kafka(source.connection)
+    _need_operator(stream)
+    return None
+
+
+def _need_operator(stream: Stream) -> None:
+    if stream.origin != "operator":
+        raise SourceError("a definition that came over the network names no host of its own: expected a connection")
 
 
 def _missing(exc: ModuleNotFoundError) -> TidegateError:
@@ -163,9 +188,12 @@ def start_feeds(
     clock: Clock | None = None,
     backoff: Backoff | None = None,
     seed: int | None = None,
+    resources: RunnerResources | None = None,
 ) -> Feeds:
     """Start the feed of each stream that has a source; a source that can't be understood is refused at once."""
-    feeds = Feeds(Surroundings(log, state, env or {}, clock or SystemClock()), backoff, seed)
+    feeds = Feeds(
+        Surroundings(log, state, env or {}, clock or SystemClock(), resources or RunnerResources()), backoff, seed
+    )
     feeds.apply(definitions)
     return feeds
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import BinaryIO
 
 import orjson
 
@@ -17,6 +18,7 @@ from tidegate.model import events
 from tidegate.pipelines.sources.formats import ENDINGS, READERS, Place, Row
 from tidegate.pipelines.sources.resume import EVERY_S, Resume
 from tidegate.services.definitions import Files
+from tidegate.services.roots import Opener, open_any
 
 BATCH = 2_000
 LOOK_S = 1.0
@@ -43,7 +45,9 @@ class FilesFeed:
         state: Path | None = None,
         clock: Clock | None = None,
         report: Callable[[str], None] = _log.warning,
+        open_file: Opener = open_any,
     ) -> None:
+        self._open = open_file
         if source.speed is not None and not source.speed > 0:
             raise SourceError(f"speed: expected a number above 0, not {source.speed!r}")
         if source.speed is not None and intake.stream.schema.event_time is None:
@@ -111,9 +115,21 @@ class FilesFeed:
                 self._report(f"{name} is shorter than what was read of it: {size} of {place.offset} bytes")
             return
         kind = self._format(path)
+        try:
+            file = self._open(path)
+        except SourceError as exc:
+            if path == Path(self._source.path):
+                raise
+            self._report(str(exc))  # the other files of a folder are read all the same
+            return
+        with file:
+            self._read_open(name, file, kind, size, final, stop)
+
+    def _read_open(self, name: str, file: BinaryIO, kind: str, size: int, final: bool, stop: Event) -> None:
+        place = self._places.get(name, Place())
         rows: list[Row] = []
         try:
-            for row in READERS[kind](path, place, self._intake.stream.schema, final):
+            for row in READERS[kind](file, place, self._intake.stream.schema, final):
                 wait_s = self._pace.wait_s(self._moment(row)) if self._pace else 0.0
                 if wait_s > EARLY_S or len(rows) >= BATCH:
                     self._flush(name, rows)

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -44,19 +43,18 @@ class Row(NamedTuple):
     """Why it is none."""
 
 
-Reader = Callable[[Path, Place, Schema, bool], Iterator[Row]]
+Reader = Callable[[BinaryIO, Place, Schema, bool], Iterator[Row]]
 """Reads on from a place. Unless `final`, a last line without an end is left for later: it may still be written."""
 
 
-def ndjson(path: Path, place: Place, schema: Schema, final: bool) -> Iterator[Row]:  # noqa: ARG001
+def ndjson(file: BinaryIO, place: Place, schema: Schema, final: bool) -> Iterator[Row]:  # noqa: ARG001
     """One JSON object a line; blank lines don't count."""
     number = place.records
-    with path.open("rb") as file:
-        for line, end, whole in _lines(file, place.offset, final):
-            if line.strip():
-                number += 1
-                reason = None if whole else f"a line of more than {RECORD_BYTES} bytes"
-                yield Row(line.strip(), Place(number, end), reason)
+    for line, end, whole in _lines(file, place.offset, final):
+        if line.strip():
+            number += 1
+            reason = None if whole else f"a line of more than {RECORD_BYTES} bytes"
+            yield Row(line.strip(), Place(number, end), reason)
 
 
 def _lines(file: IO[bytes], offset: int, final: bool) -> Iterator[tuple[bytes, int, bool]]:
@@ -78,26 +76,25 @@ def _lines(file: IO[bytes], offset: int, final: bool) -> Iterator[tuple[bytes, i
         yield line.removeprefix(_BOM) if begin == 0 else line, offset, whole
 
 
-def csv_rows(path: Path, place: Place, schema: Schema, final: bool) -> Iterator[Row]:
+def csv_rows(file: BinaryIO, place: Place, schema: Schema, final: bool) -> Iterator[Row]:
     """Values under a header line, typed by the schema; an empty cell is a missing attribute.
 
     A header names attributes, also nested ones: `pos.x`.
     """
-    with path.open("rb") as file:
-        head = next(_csv_records(file, 0, final), None)
-        if head is None:
-            return
-        columns = _columns(head[0], schema)
-        number = place.records
-        for raw, end, whole in _csv_records(file, max(place.offset, head[1]), final):
-            number += 1
-            there = Place(number, end)
-            try:
-                if not whole:
-                    raise ValueError(f"a line of more than {RECORD_BYTES} bytes")
-                yield Row(orjson.dumps(_typed(_cells(raw), columns)), there)
-            except (ValueError, csv.Error) as exc:
-                yield Row(raw, there, str(exc))
+    head = next(_csv_records(file, 0, final), None)
+    if head is None:
+        return
+    columns = _columns(head[0], schema)
+    number = place.records
+    for raw, end, whole in _csv_records(file, max(place.offset, head[1]), final):
+        number += 1
+        there = Place(number, end)
+        try:
+            if not whole:
+                raise ValueError(f"a line of more than {RECORD_BYTES} bytes")
+            yield Row(orjson.dumps(_typed(_cells(raw), columns)), there)
+        except (ValueError, csv.Error) as exc:
+            yield Row(raw, there, str(exc))
 
 
 def _csv_records(file: IO[bytes], offset: int, final: bool) -> Iterator[tuple[bytes, int, bool]]:
@@ -215,21 +212,21 @@ def _whole(cell: str, low: int, high: int) -> int:
     raise ValueError(f"expected a whole number from {low} to {high}")
 
 
-def parquet(path: Path, place: Place, schema: Schema, final: bool) -> Iterator[Row]:  # noqa: ARG001
+def parquet(file: BinaryIO, place: Place, schema: Schema, final: bool) -> Iterator[Row]:  # noqa: ARG001
     """Rows, one row group at a time; a null is a missing attribute, and so is NaN, which JSON has not."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
+        found = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as exc:
         raise SourceError(f"no whole Parquet file: {exc}") from exc
-    with file:
+    with found:
         first = 0
-        for group in range(file.num_row_groups):
-            last = first + file.metadata.row_group(group).num_rows
+        for group in range(found.num_row_groups):
+            last = first + found.metadata.row_group(group).num_rows
             if last > place.records:
-                yield from _row_group(file, group, (first, last), place.records)
+                yield from _row_group(found, group, (first, last), place.records)
             first = last
 
 

@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tidegate.errors import SourceError
 from tidegate.logs.clock import Clock, SystemClock
 from tidegate.logs.intake import Input, Intake
+from tidegate.pipelines.resources import KafkaConnection
 from tidegate.pipelines.sources.resume import EVERY_S, Resume
 from tidegate.services.definitions import Kafka
 
@@ -41,11 +42,13 @@ class KafkaFeed:
         state: Path | None = None,
         clock: Clock | None = None,
         report: Callable[[str], None] = _log.warning,
+        connection: KafkaConnection | None = None,
     ) -> None:
         if not source.topic:
             raise SourceError("topic: expected the name of a topic, not ''")
         self._source, self._intake, self._clock, self._report = source, intake, clock or SystemClock(), report
-        self._resume = Resume(intake, f"{source.brokers}/{source.topic}", state)
+        self._connection = connection or KafkaConnection(source.brokers)
+        self._resume = Resume(intake, f"{self._connection.brokers}/{source.topic}", state)
 
     def run(self, stop: Event) -> None:
         """Append until stopped; brokers that come back are found again, all else is an error."""
@@ -55,18 +58,19 @@ class KafkaFeed:
         try:
             self._follow(consumer, stop)
         except KafkaException as exc:
-            raise SourceError(f"Kafka at {self._source.brokers}: {exc.args[0]}") from exc
+            raise SourceError(f"Kafka at {self._connection.brokers}: {exc.args[0]}") from exc
         finally:
             consumer.close()
 
     def _settings(self) -> dict[str, object]:
         return {
-            "bootstrap.servers": self._source.brokers,
+            "bootstrap.servers": self._connection.brokers,
+            **self._connection.security.settings(),
             "group.id": f"tidegate-{self._intake.stream.name}",  # asked for, and not used
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
-            "error_cb": lambda error: self._report(f"Kafka at {self._source.brokers}: {error}"),
+            "error_cb": lambda error: self._report(f"Kafka at {self._connection.brokers}: {error}"),
         }
 
     def _follow(self, consumer: Consumer, stop: Event) -> None:

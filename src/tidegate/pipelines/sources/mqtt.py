@@ -14,7 +14,9 @@ import selectors
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
+from ssl import SSLSocket
 from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +31,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.errors import SourceError
 from tidegate.logs.intake import Input, Intake
+from tidegate.logs.kafka_security import Tls
+from tidegate.pipelines.resources import MqttConnection
 from tidegate.services.definitions import Mqtt
 
 UNACKNOWLEDGED = 1_000
@@ -57,15 +61,13 @@ class MqttFeed:
         intake: Intake,
         env: Mapping[str, str] | None = None,
         report: Callable[[str], None] = _log.warning,
+        connection: MqttConnection | None = None,
     ) -> None:
+        """`connection` is the one that the source names; None: the source says itself which broker it is."""
         self._topic, self._intake, self._report = _checked(source.topic), intake, report
-        self.host, self.port = _address(source.broker)
-        self._username = source.username
-        self._password = None
-        if source.password_env is not None:
-            self._password = (env or {}).get(source.password_env)
-            if self._password is None:
-                raise SourceError(f"password_env: the environment has no {source.password_env}")
+        self._connection = connection or _own_connection(source, env or {})
+        tls = self._connection.tls
+        self.host, self.port = _address(self._connection.broker, 1883 if tls is None else 8883)
         self._version = MQTTProtocolVersion.MQTTv5
         self._names_topic = intake.stream.schema.root.get("topic") is not None
 
@@ -122,9 +124,41 @@ class MqttFeed:
             clean_session=False if old else None,
         )
         client.connect_timeout = CONNECT_S
-        if self._username is not None:
-            client.username_pw_set(self._username, self._password)
+        connection = self._connection
+        if connection.username is not None:
+            password = None if connection.password is None else connection.password.reveal()
+            client.username_pw_set(connection.username, password)
+        if connection.tls is not None:
+            _use_tls(client, connection.tls)
         return client
+
+
+@dataclass(frozen=True, slots=True)
+class _Password:
+    """A password that `password_env` names."""
+
+    value: str = field(repr=False)
+
+    def reveal(self) -> str:
+        return self.value
+
+
+def _own_connection(source: Mqtt, env: Mapping[str, str]) -> MqttConnection:
+    if source.password_env is None:
+        return MqttConnection(source.broker, source.username)
+    password = env.get(source.password_env)
+    if password is None:
+        raise SourceError(f"password_env: the environment has no {source.password_env}")
+    return MqttConnection(source.broker, source.username, _Password(password))
+
+
+def _use_tls(client: paho.Client, tls: Tls) -> None:
+    """Encrypt, check the broker's certificate and name, and show our own certificate if there is one."""
+    try:
+        client.tls_set(ca_certs=tls.ca, certfile=tls.cert, keyfile=tls.key)
+    except (OSError, ValueError) as exc:  # SSL's errors are OSErrors
+        files = ", ".join(each for each in (tls.ca, tls.cert, tls.key) if each is not None)
+        raise SourceError(f"can't use the certificates of the MQTT connection ({files}): {exc}") from exc
 
 
 class _OldBrokerError(Exception):
@@ -192,12 +226,17 @@ class _Session:
     def _turn(self) -> None:
         client, limit = self._client, len(self._messages) + UNACKNOWLEDGED
         timeout_s = TURN_S
-        while self._selector.select(timeout_s) and len(self._messages) < limit:
+        while (self._has_decrypted() or self._selector.select(timeout_s)) and len(self._messages) < limit:
             self._hold(client.loop_read())
             timeout_s = 0.0
         if client.want_write():
             self._hold(client.loop_write())
         self._hold(client.loop_misc())
+
+    def _has_decrypted(self) -> bool:
+        """Whether TLS holds bytes that it has taken from the socket already: a selector does not see them."""
+        connection = self._client.socket()
+        return isinstance(connection, SSLSocket) and connection.pending() > 0
 
     def _hold(self, code: MQTTErrorCode) -> None:
         """Raise what went wrong. Messages that came and were not kept come again, unless sent with QoS 0."""
@@ -250,11 +289,11 @@ def _checked(topic: str) -> str:
     return topic
 
 
-def _address(broker: str) -> tuple[str, int]:
+def _address(broker: str, default_port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{broker}")
         if parts.hostname and not parts.path and "@" not in broker:
-            return parts.hostname, parts.port or 1883
+            return parts.hostname, parts.port or default_port
     except ValueError:
         pass
     raise SourceError(f"broker: expected host or host:port, not {broker!r}")
