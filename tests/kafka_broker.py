@@ -58,7 +58,8 @@ def running(folder: Path) -> Iterator[str]:
     settings = folder / "server.properties"
     settings.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(CACHE / BROKER.split(":", 1)[1].replace(":", "-") / "*")]
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Kafka reads an id that begins with "-" as an option: the zero byte makes every id begin with "A".
+    cluster = urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     with (folder / "said").open("wb") as said:
         format_ = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
         subprocess.run(format_, stdout=said, stderr=said, check=True, timeout=START_S)

@@ -58,7 +58,11 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, not [1]"),
+        (
+            "[1]",
+            "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, functions, roots, "
+            "connections, limits, tls, not [1]",
+        ),
         ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),
         ("log: kafka", "log: expected files, or {kafka: 'host:9092'}, not 'kafka'"),
@@ -80,7 +84,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
             "registry: beside password expected a url with a user and without a password",
         ),
         ("registry: postgresql://me:hush@head/db\nmaster: [", "expected a profile in YAML: line 2: "),
-        ("access: 7", "access: expected a map with oidc, required, quotas, not 7"),
+        ("access: 7", "access: expected a map with oidc, required, quotas, certificates, not 7"),
         ("access: {oicd: {}}", "access: unknown key 'oicd'; did you mean 'oidc'?"),
         ("access: {required: 7}", "access.required: expected true or false, not 7"),
         ("access: {oidc: {audience: a}}", "access.oidc.issuer: expected a URL such as https://"),

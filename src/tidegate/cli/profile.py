@@ -51,7 +51,7 @@ class Profile:
     """How much one peer may ask of its gateway."""
     tls: Tls = field(default_factory=Tls)
     """The files of the gateway's TLS, and of its connections to other brokers."""
-    path: Path | None = None
+    path: Path | None = field(default=None, compare=False)
     """The file it was read from; None: the embedded profile."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions that definitions may name: `module:function` by name."""

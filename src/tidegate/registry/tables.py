@@ -19,7 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 9
+FORMAT = 5
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 

@@ -6,11 +6,11 @@ What is there already counts as the operator's: nobody wrote down where it came 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
+revision = "0005"
 down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Make the tables of format 9."""
+    """Make the tables of format 5."""
     for table in ("definitions", "history"):
         op.add_column(table, sa.Column("origin", sa.String(8), nullable=False, server_default="operator"))
