@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from tidegate.cli.logging import logger
+from tidegate.cli.permissions import mask, tighten
 from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
 
@@ -130,7 +131,9 @@ class Home:
         from tidegate.pipelines.session import service_session
 
         profile, kafka = self.profile, self.profile.kafka is not None
-        return service_session(app, profile.spark, master=profile.master, connector=not self.obstacle, kafka=kafka)
+        # Hadoop's files, the checkpoints among them, have permissions of their own, whatever the umask is.
+        settings = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}", **profile.spark}
+        return service_session(app, settings, master=profile.master, connector=not self.obstacle, kafka=kafka)
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """The log as Spark reads and writes it."""
@@ -190,6 +193,7 @@ class Home:
     def locked(self) -> Iterator[Lock]:
         """Run alone: every partition has one writer. Let go of when the process ends, however it does."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.protect()
         with (self.folder / "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,6 +203,10 @@ class Home:
                     "change it with `tidegate apply`, or choose another folder with --data"
                 ) from None
             yield Lock(file)
+
+    def protect(self) -> None:
+        """Keep other users of this machine out of what is in the folder."""
+        tighten(self.folder, shared=self.profile.shared)
 
     def running(self) -> Running | None:
         """What runs in this folder now; None: nothing does."""
