@@ -117,6 +117,7 @@ def serve(
 
     knows = home.semantics(semantics)
     registry = home.existing_registry()
+    home.warn_of_plain_secrets(registry)
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
     limits = home.profile.limits

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tidegate.cli.keyring import keyring_of_file
 from tidegate.cli.logging import logger
 from tidegate.cli.permissions import mask, tighten
 from tidegate.cli.profile import Profile
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # each takes its time to import, and no command needs all
     from tidegate.pipelines.resources import RunnerResources
     from tidegate.pipelines.streams import Streams
     from tidegate.registry import PostgresRegistry, SqliteRegistry
+    from tidegate.registry.secrets import Keyring
     from tidegate.services.trust import Resources
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
@@ -177,8 +179,31 @@ class Home:
         """Open the registry, which is made where there is none."""
         from tidegate.registry import open_registry
 
-        database = self.profile.database
-        return open_registry(self.folder / "registry.sqlite" if database is None else database.address())
+        database, keyring = self.profile.database, self.keyring()
+        place = self.folder / "registry.sqlite" if database is None else database.address()
+        return open_registry(place, keyring=keyring)
+
+    def keyring(self) -> Keyring | None:
+        """Return what the registry's secrets are encrypted with; None: a shared database and no key in the profile.
+
+        Such a database keeps its secrets plain: a key of one machine would lock the others out.
+        """
+        own = self.folder / "secrets.key"
+        if self.profile.secrets is not None:
+            return self.profile.secrets.keyring(own)
+        if self.profile.database is not None:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _create_key(own)
+        return keyring_of_file(own)
+
+    def warn_of_plain_secrets(self, registry: SqliteRegistry | PostgresRegistry) -> None:
+        """Say at start that a shared database holds secrets as they are."""
+        if registry.has_plain_secrets:
+            logger("tidegate.home").warning(
+                "secrets of webhooks and links are not encrypted in the registry",
+                remedy="name a key in the profile: secrets: {key: 'file:PATH'}",
+            )
 
     def existing_registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open a registry that must be there."""
@@ -228,17 +253,23 @@ class Home:
             return given.encode()
         path = self.folder / "mask.key"
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            new = path.with_suffix(f".{os.getpid()}")
-            new.touch(mode=0o600)
-            new.write_text(secrets.token_hex(32))
-            try:
-                os.link(new, path)  # whoever is first has made it
-            except FileExistsError:
-                pass
-            finally:
-                new.unlink()
+        _create_key(path)
         return path.read_bytes()
+
+
+def _create_key(path: Path) -> None:
+    """Create a file with a random key that only its owner can read, unless there is one."""
+    if path.exists():
+        return
+    new = path.with_suffix(f".{os.getpid()}")
+    new.touch(mode=0o600)
+    new.write_text(secrets.token_hex(32))
+    try:
+        os.link(new, path)  # whoever is first has made it
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()
 
 
 def _running(file: TextIO) -> Running:
