@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tidegate.filters import areas, evaluate, fuzzy
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Group, Inside, Member, Path, Pattern, StrLike
 from tidegate.filters.normalize import area_numbers
-from tidegate.filters.shapes import SLACK
 from tidegate.matching import kernels
 from tidegate.matching.events import Events
 from tidegate.matching.rows import Check

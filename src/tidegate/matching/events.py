@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
+from tidegate.filters.arrow_columns import Column, distinct, in_one_piece, path_array, read_column
 from tidegate.filters.by_meaning import ByMeaning
-from tidegate.filters.columns import Column, distinct, in_one_piece, masks, path_array, read_column
+from tidegate.filters.columns import masks
 from tidegate.filters.evaluate import matcher
 from tidegate.filters.nodes import Node, Path, paths, predicates
 from tidegate.filters.sets import DOMAINS, Domain, domain_of

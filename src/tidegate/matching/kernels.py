@@ -333,7 +333,7 @@ TRAPEZOID, BELL, GAUSS, S, Z = range(5)
 
 @_compiled
 def _membership(shape: int, a: float, b: float, c: float, d: float, x: float) -> Any:
-    """How much a number belongs to a shape: as `filters.shapes` has it."""
+    """How much a number belongs to a shape: as `filters.membership` has it."""
     if shape == TRAPEZOID:
         if b <= x <= c:
             return 1.0

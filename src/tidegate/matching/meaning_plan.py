@@ -16,8 +16,8 @@ import numpy as np
 
 from tidegate.filters.by_meaning import Alternative
 from tidegate.filters.meaning import Semantics
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import EVERYTHING, Group, Node, predicates
-from tidegate.filters.shapes import SLACK
 from tidegate.filters.thematic import (
     Predicate,
     Rivals,

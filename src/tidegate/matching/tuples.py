@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.filters.columns import Column, distinct, path_array
+from tidegate.filters.arrow_columns import Column, distinct, path_array
 from tidegate.filters.nodes import Path
 from tidegate.filters.thematic import Scalar, themes_of, tuple_reader
 from tidegate.filters.tuples import columns_of, themes_of_rows
