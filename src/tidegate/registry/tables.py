@@ -53,7 +53,7 @@ DEFINITIONS = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
 HISTORY = sa.Table(
     "history",
@@ -65,7 +65,7 @@ HISTORY = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
 SUBSCRIPTIONS = sa.Table(
     "subscriptions",
