@@ -14,6 +14,7 @@ from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
 from tidegate.cli.functions import read_functions
 from tidegate.cli.limits import read_limits
+from tidegate.cli.links import LinkProfile, read_links
 from tidegate.cli.roots import read_roots
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
@@ -23,7 +24,7 @@ from tidegate.services.trust import Root
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls"),
+    *("functions", "roots", "connections", "limits", "tls", "links"),
 )
 
 
@@ -59,6 +60,8 @@ class Profile:
     """Folders that definitions which come over the network may read."""
     connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
     """Databases and brokers that definitions may name."""
+    links: LinkProfile = field(default_factory=LinkProfile)
+    """What this broker signs with, and which keys of others are pinned."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -128,6 +131,7 @@ def _profile(document: Any, path: str) -> Profile:
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),
         connections=read_connections(document.get("connections"), path),
+        links=read_links(document.get("links"), path),
     )
 
 
