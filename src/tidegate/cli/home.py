@@ -89,6 +89,11 @@ class Home:
         """Where sources go on after a restart."""
         return self.folder / "sources"
 
+    @property
+    def signing_keys(self) -> Path:
+        """The keys that this broker signs its events with: the profile's file, or one in the folder."""
+        return self.profile.links.signing_keys or self.folder / "signing.jwks"
+
     def space(self, named: str | None = None) -> Path | None:
         """The semantic space: the one that is named, the profile's, or `space` in the folder; None: there is none."""
         own = self.folder / "space"

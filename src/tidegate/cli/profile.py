@@ -15,6 +15,7 @@ from tidegate.cli.database import Database, read_database
 from tidegate.cli.functions import read_functions
 from tidegate.cli.keyring import SecretsSettings, read_secrets
 from tidegate.cli.limits import read_limits
+from tidegate.cli.links import LinkProfile, read_links
 from tidegate.cli.roots import read_roots
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
@@ -24,7 +25,7 @@ from tidegate.services.trust import Root
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls", "secrets"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets", "links"),
 )
 
 
@@ -62,6 +63,8 @@ class Profile:
     """Databases and brokers that definitions may name."""
     secrets: SecretsSettings | None = None
     """What the registry's secrets are encrypted with; None: a key that the data folder makes for itself."""
+    links: LinkProfile = field(default_factory=LinkProfile)
+    """What this broker signs with, and which keys of others are pinned."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -132,6 +135,7 @@ def _profile(document: Any, path: str) -> Profile:
         roots=read_roots(document.get("roots"), path),
         connections=read_connections(document.get("connections"), path),
         secrets=read_secrets(document.get("secrets"), path),
+        links=read_links(document.get("links"), path),
     )
 
 
