@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.cli.secret_reference import read_secret
+from tidegate.cli.connections import read_kafka_security
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.logs.kafka_security import MECHANISMS, KafkaSecurity, Sasl, Tls
+from tidegate.logs.kafka_security import KafkaSecurity
 
 _EXPECTED = "expected files, {kafka: 'host:9092'}, or {kafka: {brokers: 'host:9092', sasl: {...}, tls: {...}}}"
 
@@ -29,34 +29,12 @@ def read_log(document: Any, path: str) -> LogSettings:
         return LogSettings()
     if not isinstance(document, Mapping) or list(document) != ["kafka"]:
         raise EnvironmentProblem(f"{path}: log: {_EXPECTED}, not {_shape(document)}")
-    kafka, where, folder = document["kafka"], f"{path}: log.kafka", Path(path).parent
+    kafka, where, folder = document["kafka"], f"{path}: log.kafka", Path(path).absolute().parent
     if isinstance(kafka, str):
         return LogSettings(kafka)
     found = _entries(kafka, ("brokers", "sasl", "tls"), where)
     brokers = _text(found, "brokers", where, "host:9092, or several with commas")
-    sasl = None if "sasl" not in found else _sasl(found["sasl"], f"{where}.sasl", folder)
-    return LogSettings(brokers, KafkaSecurity(sasl, _tls(found.get("tls"), f"{where}.tls", folder)))
-
-
-def _sasl(document: Any, where: str, folder: Path) -> Sasl:
-    found = _entries(document, ("mechanism", "username", "password"), where)
-    mechanism = found.get("mechanism")
-    if mechanism not in MECHANISMS:
-        raise EnvironmentProblem(f"{where}.mechanism: expected one of {', '.join(MECHANISMS)}, not {mechanism!r}")
-    username = _text(found, "username", where, "a user's name")
-    return Sasl(mechanism, username, read_secret(found.get("password"), f"{where}.password", folder))
-
-
-def _tls(document: Any, where: str, folder: Path) -> Tls | None:
-    if document is None or document is False:
-        return None
-    if document is True:
-        return Tls()
-    found = _entries(document, ("ca", "cert", "key"), where)
-    files = {name: str((folder / _text(found, name, where, "the path of a PEM file")).absolute()) for name in found}
-    if ("cert" in files) != ("key" in files):
-        raise EnvironmentProblem(f"{where}: expected both cert and key, or neither")
-    return Tls(**files)
+    return LogSettings(brokers, read_kafka_security(found, where, folder))
 
 
 def _entries(document: Any, known: Collection[str], where: str) -> Mapping[str, Any]:
