@@ -121,7 +121,7 @@ class Home:
             return SegmentLog(self.log_folder)
         from tidegate.logs import KafkaLog
 
-        return KafkaLog(self.profile.kafka)
+        return KafkaLog(self.profile.kafka, client_settings=self.profile.kafka_security.settings())
 
     @cached_property
     def obstacle(self) -> str:
@@ -149,7 +149,8 @@ class Home:
         if isinstance(log, KafkaLog):
             from tidegate.pipelines.kafka import KafkaStreams
 
-            return KafkaStreams(spark, log, str(self.profile.kafka))
+            settings = self.profile.kafka_security.java_settings()
+            return KafkaStreams(spark, log, str(self.profile.kafka), client_settings=settings)
         if self.obstacle:
             from tidegate.pipelines.plain.log import PlainLog
 
