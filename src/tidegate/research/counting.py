@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.filters.nodes import Node
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import sort_pairs
@@ -62,7 +62,7 @@ class CountingIndex:
         """Put and drop entries, and change the owners of others, in one step; the next match makes the table anew."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Match a batch."""
         entries, table = self._snapshots.now()
         held = np.zeros((len(table.predicates), events.size), np.float32)
@@ -76,7 +76,7 @@ class CountingIndex:
             pieces.append((event + begin, table.number[row]))
         return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
         return explain_entry(self._snapshots.now()[0][number], events)
 

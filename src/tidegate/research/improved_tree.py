@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from tidegate.filters.nodes import And, Compare, Node, Not, Or, paths
 from tidegate.filters.render import operand, path_text, render_node
-from tidegate.matching.events import ArrowEvents, DictEvents, Events
+from tidegate.matching.events import ArrowEvents, DictEvents, EventBatch
 from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import sort_pairs
@@ -92,7 +92,7 @@ def grown(rows: Iterable[Numbered]) -> Tree:
     return Tree(root, index)
 
 
-def walk(tree: Tree, events: Events) -> tuple[list[tuple[Any, Any]], Work]:
+def walk(tree: Tree, events: EventBatch) -> tuple[list[tuple[Any, Any]], Work]:
     """Lead all events of a batch down a tree (algorithm 2): pairs in pieces, and what it cost."""
     known: dict[int, Known] = {}
     pieces: list[tuple[Any, Any]] = []
@@ -142,7 +142,7 @@ class ImprovedTreeIndex:
         """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Match a batch."""
         entries, made = self._snapshots.now()
         if self._count == 1:
@@ -151,11 +151,11 @@ class ImprovedTreeIndex:
             pieces = self._workers.ask(made.parts, _packed(events))
         return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
-    def work(self, events: Events) -> Work:
+    def work(self, events: EventBatch) -> Work:
         """Say what it costs to match a batch in one process."""
         return walk(self._snapshots.now()[1].tree, events)[1]
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
         return explain_entry(self._snapshots.now()[0][number], events)
 
@@ -199,7 +199,7 @@ def _planted(entries: Mapping[int, IndexEntry], workers: int, by: By) -> _Grown:
 # What workers do -----------------------------------------------------------------
 
 
-def _packed(events: Events) -> bytes | list[Mapping[str, Any]]:
+def _packed(events: EventBatch) -> bytes | list[Mapping[str, Any]]:
     """A batch as it travels to a worker."""
     if isinstance(events, ArrowEvents):
         sink = pa.BufferOutputStream()
@@ -211,7 +211,7 @@ def _packed(events: Events) -> bytes | list[Mapping[str, Any]]:
     return list(events.rows)
 
 
-def _unpacked(packed: bytes | list[Mapping[str, Any]]) -> Events:
+def _unpacked(packed: bytes | list[Mapping[str, Any]]) -> EventBatch:
     if isinstance(packed, bytes):
         return ArrowEvents(pa.ipc.open_stream(packed).read_next_batch())
     return DictEvents(packed)

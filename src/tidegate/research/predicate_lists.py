@@ -29,7 +29,7 @@ from tidegate.filters.evaluate import comparable
 from tidegate.filters.nodes import Between, Compare, Literal, Node, Path, Relation
 from tidegate.filters.normalize import opposite
 from tidegate.matching.axis import Axis, kinds_of
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.rows import INCOMPARABLE, MISTYPED, NULL, UNDECIDED, value_range
 from tidegate.model import timestamps
 
@@ -82,7 +82,7 @@ class PredicateIndex:
         self.keys.append(key)
         self.lengths.append(len(values))
 
-    def unknown(self, number: int, events: Events) -> Known:
+    def unknown(self, number: int, events: EventBatch) -> Known:
         """Give a list of which nothing is known yet for a batch."""
         key = self.keys[number]
         if key is None:
@@ -144,7 +144,7 @@ class _Search:
             table = (len(spans) - np.searchsorted(first[::-1], codes, side="right")).astype(np.int32)
         return cls(axis, table)
 
-    def places(self, events: Events, incomparable: int, unsettled: int) -> Any:
+    def places(self, events: EventBatch, incomparable: int, unsettled: int) -> Any:
         """What the table says of each event; an odd value is left to the predicates."""
         table = self.table.copy()
         table[[NULL, INCOMPARABLE]], table[MISTYPED] = incomparable, unsettled
@@ -161,7 +161,7 @@ class Known(Protocol):
 class _Ordered:
     """A list in which each predicate implies all after it: two bounds an event say what is known."""
 
-    def __init__(self, events: Events, search: _Search | None, length: int) -> None:
+    def __init__(self, events: EventBatch, search: _Search | None, length: int) -> None:
         self._events = events
         self._low = np.zeros(events.size, np.int32)
         """Not true before this position."""
@@ -199,7 +199,7 @@ _UNSETTLED, _INCOMPARABLE, _NONE = -1, -2, -3
 class _Hashed:
     """A list of = or of <>: as soon as an event equals one of the literals, all are settled."""
 
-    def __init__(self, events: Events, search: _Search | None, negated: bool) -> None:
+    def __init__(self, events: EventBatch, search: _Search | None, negated: bool) -> None:
         self._events, self._negated = events, negated
         self._equal = np.full(events.size, _UNSETTLED, np.int32)
         """The position of the literal that an event's value equals; `_NONE`: it equals none of them."""
@@ -249,7 +249,7 @@ class _Hashed:
 class _Alone:
     """A predicate that settles no other: asked once, of the whole batch."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: EventBatch) -> None:
         self._events = events
         self._verdict: Any = None
 

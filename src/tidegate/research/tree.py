@@ -21,7 +21,7 @@ import numpy as np
 
 from tidegate.filters.nodes import Node
 from tidegate.filters.render import render_node
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
 from tidegate.matching.scan import sort_pairs
@@ -69,7 +69,7 @@ class TreeIndex:
         """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Match a batch."""
         entries, root = self._snapshots.now()
         verdicts: dict[Node, Any] = {}
@@ -87,7 +87,7 @@ class TreeIndex:
                     pending.append((below, on))
         return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
         return explain_entry(self._snapshots.now()[0][number], events)
 
