@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, WORDS, make
 from tidegate import Filter, Matcher, Space
-from tidegate.discovery.names import MOST_ALIKE, by_meaning
+from tidegate.discovery.names import MAX_SIMILAR_NAMES, by_meaning
 from tidegate.errors import DiscoveryError
 from tidegate.filters.meaning import Meaning
 from tidegate.semantics import Relatedness, esa_only, paper
@@ -131,7 +131,7 @@ def test_names_are_found_by_meaning(space: Space) -> None:
     alike = by_meaning(Shared(esa_only(space)))
     assert dict(alike("laptop_name", known)).keys() == {"laptop_name", "laptopName"}
     found = alike("parking lot", known)
-    assert len(found) == MOST_ALIKE
+    assert len(found) == MAX_SIMILAR_NAMES
     assert found["parking lot"] == 1
     assert min(found.values()) >= LONE_THRESHOLD
     with pytest.raises(DiscoveryError, match=r"names can't be compared by meaning here: install an embedding"):

@@ -1,4 +1,4 @@
-"""What a directory holds of its services, by place."""
+"""Everything that a directory knows of its services, by slot."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.discovery.attributes import Attribute, attributes_of
+from tidegate.discovery.attributes import ServiceAttribute, attributes_of
 from tidegate.discovery.bloom import Bloom
 from tidegate.discovery.index import AttributeIndex
 from tidegate.discovery.properties import Properties
-from tidegate.discovery.quality import Figures
-from tidegate.discovery.windows import Observation, Window
+from tidegate.discovery.quality import QosFigures
+from tidegate.discovery.windows import Observation, ObservationWindow
 from tidegate.model import Schema
 from tidegate.services.definitions import Property, Qos, Service
 
 _STALE_S = 1.0
-"""Figures that are older are asked of their window again."""
+"""Age at which measured values are read from their window again."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A service as it is found."""
+    """A service as discovery sees it."""
 
     name: str
-    attributes: tuple[Attribute, ...] = ()
+    attributes: tuple[ServiceAttribute, ...] = ()
     properties: Mapping[str, Property] = field(default_factory=lambda: MappingProxyType({}))
     categories: tuple[str, ...] = ()
     themes: tuple[str, ...] = ()
@@ -36,110 +36,115 @@ class Offer:
 
     @classmethod
     def of(cls, service: Service, output: Schema) -> Offer:
-        """Make it of a definition and the schema of what comes out."""
+        """Return the offer of a service definition with the schema of its output."""
         return cls(
             service.name, attributes_of(output), service.properties, service.categories, service.themes, service.qos
         )
 
     def tags(self) -> Mapping[str, tuple[str, ...]]:
-        """The words that a request can name, by kind."""
+        """Return the words that a request can name, by kind."""
         return {"categories": self.categories, "themes": self.themes}
 
 
-class Holdings:
-    """All services: their attributes, properties, words, promises, and what was seen of them."""
+class ServiceTable:
+    """The attributes, properties, tags, promises and observations of all services.
+
+    Not thread-safe: `Directory` holds a lock.
+    """
 
     def __init__(self, bloom: Bloom | None, window_s: float) -> None:
         self.index = AttributeIndex(bloom)
         self.properties = Properties()
-        self.figures = Figures()
+        self.figures = QosFigures()
         self.offers: dict[int, Offer] = {}
         self.tags: dict[str, dict[str, set[int]]] = {"categories": {}, "themes": {}}
-        self.windows: dict[int, Window] = {}
+        self.windows: dict[int, ObservationWindow] = {}
         self._window_s = window_s
         self._is_taken = np.zeros(64, bool)
-        self._heard = np.full(64, np.nan)
-        """When each place was last heard of; NaN: never, minus infinity: it said that it is down."""
+        self._last_seen = np.full(64, np.nan)
+        """Time of the last observation, by slot; NaN: never observed, minus infinity: reported as down."""
         self._measured_at: dict[int, float] = {}
 
     def put(self, offer: Offer) -> None:
-        """Add a service, or change it; what was seen of it stays."""
+        """Add a service, or change it; its observations are kept."""
         is_new = offer.name not in self.index
-        place = self.index.add(offer.name, offer.attributes)
-        while place >= len(self._heard):
-            self._heard = np.concatenate([self._heard, np.full_like(self._heard, np.nan)])
+        slot = self.index.add(offer.name, offer.attributes)
+        while slot >= len(self._last_seen):
+            self._last_seen = np.concatenate([self._last_seen, np.full_like(self._last_seen, np.nan)])
             self._is_taken = np.concatenate([self._is_taken, np.zeros_like(self._is_taken)])
         if not is_new:
-            self._untag(place)
-        self._is_taken[place] = True
-        self.offers[place] = offer
-        self.properties.put(place, offer.properties)
-        self.figures.promise(place, offer.qos)
-        self._measured_at.pop(place, None)
+            self._untag(slot)
+        self._is_taken[slot] = True
+        self.offers[slot] = offer
+        self.properties.put(slot, offer.properties)
+        self.figures.promise(slot, offer.qos)
+        self._measured_at.pop(slot, None)
         for kind, words in offer.tags().items():
             for word in words:
-                self.tags[kind].setdefault(word, set()).add(place)
+                self.tags[kind].setdefault(word, set()).add(slot)
 
     def remove(self, name: str) -> bool:
-        """Remove a service and all that was seen of it; whether it was there."""
-        place = self.index.remove(name)
-        if place is None:
+        """Remove a service and its observations; return True if it was there."""
+        slot = self.index.remove(name)
+        if slot is None:
             return False
-        self._untag(place)
-        self._is_taken[place] = False
-        self._heard[place] = np.nan
-        self.windows.pop(place, None)
-        self._measured_at.pop(place, None)
-        del self.offers[place]
-        self.properties.put(place, {})
+        self._untag(slot)
+        self._is_taken[slot] = False
+        self._last_seen[slot] = np.nan
+        self.windows.pop(slot, None)
+        self._measured_at.pop(slot, None)
+        del self.offers[slot]
+        self.properties.put(slot, {})
         return True
 
-    def _untag(self, place: int) -> None:
-        for kind, words in self.offers[place].tags().items():
+    def _untag(self, slot: int) -> None:
+        for kind, words in self.offers[slot].tags().items():
             for word in words:
-                places = self.tags[kind].get(word, set())
-                places.discard(place)
-                if not places:
+                slots = self.tags[kind].get(word, set())
+                slots.discard(slot)
+                if not slots:
                     self.tags[kind].pop(word, None)
 
-    def observe(self, place: int, seen: Observation) -> bool:
-        """Note what was seen; whether the service is down, or back, since."""
-        if place not in self.windows:
-            self.windows[place] = Window(self._window_s)
-        self.windows[place].observe(seen)
-        self._measured_at.pop(place, None)
-        heard = float(self._heard[place])
-        was_down = heard == -np.inf
-        if seen.up is False:
-            self._heard[place] = -np.inf
+    def observe(self, slot: int, observation: Observation) -> bool:
+        """Record an observation; return True if the service went down or came back."""
+        if slot not in self.windows:
+            self.windows[slot] = ObservationWindow(self._window_s)
+        self.windows[slot].observe(observation)
+        self._measured_at.pop(slot, None)
+        last_seen = float(self._last_seen[slot])
+        was_down = last_seen == -np.inf
+        if observation.up is False:
+            self._last_seen[slot] = -np.inf
         else:
-            self._heard[place] = seen.at if was_down or np.isnan(heard) else max(heard, seen.at)
-        return was_down is not (seen.up is False)
+            self._last_seen[slot] = (
+                observation.at if was_down or np.isnan(last_seen) else max(last_seen, observation.at)
+            )
+        return was_down is not (observation.up is False)
 
-    def take_seen(self, place: int, other: Holdings, there: int) -> None:
-        """Take over what others have seen of a service."""
+    def take_seen(self, slot: int, other: ServiceTable, there: int) -> None:
+        """Copy the observations of a service from another table."""
         if there in other.windows:
-            self.windows[place] = deepcopy(other.windows[there])
-        self._heard[place] = other._heard[there]
+            self.windows[slot] = deepcopy(other.windows[there])
+        self._last_seen[slot] = other._last_seen[there]
 
-    def places(self) -> Any:
-        """All places that a service has, ascending."""
+    def slots(self) -> Any:
+        """Return all slots in use, ascending."""
         return np.flatnonzero(self._is_taken)
 
-    def is_lost(self, places: Any, now: float, after_s: float) -> Any:
-        """Which of some services fell silent; one that nobody ever heard of is taken to be there."""
-        return now - self._heard[places] > after_s
+    def is_lost(self, slots: Any, now: float, after_s: float) -> Any:
+        """Return which services have fallen silent; a service that was never observed counts as present."""
+        return now - self._last_seen[slots] > after_s
 
-    def refresh(self, places: Any, now: float) -> None:
-        """Bring the figures of some services up to date."""
+    def refresh(self, slots: Any, now: float) -> None:
+        """Update the measured values of some services."""
         if not self.windows:
             return
-        for place in self.windows.keys() & set(places.tolist()):
-            if now - self._measured_at.get(place, -np.inf) >= _STALE_S:
-                self.figures.measure(place, self.windows[place].figures(now))
-                self._measured_at[place] = now
+        for slot in self.windows.keys() & set(slots.tolist()):
+            if now - self._measured_at.get(slot, -np.inf) >= _STALE_S:
+                self.figures.measure(slot, self.windows[slot].figures(now))
+                self._measured_at[slot] = now
 
-    def measured(self, place: int, now: float) -> Mapping[str, float]:
-        """What is measured of a service."""
-        window = self.windows.get(place)
+    def measured(self, slot: int, now: float) -> Mapping[str, float]:
+        """Return the measured value of each metric of a service."""
+        window = self.windows.get(slot)
         return {} if window is None else window.figures(now)
