@@ -15,11 +15,11 @@ from tidegate.filters.thematic import (
     MIN_RIVALS,
     NEUTRAL_RIVALS,
     SAME_EVIDENCE,
-    NumpyArray,
     company,
     competed,
     in_company,
 )
+from tidegate.filters.vectors import NumpyArray
 
 _figures = st.sampled_from([0.0, 1.0, 0.5, 1e-9]) | st.floats(0, 1)
 _two = st.tuples(st.integers(0, 4), st.integers(0, 4)).flatmap(

@@ -15,11 +15,11 @@ from tidegate import Filter, Matcher, Space
 from tidegate.discovery.names import MAX_SIMILAR_NAMES, by_meaning
 from tidegate.errors import DiscoveryError
 from tidegate.filters.meaning import Meaning
+from tidegate.filters.vectors import NumpyArray
 from tidegate.semantics import Relatedness, esa_only, paper
 from tidegate.semantics.looking import documents_of, look, meant, related
 from tidegate.semantics.neighbours import shared
 from tidegate.semantics.shared import LONE_THRESHOLD, Shared
-from tidegate.semantics.storage import Array
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -68,7 +68,7 @@ class Lengths:
         terms: Sequence[str],
         theme: frozenset[str],  # noqa: ARG002 - of the protocol
         of: frozenset[str],  # noqa: ARG002 - of the protocol
-    ) -> Array:
+    ) -> NumpyArray:
         self.inside += 1
         assert self.inside == 1
         found = [[float(len(one) == len(other)) for other in terms] for one in subscribed]

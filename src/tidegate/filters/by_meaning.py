@@ -42,7 +42,6 @@ from tidegate.filters.normalize import MAX_CONJUNCTS, push_not_inwards, taken_by
 from tidegate.filters.thematic import (
     MAX_PREDICATES,
     Meant,
-    NumpyArray,
     Rivals,
     Thematic,
     ThematicPredicate,
@@ -50,6 +49,7 @@ from tidegate.filters.thematic import (
     rivals_among,
 )
 from tidegate.filters.tuples import rows_of
+from tidegate.filters.vectors import NumpyArray
 from tidegate.model.schema import Schema
 
 

@@ -11,11 +11,10 @@ import heapq
 import math
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
-NumpyArray = np.ndarray[Any, np.dtype[Any]]
+from tidegate.filters.vectors import NumpyArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from tidegate.filters.meaning import Semantics
 from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Path
 from tidegate.filters.values import Moment, is_missing, nearest_float32, plain, raw_reader
+from tidegate.filters.vectors import NumpyArray
 from tidegate.model.schema import Schema
 from tidegate.model.types import Enum, Struct, Type
 
-NumpyArray = np.ndarray[Any, np.dtype[Any]]
 TupleValue = bool | int | float | str
 Tuple = tuple[str, TupleValue]
 """Path and value of an attribute."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from tidegate.filters import areas
 
+NumpyArray = np.ndarray[Any, np.dtype[Any]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
