@@ -19,7 +19,7 @@ from tidegate.model import Schema
 from tidegate.pipelines.catalog import Catalog
 from tidegate.pipelines.status import SCHEMA as STATUSES
 from tidegate.services import stream_schemas
-from tidegate.services.redaction import has_secret, redact
+from tidegate.services.redaction import has_secret, redact, redacted
 
 CITY = """
 streams:
@@ -102,6 +102,35 @@ def test_definition_without_the_pipeline_is_shown_to_consumers_and_those_who_do_
     assert "os.path" not in json.dumps(city.get(who, "/services/gps/asyncapi.json"))
 
 
+INTERNAL = ("os.path:join", "kafka.internal", "/srv/secret")
+"""Texts of a pipeline, a source and an error."""
+
+
+@pytest.mark.parametrize("who", [None, "consumer"])
+def test_no_call_that_reads_shows_consumers_how_a_service_is_made(city: City, who: str | None) -> None:
+    headers = {} if who is None else {"authorization": f"Bearer {city.keys[who]}"}
+    values = {"{name}": "gps", "{stream}": "gps_taxi"}
+    answers = 0
+    with httpx.Client(base_url=city.world.url, headers=headers, timeout=30) as client:
+        calls = [path for path, methods in client.get("/openapi.json").json()["paths"].items() if "get" in methods]
+        for path in (*calls, "/v1/services/_services/events", "/v1/services/_status/events"):
+            for name, value in values.items():
+                path = path.replace(name, value)
+            if "{" in path:
+                continue
+            asked = client.get(path, params={"from": "beginning", "wait": "0", "max": "10"} if "events" in path else {})
+            assert not [each for each in INTERNAL if each in asked.text], path
+            answers += asked.status_code == 200
+        found = client.post("/v1/discover", json={"explain": True} if who else {})
+        assert not [each for each in INTERNAL if each in found.text]
+    assert answers > 5
+
+
+def test_sweep_of_calls_finds_what_admins_are_shown(city: City) -> None:
+    shown = "".join(json.dumps(city.get("admin", path)) for path in ("/services", "/streams", "/overview"))
+    assert all(each in shown for each in INTERNAL), "else the sweep above would prove nothing"
+
+
 @pytest.mark.parametrize("who", ["provider", "wide", "admin"])
 def test_providers_who_see_the_inputs_are_shown_the_whole_definition(city: City, who: str) -> None:
     definition = city.get(who, "/services/gps")["definition"]
@@ -181,6 +210,14 @@ def test_catalog_stream_with_a_password_is_written_anew(tmp_path: Path) -> None:
     assert world.log.begin("_services").generation == begin.generation, "it is written anew once"
     folder = tmp_path / "log"
     assert not any(b"hunter2" in each.read_bytes() for each in folder.rglob("*") if each.is_file())
+
+
+def test_option_of_a_function_that_is_named_like_a_secret_is_shown_to_nobody() -> None:
+    options = {"url": "https://host/x", "auth": {"apiKey": "hunter2"}, "max_tokens": 5, "tokens": ["a"]}
+    pipeline = [{"custom": {"function": "f", "options": options, "schema": {"password": "string"}}}]
+    shown = redacted({"from": "gps", "pipeline": pipeline})
+    assert shown["pipeline"][0]["custom"]["options"] == {**options, "auth": {"apiKey": "***"}}
+    assert shown["pipeline"][0]["custom"]["schema"] == {"password": "string"}, "an attribute is no secret"
 
 
 @pytest.mark.parametrize(
