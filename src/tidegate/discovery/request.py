@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.discovery.attributes import FAMILIES, Wanted, family_of, value_range
 from tidegate.discovery.index import MOST_WANTED
-from tidegate.errors import DiscoveryError, FilterError, SchemaError, did_you_mean
+from tidegate.errors import DefinitionError, DiscoveryError, FilterError, SchemaError, did_you_mean
 from tidegate.filters import Filter, sets
 from tidegate.filters.sets import Cuts
 from tidegate.model import timestamps
@@ -26,6 +26,10 @@ _KEYS = (
 )
 _NONE: Mapping[str, float] = MappingProxyType({})
 _EQUAL: Mapping[str, float] = MappingProxyType(dict.fromkeys(PARTS, 1.0))
+
+
+MOST_VALUES = 1_000
+"""Values of one attribute that have to be possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +68,20 @@ class Request:
 limit: expected 1 to 1,000 results, not 0
         """
         findings = Findings()
+        try:
+            return cls._read(document, findings)
+        except DefinitionError as error:  # there are so many problems that it was given up
+            raise DiscoveryError(error.problems) from None
+
+    @classmethod
+    def _read(cls, document: Any, findings: Findings) -> Request:
         found = Spot(document, (), findings).entries(_KEYS, 'a request, such as {"attributes": ["speed"]}')
         attributes = _attributes(found["attributes"]) if "attributes" in found else ()
         names = found["names"].text("how names are compared: exact, edits or meaning") if "names" in found else "exact"
         coverage = found["coverage"].number("a share from 0 to 1, such as 0.8", 0, 1) if "coverage" in found else 0.5
         filter_ = _filter(found)
-        categories = found["categories"].texts("a category, or a list of them") if "categories" in found else ()
-        themes = found["themes"].texts("a theme, or a list of themes") if "themes" in found else ()
+        categories = _few(found["categories"], "a category, or a list of them") if "categories" in found else ()
+        themes = _few(found["themes"], "a theme, or a list of themes") if "themes" in found else ()
         limits, qos_weights = _qos(found["qos"]) if "qos" in found else (_NONE, _NONE)
         weights = _weights(found["weights"], PARTS, _EQUAL) if "weights" in found else _EQUAL
         limit = found["limit"].whole(f"1 to {MOST_RESULTS:,} results", 1, MOST_RESULTS) if "limit" in found else 20
@@ -81,15 +92,23 @@ limit: expected 1 to 1,000 results, not 0
         return cls(*what, limits, qos_weights, weights, limit, explain)
 
 
+def _few(spot: Spot, expected: str) -> tuple[str, ...]:
+    if isinstance(spot.value, list) and len(spot.value) > MOST_WANTED:
+        spot.blame(f"expected at most {MOST_WANTED} of them, not {len(spot.value):,}")
+        return ()
+    return spot.texts(expected)
+
+
 def _attributes(spot: Spot) -> tuple[Wanted, ...]:
     """A list of names or objects, or a map of names to types or objects."""
     expected = 'attributes, such as ["speed", {"name": "vid", "type": "string"}]'
+    if isinstance(spot.value, Mapping | list) and len(spot.value) > MOST_WANTED:
+        spot.blame(f"expected at most {MOST_WANTED} attributes, not {len(spot.value)}")
+        return ()
     if isinstance(spot.value, Mapping):
         found = [_wanted(each, name) for name, each in spot.pairs(expected).items()]
     else:
         found = [_wanted(each, None) for each in spot.items(expected)]
-    if len(found) > MOST_WANTED:
-        spot.blame(f"expected at most {MOST_WANTED} attributes, not {len(found)}")
     for n, each in enumerate(found):
         if each.name and any(each.name == other.name for other in found[:n]):
             spot.blame(f"expected each attribute once, and {each.name!r} is there twice")
@@ -143,6 +162,9 @@ def _range(spot: Spot, family: str | None) -> Cuts | None:
 
 
 def _values(spot: Spot) -> Cuts | None:
+    if isinstance(spot.value, list) and len(spot.value) > MOST_VALUES:
+        spot.blame(f"expected at most {MOST_VALUES:,} values, not {len(spot.value):,}")
+        return None
     found = [_value(each, None) for each in spot.items("a list of values that have to be possible")]
     if not found or any(each is None for each in found) or len({isinstance(each, str) for each in found}) > 1:
         spot.refuse("values of one type, at least one")

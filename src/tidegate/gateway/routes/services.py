@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.gateway.bodies import document_of
+from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_service, shown_status
 from tidegate.gateway.gateway import Gateway
@@ -69,9 +69,13 @@ def router(gateway: Gateway) -> APIRouter:
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
         backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"services": {name: await document_of(request)}}, remote=True)
-        apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force, backfill=backfill)
-        await asyncio.get_running_loop().run_in_executor(None, apply)
+        body, caller = await request.body(), caller_of(request)
+
+        def change() -> None:
+            definitions = from_dict({"services": {name: read_document(body)}}, remote=True)
+            apply_untrusted(gateway, caller, definitions, force=force, backfill=backfill)
+
+        await gateway.executors.heavy(caller, change)
         await gateway.look()
         return described(request, name, gateway.service(name), await lost())
 

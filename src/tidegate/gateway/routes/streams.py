@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
 from tidegate.errors import MediaTypeError
-from tidegate.gateway.bodies import document_of
+from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.describe.definition import shown_stream
 from tidegate.gateway.gateway import Gateway
@@ -49,9 +49,13 @@ def router(gateway: Gateway) -> APIRouter:
         stream: str,
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"streams": {stream: await document_of(request)}}, remote=True)
-        apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force)
-        await asyncio.get_running_loop().run_in_executor(None, apply)
+        body, caller = await request.body(), caller_of(request)
+
+        def change() -> None:
+            definitions = from_dict({"streams": {stream: read_document(body)}}, remote=True)
+            apply_untrusted(gateway, caller, definitions, force=force)
+
+        await gateway.executors.heavy(caller, change)
         await gateway.look()
         return described(request, stream)
 
