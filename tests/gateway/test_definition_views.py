@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,11 +233,37 @@ def test_option_of_a_function_that_is_named_like_a_secret_is_shown_to_nobody() -
         "jdbc:postgresql://db/x?p%61ssword=hunter2",
         "https://host/x?api_key=hunter2",
         "s3a://host/x?fs.s3a.secret.key=hunter2",
+        "https://host/x?next=jdbc:postgresql://db/x?password=hunter2",
+        "jdbc:oracle:thin:a/hunter2@db?password=hunter2,//u:hunter2@h",
     ],
 )
 def test_password_in_a_url_is_found_and_hidden(text: str) -> None:
     assert has_secret(text)
     assert "hunter2" not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "password",
+        "jdbc:oracle:a:/",
+        "jdbc:oracle:a:b",
+        ":password=",
+        "//a:",
+        ", ",
+        "%25",
+        "//u:p@",
+        "a.",
+        "?a=",
+        "&token =",
+    ],
+)
+def test_long_text_is_searched_in_time_that_grows_with_its_length(part: str) -> None:
+    text = f":{part * (1_000_000 // len(part))}"
+    begun = time.process_time()
+    has_secret(text)
+    redact(text)
+    assert time.process_time() - begun < 5, "a search that backtracks takes hours"
 
 
 @pytest.mark.parametrize(
