@@ -10,7 +10,7 @@ import pytest
 from tidegate.cli.functions import registered_functions
 from tidegate.cli.home import Home
 from tidegate.cli.profile import Profile, load_profile
-from tidegate.errors import EnvironmentProblem
+from tidegate.errors import EnvironmentProblem, SourceError
 from tidegate.logs.kafka_security import Tls
 from tidegate.pipelines.resources import JdbcConnection, KafkaConnection, MqttConnection
 
@@ -119,6 +119,29 @@ def test_relative_paths_are_relative_to_the_profile(tmp_path: Path) -> None:
     connection = profile.connections["a"].connection
     assert isinstance(connection, MqttConnection)
     assert connection.tls == Tls()
+
+
+def test_root_opens_neither_the_profile_nor_files_with_secrets(tmp_path: Path) -> None:
+    text = """
+roots: [.]
+tls: {cert: server.pem, key: server.key}
+registry: {url: 'postgresql://me@head/db', password: {file: registry.password}}
+connections:
+  a: {mqtt: {broker: h, username: u, password: "file:mqtt.password", tls: {ca: ca.pem, cert: c.pem, key: mqtt.key}}}
+  b: {kafka: {brokers: h, sasl: {mechanism: PLAIN, username: u, password: "file:in/../kafka.password"}}}
+"""
+    home = Home(tmp_path / "data", loaded(tmp_path, text))
+    private = ("p.yaml", "server.key", "registry.password", "mqtt.password", "mqtt.key", "kafka.password")
+    for name in (*private, "sensors.csv"):
+        (tmp_path / name).touch()
+    (tmp_path / "alias.csv").symlink_to(tmp_path / "mqtt.key")
+    allowed = home.resources().allowed(True, lambda _: True)
+    for files in (allowed.files, home.runner_resources().files):
+        for name in (*private, "alias.csv", "data/mask.key"):
+            assert files.problem(str(tmp_path / name)) is not None, name
+            with pytest.raises(SourceError):
+                files.opener(str(tmp_path / "*"))(tmp_path / name)
+        assert files.problem(str(tmp_path / "sensors.csv")) is None
 
 
 def test_function_of_the_profile_comes_before_one_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
