@@ -219,6 +219,10 @@ def test_option_of_a_function_that_is_named_like_a_secret_is_shown_to_nobody() -
     shown = redacted({"from": "gps", "pipeline": pipeline})
     assert shown["pipeline"][0]["custom"]["options"] == {**options, "auth": {"apiKey": "***"}}
     assert shown["pipeline"][0]["custom"]["schema"] == {"password": "string"}, "an attribute is no secret"
+    schema = {"custom": {"function": "string", "options": "string"}, "token": "string"}
+    assert redacted({"schema": schema}) == {"schema": schema}
+    compared = {"pipeline": [{"filter": "(token = other)"}], "constraints": {"token": "= 1 AND (secret = 2)"}}
+    assert redacted(compared) == compared, "else nobody could change a definition that they were shown"
 
 
 @pytest.mark.parametrize(

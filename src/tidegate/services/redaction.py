@@ -27,6 +27,8 @@ _VALUE = re.compile(r"[^&;,)\s'\"]++")
 _NAME = re.compile(
     r"(?:.*[_.-])?(?:password|passwd|pwd|passphrase|secret|token|credentials?|(?:api|access|private|secret)[_-]?key)"
 )
+_EXPRESSIONS = ("filter", "project", "constraints", "terms")
+"""Keys of expressions, which have no secrets, but may compare an attribute of such a name: `(token = other)`."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REMEDY = (
     "is not allowed to hold a password: everybody who sees the definition would see it; let the profile bind host and "
@@ -99,16 +101,20 @@ def _is_escaped(text: str) -> bool:
 
 def redacted(value: Any) -> Any:
     """Give a document, as `to_dict` writes it, with three stars in the place of every password."""
-    match value:
-        case str():
-            return redact(value)
-        case {"custom": {"options": Mapping() as options, **settings}} if "function" in settings:
-            return {"custom": {**redacted(settings), "options": _redacted_options(options)}}
-        case Mapping():
-            return {key: redacted(each) for key, each in value.items()}
-        case list() | tuple():
-            return [redacted(each) for each in value]
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        is_function = "function" in value
+        return {key: _redacted_entry(key, each, is_function) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(each) for each in value]
     return value
+
+
+def _redacted_entry(key: str, value: Any, is_function: bool) -> Any:
+    if key in _EXPRESSIONS:
+        return value
+    return _redacted_options(value) if is_function and key == "options" else redacted(value)
 
 
 def _redacted_options(value: Any) -> Any:
