@@ -195,6 +195,8 @@ def show(value: Any) -> str:
         shown = repr(value)
     except ValueError:  # Python does not write numbers of more than 4,300 digits
         return "a huge number"
+    except RecursionError:
+        return "a value that nests very deep"
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
