@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -130,7 +130,9 @@ class Home:
         from tidegate.pipelines.session import service_session
 
         profile, kafka = self.profile, self.profile.kafka is not None
-        return service_session(app, profile.spark, master=profile.master, connector=not self.obstacle, kafka=kafka)
+        return service_session(
+            app, profile.spark.reveal(), master=profile.master, connector=not self.obstacle, kafka=kafka
+        )
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """The log as Spark reads and writes it."""
@@ -175,7 +177,13 @@ class Home:
         from tidegate.registry import open_registry
 
         database = self.profile.database
-        return open_registry(self.folder / "registry.sqlite" if database is None else database.address())
+        where = self.folder / "registry.sqlite" if database is None else database.address()
+        return open_registry(where, ends=self._ends)
+
+    def _ends(self, streams: Collection[str]) -> Mapping[str, str]:
+        from tidegate.logs import ends_of
+
+        return ends_of(self.log, streams)
 
     def existing_registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open a registry that must be there."""

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
+from tidegate.registry.registry import Ends
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
 
@@ -23,11 +24,17 @@ _LOOK_AGAIN_S = 0.005
 class SqliteRegistry(SqlRegistry):
     """A registry in a SQLite file, which is made where there is none.
 
-    `check_functions`: whether `apply` imports what custom operators name.
+    `check_functions`: whether `apply` imports what custom operators name. `ends` reads the log's end, where
+    new services begin.
     """
 
     def __init__(
-        self, path: str | Path, *, clock: Callable[[], int] = now_micros, check_functions: bool = True
+        self,
+        path: str | Path,
+        *,
+        clock: Callable[[], int] = now_micros,
+        check_functions: bool = True,
+        ends: Ends | None = None,
     ) -> None:
         path = Path(path)
         try:
@@ -39,7 +46,7 @@ class SqliteRegistry(SqlRegistry):
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock, f"in {str(path)!r}", check_functions)
+        super().__init__(engine, clock, f"in {str(path)!r}", check_functions, ends)
 
 
 def _prepare(connection: Any, _: object) -> None:
