@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.home import Home
+from tidegate.cli.permissions import restrict_new_files
 from tidegate.cli.profile import EMBEDDED, load_profile
 from tidegate.cli.tls import Tls
 from tidegate.errors import DefinitionError
@@ -75,4 +76,5 @@ def home(data: str, profile: str = EMBEDDED, tls: Callable[[Tls], Tls] = lambda 
     if here not in sys.path:
         sys.path.insert(0, here)
     found = load_profile(profile)
+    restrict_new_files(shared=found.shared)
     return Home(Path(data), replace(found, tls=tls(found.tls)))

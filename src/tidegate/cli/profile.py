@@ -13,6 +13,7 @@ from tidegate.cli.access import read_access
 from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
 from tidegate.cli.functions import read_functions
+from tidegate.cli.keyring import SecretsSettings, read_secrets
 from tidegate.cli.limits import read_limits
 from tidegate.cli.roots import read_roots
 from tidegate.cli.spark import SparkSettings, read_spark
@@ -24,7 +25,7 @@ from tidegate.services.trust import Root
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets"),
 )
 
 
@@ -59,6 +60,8 @@ class Profile:
     """Folders that definitions which come over the network may read."""
     connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
     """Databases and brokers that definitions may name."""
+    secrets: SecretsSettings | None = None
+    """What the registry's secrets are encrypted with; None: a key that the data folder makes for itself."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -126,6 +129,7 @@ def _profile(document: Any, path: str) -> Profile:
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),
         connections=read_connections(document.get("connections"), path),
+        secrets=read_secrets(document.get("secrets"), path),
     )
     spark.need_secret(master, path)
     return profile

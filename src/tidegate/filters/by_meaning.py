@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from tidegate.errors import FilterTypeError, Problem
 from tidegate.filters import columns, evaluate, thematic
+from tidegate.filters.arrow_columns import in_one_piece
 from tidegate.filters.meaning import Meaning
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     And,
     Compare,
@@ -36,7 +38,6 @@ from tidegate.filters.nodes import (
     predicates,
 )
 from tidegate.filters.normalize import MAX_CONJUNCTS, push_not_inwards, taken_by, to_dnf
-from tidegate.filters.shapes import SLACK
 from tidegate.filters.thematic import (
     MOST_PREDICATES,
     Array,
@@ -187,7 +188,7 @@ class ByMeaning:
 
     def judged(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
         """Which events of a batch match, and how well each fits."""
-        batch = columns.in_one_piece(batch)
+        batch = in_one_piece(batch)
         rows, own = rows_of(batch, self._schema)
         of = [self._meaning.themes | themes for themes in own]
         for name, wanted in self.parts.lone.items():

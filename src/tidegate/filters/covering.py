@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.filters import areas, fuzzy, shapes
+from tidegate.filters import areas, fuzzy, membership
 from tidegate.filters.evaluate import pattern_test, strlike_test
 from tidegate.filters.nodes import (
     Group,
@@ -185,4 +185,4 @@ def _item_holds(outer: Item, inner: Item) -> bool:
         return False
     if outer.negated:
         one, other = other, one
-    return shapes.dominates(one.shape.name, fuzzy.shape_numbers(one), other.shape.name, fuzzy.shape_numbers(other))
+    return membership.dominates(one.shape.name, fuzzy.shape_numbers(one), other.shape.name, fuzzy.shape_numbers(other))

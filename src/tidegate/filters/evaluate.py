@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.filters import areas, fuzzy, patterns, shapes
+from tidegate.filters import areas, fuzzy, membership, patterns
 from tidegate.filters.nodes import (
     And,
     Between,
@@ -440,7 +440,7 @@ def item_grade(item: Item) -> Grade:
     match item.predicate:
         case Member(path, shape):
             read: Read = number_reader(path)
-            mu: Callable[[Any], float] = shapes.membership(shape.name, fuzzy.shape_numbers(item.predicate))
+            mu: Callable[[Any], float] = membership.membership(shape.name, fuzzy.shape_numbers(item.predicate))
             negated = item.negated
         case StrLike() as like:
             read, mu = text_reader(like.path), strlike_grade(like)

@@ -124,7 +124,7 @@ class Filter:
         try:
             test = self._cache["test"]
         except KeyError:
-            test = self._compiled("test", evaluate.matcher, "truth")
+            test = _compile(self, "test", evaluate.matcher, "truth")
         if event.__class__ is not dict:
             _check_event(event)
         return test(event) is True
@@ -138,7 +138,7 @@ class Filter:
 
     def degree(self, event: Mapping[str, Any]) -> float:
         """Say how well an event fits, 0 to 1; exact filters say 0 or 1."""
-        grade = self._cache.get("grade") or self._compiled("grade", evaluate.grader, "degree")
+        grade = self._cache.get("grade") or _compile(self, "grade", evaluate.grader, "degree")
         _check_event(event)
         found: float = grade(event)
         return found
@@ -182,7 +182,10 @@ class Filter:
         found = self._cache.get("meaning")
         if found is None:
             if self.meaning is None:
-                problems = [Problem(n.span[0], NO_SPACE, max(1, n.span[1] - n.span[0])) for n in self._semantics()]
+                problems = [
+                    Problem(n.span[0], NO_SPACE, max(1, n.span[1] - n.span[0]))
+                    for n in _semantic_predicates(self._query.root)
+                ]
                 raise SemanticsUnavailable(self.text, problems)
             by = _by_meaning()
             parts = by.parts_of(self.canonical, self.text, self.meaning.least)
@@ -200,22 +203,10 @@ class Filter:
         put(made, "_cache", {"canonical": self.canonical})
         return made
 
-    def _compiled(self, name: str, make: Callable[[Node], Any], by_meaning: str) -> Any:
-        made = getattr(self.by_meaning, by_meaning) if self._query.is_semantic else make(self._pushed)
-        self._cache[name] = made
-        return made
-
     def require_evaluable(self) -> None:
         """Raise where predicates by meaning (~) can't be evaluated: without a space, or too many of them."""
         if self._query.is_semantic:
             _ = self.by_meaning
-
-    def _semantics(self) -> list[Semantic]:
-        found: list[Semantic] = []
-        for node in predicates(self._query.root):
-            inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
-            found.extend(each for each in inner if isinstance(each, Semantic))
-        return found
 
     # Parameters ----------------------------------------------------------------
 
@@ -303,6 +294,22 @@ def _rebuild(
     meaning: Meaning | None,
 ) -> Filter:
     return Filter(text, schema, params, like_star=star, strict_params=strict, semantics=meaning)
+
+
+def _compile(filter_: Filter, name: str, make: Callable[[Node], Any], by_meaning: str) -> Any:
+    """Return the evaluator of a filter, and keep it in the filter's cache."""
+    evaluator = getattr(filter_.by_meaning, by_meaning) if filter_.tree.is_semantic else make(filter_.pushed)
+    filter_._cache[name] = evaluator
+    return evaluator
+
+
+def _semantic_predicates(root: Node) -> list[Semantic]:
+    """Return the predicates with ~ of a tree, also those in fuzzy groups."""
+    semantic: list[Semantic] = []
+    for node in predicates(root):
+        inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
+        semantic.extend(predicate for predicate in inner if isinstance(predicate, Semantic))
+    return semantic
 
 
 def _columns() -> Any:

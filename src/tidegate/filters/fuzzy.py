@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tidegate.filters import shapes
+from tidegate.filters import membership
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Group, Item, Literal, Member, Path
 from tidegate.filters.sets import END, NONE, START, Cut, Cuts, union
-from tidegate.filters.shapes import SLACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ def member_cuts(item: Item, gamma: float) -> Cuts:
     numbers = shape_numbers(member)
     if item.negated:
         cuts: Cuts = NONE
-        for low, high in shapes.cut_outside(member.shape.name, numbers, gamma):
+        for low, high in membership.cut_outside(member.shape.name, numbers, gamma):
             cuts = union(cuts, _span(low, high))
         return cuts
-    found = shapes.cut(member.shape.name, numbers, gamma)
+    found = membership.cut(member.shape.name, numbers, gamma)
     return NONE if found is None else _span(*found)
 
 
@@ -115,10 +115,10 @@ def _shrunk(item: Item, gamma: float) -> Cuts:
     member = item.predicate
     assert isinstance(member, Member)
     name, numbers = member.shape.name, shape_numbers(member)
-    mu = shapes.membership(name, numbers)
+    mu = membership.membership(name, numbers)
     if item.negated:
         return NONE  # two rays with edges to verify: not worth it, verify the event instead
-    found = shapes.cut(name, numbers, gamma)
+    found = membership.cut(name, numbers, gamma)
     if found is None:
         return NONE
     low, high = found

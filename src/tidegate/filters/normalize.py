@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 from tidegate.filters import areas, fuzzy, patterns, sets
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     FLIPPED,
     OPPOSITE,
@@ -41,7 +42,6 @@ from tidegate.filters.nodes import (
 )
 from tidegate.filters.render import operand, predicate
 from tidegate.filters.sets import ALL, DOMAINS, NONE, Cuts, Domain, ValueSet, domain_of
-from tidegate.filters.shapes import SLACK
 from tidegate.model import timestamps
 from tidegate.model.types import Enum
 

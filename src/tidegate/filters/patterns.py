@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tidegate.filters.shapes import SLACK
+from tidegate.filters.membership import SLACK
 
 if TYPE_CHECKING:
     import re2

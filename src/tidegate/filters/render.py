@@ -35,7 +35,7 @@ from tidegate.filters.nodes import (
     Shape,
     StrLike,
 )
-from tidegate.filters.parser import RESERVED
+from tidegate.filters.token_reader import RESERVED_WORDS
 from tidegate.model import timestamps
 from tidegate.model.types import Scalar, Type
 
@@ -191,6 +191,6 @@ def path_text(path: Path) -> str:
         if isinstance(part, int):
             out += f"[{part}]"
         else:
-            plain = part.upper() not in RESERVED and re.fullmatch(r"[^\W\d]\w*", part)
+            plain = part.upper() not in RESERVED_WORDS and re.fullmatch(r"[^\W\d]\w*", part)
             out += ("." if out else "") + (part if plain else '"' + part.replace('"', '""') + '"')
     return out

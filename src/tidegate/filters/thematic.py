@@ -20,8 +20,8 @@ import numpy as np
 from tidegate.errors import MatcherError
 from tidegate.filters import mapping
 from tidegate.filters.meaning import Semantics
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Path
-from tidegate.filters.shapes import SLACK
 from tidegate.filters.values import Moment, is_missing, nearest_float32, plain, raw_reader
 from tidegate.model.schema import Schema
 from tidegate.model.types import Enum, Struct, Type

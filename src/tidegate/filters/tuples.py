@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.filters.columns import Column, path_array, read_column
+from tidegate.filters.arrow_columns import Column, path_array, read_column
 from tidegate.filters.nodes import Path
 from tidegate.filters.thematic import Tuple, tags_in, tuple_paths, typed
 from tidegate.model.schema import Schema

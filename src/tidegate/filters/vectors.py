@@ -1,4 +1,4 @@
-"""Membership functions and areas over numpy arrays: the formulas of `shapes` and `areas`."""
+"""Membership functions and areas over numpy arrays: the formulas of `membership` and `areas`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from tidegate.errors import RegistryError
 from tidegate.registry.postgres import SCHEMES, PostgresRegistry
 from tidegate.registry.registry import Ends
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.sqlite import SqliteRegistry
+from tidegate.registry.store import now_micros
 
 
 def open_registry(
@@ -17,6 +19,7 @@ def open_registry(
     clock: Callable[[], int] | None = None,
     check_functions: bool = True,
     ends: Ends | None = None,
+    keyring: Keyring | None = None,
 ) -> SqliteRegistry | PostgresRegistry:
     """Open the registry at a `postgresql://` URL, or in the SQLite file at a path.
 
@@ -24,9 +27,7 @@ def open_registry(
     """
     scheme, separator, _ = str(where).partition("://")
     if separator and scheme in SCHEMES:
-        return PostgresRegistry(str(where), clock=clock, check_functions=check_functions, ends=ends)
+        return PostgresRegistry(str(where), clock=clock, check_functions=check_functions, keyring=keyring, ends=ends)
     if separator:
         raise RegistryError(f"a registry can't be at {scheme}://: expected postgresql:// or the path of a file")
-    if clock is None:
-        return SqliteRegistry(where, check_functions=check_functions, ends=ends)
-    return SqliteRegistry(where, clock=clock, check_functions=check_functions, ends=ends)
+    return SqliteRegistry(where, clock=clock or now_micros, check_functions=check_functions, keyring=keyring, ends=ends)

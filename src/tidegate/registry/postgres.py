@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from tidegate.errors import MissingDependency, RegistryError
 from tidegate.registry.registry import Ends
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
 
@@ -36,6 +37,7 @@ class PostgresRegistry(SqlRegistry):
         clock: Callable[[], int] | None = None,
         check_functions: bool = True,
         ends: Ends | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._server_clock = clock is None
         place = _read(url)
@@ -47,7 +49,7 @@ class PostgresRegistry(SqlRegistry):
         except ImportError as exc:
             raise MissingDependency("psycopg", "postgres") from exc
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock or now_micros, _show(place), check_functions, ends)
+        super().__init__(engine, clock or now_micros, _show(place), check_functions, keyring, ends)
 
     def _moment(self) -> tuple[str, dict[str, Any]]:
         return (_SERVER_NOW, {}) if self._server_clock else super()._moment()

@@ -19,9 +19,10 @@ from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
 from tidegate.registry.links import SqlLinks
 from tidegate.registry.registry import Beginning, Changes, Ends, Past, RegisteredService, RegisteredStream
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.store import unchanged
 from tidegate.registry.subscriptions import SqlSubscriptions
-from tidegate.registry.tables import DEFINITIONS, HISTORY, Text
+from tidegate.registry.tables import DEFINITIONS, HISTORY, REVISIONS, Text
 from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
 from tidegate.services.check import examine
 from tidegate.services.definitions import Origin
@@ -59,11 +60,46 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         clock: Callable[[], int],
         name: str,
         check_functions: bool = True,
+        keyring: Keyring | None = None,
         ends: Ends | None = None,
     ) -> None:
         """`ends` reads the log's end, where new services begin; None: each begins at the end when it first runs."""
-        super().__init__(engine, clock, name)
+        super().__init__(engine, clock, name, keyring)
         self._check_functions, self._ends = check_functions, ends
+        try:
+            self._need_sealed()
+        except BaseException:
+            engine.dispose()
+            raise
+
+    # Secrets -------------------------------------------------------------------
+
+    @property
+    def has_plain_secrets(self) -> bool:
+        """Whether secrets are stored as they are: no key was ever given to encrypt them with."""
+        with self._engine.connect() as connection:
+            return connection.execute(sa.select(REVISIONS.c.secrets_key)).scalar_one() is None
+
+    def reseal(self) -> int:
+        """Encrypt all secrets with the first key of the keyring, all or none; return how many there are."""
+        if self._keyring is None:
+            raise RegistryError("there is no key to encrypt secrets with: set secrets.key in the profile")
+        key = self._keyring.first
+        with self._changing("subscriptions") as connection:
+            count = self._reseal_links(connection, key) + self._reseal_subscriptions(connection, key)
+            connection.execute(REVISIONS.update().values(secrets_key=key.id))
+        self._scrub()
+        return count
+
+    def _need_sealed(self) -> None:
+        """Encrypt what was stored plain, where there is a key; refuse a registry whose key is not given."""
+        with self._engine.connect() as connection:
+            is_plain = self._sealing_key(connection) is None
+        if is_plain and self._keyring is not None:
+            self.reseal()
+
+    def _scrub(self) -> None:
+        """Remove what is left of secrets that were overwritten, where the database leaves that to us."""
 
     # Changing ------------------------------------------------------------------
 

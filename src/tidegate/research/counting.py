@@ -15,9 +15,9 @@ import numpy as np
 
 from tidegate.filters.nodes import Node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
+from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
-from tidegate.matching.scan import ordered
+from tidegate.matching.scan import sort_pairs
 
 AT_ONCE = 1_024
 """Events that are counted together: bounds the memory of the counters."""
@@ -36,7 +36,7 @@ class _Table:
     """For each conjunct the number of its entry."""
 
     @classmethod
-    def of(cls, entries: Mapping[int, Entry]) -> _Table:
+    def of(cls, entries: Mapping[int, IndexEntry]) -> _Table:
         """Collect the distinct predicates of all conjuncts."""
         places: dict[Node, int] = {}
         rows = [
@@ -54,10 +54,10 @@ class CountingIndex:
     """Counts, for each conjunct, the predicates that hold."""
 
     def __init__(self) -> None:
-        self._snapshots = Snapshots(_Table.of)
+        self._snapshots = LazySnapshots(_Table.of)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step; the next match makes the table anew."""
         self._snapshots.apply(put, drop, owners)
@@ -74,11 +74,11 @@ class CountingIndex:
             counts = table.needs @ held[:, begin : begin + AT_ONCE]
             row, event = np.nonzero(counts == sizes[:, None])
             pieces.append((event + begin, table.number[row]))
-        return expanded(events, *ordered(pieces), entries.__getitem__)
+        return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
-        return explained(self._snapshots.now()[0][number], events)
+        return explain_entry(self._snapshots.now()[0][number], events)
 
     def close(self) -> None:
         """Nothing is held."""

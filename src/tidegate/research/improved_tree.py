@@ -30,9 +30,9 @@ import pyarrow as pa
 from tidegate.filters.nodes import And, Compare, Node, Not, Or, paths
 from tidegate.filters.render import operand, path_text, render_node
 from tidegate.matching.events import ArrowEvents, DictEvents, Events
-from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
+from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
-from tidegate.matching.scan import ordered
+from tidegate.matching.scan import sort_pairs
 from tidegate.research.partition import By, check_by, split
 from tidegate.research.predicate_lists import Known, Place, PredicateIndex, split_between
 from tidegate.research.tree import Branch
@@ -63,7 +63,7 @@ class Work:
     """Visits whose verdict was known already."""
 
 
-def conjuncts(entries: Mapping[int, Entry]) -> list[Numbered]:
+def conjuncts(entries: Mapping[int, IndexEntry]) -> list[Numbered]:
     """Give every conjunct of every entry, predicates ordered by attribute, operator and value."""
     found = []
     for number, entry in entries.items():
@@ -132,12 +132,12 @@ class ImprovedTreeIndex:
 
     def __init__(self, workers: int = 1, by: By = "predicates") -> None:
         check_by(by)
-        self._snapshots = Snapshots(partial(_planted, workers=workers, by=by))
+        self._snapshots = LazySnapshots(partial(_planted, workers=workers, by=by))
         self._count, self._by = workers, by
         self._workers = Workers(_unpacked_part, _walked)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
         self._snapshots.apply(put, drop, owners)
@@ -149,7 +149,7 @@ class ImprovedTreeIndex:
             pieces, _ = walk(made.tree, events)
         else:
             pieces = self._workers.ask(made.parts, _packed(events))
-        return expanded(events, *ordered(pieces), entries.__getitem__)
+        return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
     def work(self, events: Events) -> Work:
         """Say what it costs to match a batch in one process."""
@@ -157,7 +157,7 @@ class ImprovedTreeIndex:
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
-        return explained(self._snapshots.now()[0][number], events)
+        return explain_entry(self._snapshots.now()[0][number], events)
 
     def describe(self) -> dict[str, Any]:
         """Report shape and memory."""
@@ -181,13 +181,13 @@ class ImprovedTreeIndex:
         return _restored, (self._count, self._by, self._snapshots)
 
 
-def _restored(workers: int, by: By, snapshots: Snapshots[_Grown]) -> ImprovedTreeIndex:
+def _restored(workers: int, by: By, snapshots: LazySnapshots[_Grown]) -> ImprovedTreeIndex:
     made = ImprovedTreeIndex(workers, by)
     made._snapshots = snapshots
     return made
 
 
-def _planted(entries: Mapping[int, Entry], workers: int, by: By) -> _Grown:
+def _planted(entries: Mapping[int, IndexEntry], workers: int, by: By) -> _Grown:
     tree = grown(conjuncts(entries))
     if workers == 1:
         return _Grown(tree, ())
@@ -222,7 +222,7 @@ def _unpacked_part(part: bytes) -> Tree:
 
 
 def _walked(tree: Tree, packed: bytes | list[Mapping[str, Any]]) -> tuple[Any, Any]:
-    return ordered(walk(tree, _unpacked(packed))[0])
+    return sort_pairs(walk(tree, _unpacked(packed))[0])
 
 
 # What it should cost ---------------------------------------------------------------

@@ -30,7 +30,7 @@ from tidegate.filters.nodes import Between, Compare, Literal, Node, Path, Relati
 from tidegate.filters.normalize import opposite
 from tidegate.matching.axis import Axis, kinds_of
 from tidegate.matching.events import Events
-from tidegate.matching.rows import NULL, ODD, UNFIT, UNSURE, value_range
+from tidegate.matching.rows import INCOMPARABLE, MISTYPED, NULL, UNDECIDED, value_range
 from tidegate.model import timestamps
 
 ListKey = tuple[Path, Relation, str]
@@ -127,7 +127,7 @@ class _Search:
         if path.type is None or not kinds:
             return None
         spans = [value_range(kinds[0], "=" if relation == "<>" else relation, value) for value in values]
-        if any(end is UNSURE for span in spans for end in span):
+        if any(end is UNDECIDED for span in spans for end in span):
             return None
         lows, highs = np.empty(len(spans), object), np.empty(len(spans), object)
         lows[:], highs[:] = [low for low, _ in spans], [high for _, high in spans]
@@ -147,7 +147,7 @@ class _Search:
     def places(self, events: Events, incomparable: int, unsettled: int) -> Any:
         """What the table says of each event; an odd value is left to the predicates."""
         table = self.table.copy()
-        table[[NULL, UNFIT]], table[ODD] = incomparable, unsettled
+        table[[NULL, INCOMPARABLE]], table[MISTYPED] = incomparable, unsettled
         return table[events.codes(self.axis)]
 
 

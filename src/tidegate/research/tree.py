@@ -22,9 +22,9 @@ import numpy as np
 from tidegate.filters.nodes import Node
 from tidegate.filters.render import render_node
 from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
+from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
-from tidegate.matching.scan import ordered
+from tidegate.matching.scan import sort_pairs
 
 Key = TypeVar("Key")
 
@@ -61,10 +61,10 @@ class TreeIndex:
     """Follows each event from the root through the predicates that it satisfies."""
 
     def __init__(self) -> None:
-        self._snapshots = Snapshots(_grown)
+        self._snapshots = LazySnapshots(_grown)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
         """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
         self._snapshots.apply(put, drop, owners)
@@ -85,11 +85,11 @@ class TreeIndex:
                 on = here[verdicts[node][here]]
                 if len(on):
                     pending.append((below, on))
-        return expanded(events, *ordered(pieces), entries.__getitem__)
+        return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
     def explain(self, number: int, events: Events | None) -> dict[str, Any]:
         """Say what an entry takes of some events."""
-        return explained(self._snapshots.now()[0][number], events)
+        return explain_entry(self._snapshots.now()[0][number], events)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -100,7 +100,7 @@ class TreeIndex:
         return {"engine": "tree", "filters": len(entries), "predicates": root.size()}
 
 
-def _grown(entries: Mapping[int, Entry]) -> Branch[Node]:
+def _grown(entries: Mapping[int, IndexEntry]) -> Branch[Node]:
     root: Branch[Node] = Branch()
     for number, entry in entries.items():
         for terms in entry.alternatives():
