@@ -134,6 +134,7 @@ class Gateway:
         self._heard: dict[str, float] = {}
         """When that was, by the clock of `monotonic`."""
         self._revision = -1
+        self._was_ready = False
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self._tls_follower: asyncio.Task[None] | None = None
@@ -201,18 +202,28 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every service of the registry runs."""
-        return not self.is_draining and all(
-            self.state(name) == "running" and self.status[name]["version"] == self.versions.get(name)
-            for name in self.definitions.services
-        )
+        """Whether every service of the registry runs, or is known to fail.
+
+        Services that are applied to a gateway that was ready before don't make it wait: else whoever may define one
+        could take every gateway out of a load balancer.
+        """
+        return not self.is_draining and all(map(self._is_settled, self.definitions.services))
+
+    def _is_settled(self, name: str) -> bool:
+        state, status = self.state(name), self.status.get(name, {})
+        if state in ("silent", "stopped"):
+            return False
+        is_failing = status.get("error") is not None
+        if status.get("version") != self.versions.get(name) or (state == "starting" and not is_failing):
+            return self._was_ready
+        return state == "running" or is_failing
 
     def state(self, name: str) -> str:
-        """How a service is. One that ran when its runner was last heard of, some time ago, is `silent`."""
+        """How a service is. `silent`: its runner was last heard of some time ago, and did not say that it stops."""
         said = self.status.get(name)
         if said is None:
             return "never ran"
-        is_silent = said["state"] == "running" and time.monotonic() - self._heard[name] > SILENT_S
+        is_silent = said["state"] != "stopped" and time.monotonic() - self._heard[name] > SILENT_S
         return "silent" if is_silent else str(said["state"])
 
     def view(self, request: HTTPConnection) -> View:
@@ -274,6 +285,7 @@ class Gateway:
             if self.linked is not None:
                 self.linked.federation.tell_offers()
         await loop.run_in_executor(None, self._read_status)
+        self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 
     async def _define(self) -> None:
         """Serve what the registry says, and what other brokers offer."""

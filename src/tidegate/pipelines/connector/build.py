@@ -52,7 +52,8 @@ def find() -> Path | None:
 
 def obstacle() -> str:
     """Why there is no connector, and what to do; empty where there is one, or a `javac` that makes it."""
-    return "" if find() is not None or compiler() is not None else _OBSTACLE
+    is_compiled = find() is not None and _found(_loopback_name()) is not None
+    return "" if is_compiled or compiler() is not None else _OBSTACLE
 
 
 def compile_to(target: Path) -> Path:
