@@ -149,6 +149,10 @@ spark:
   spark.authenticate.secret: env:CLUSTER_SECRET
 """
     with up(tmp_path, profile) as options:
+        assert (
+            "Spark's streaming shuffle knows neither authentication nor encryption"
+            in (tmp_path / "err.txt").read_text()
+        )
         assert [line for line in command_lines() if SECRET in line] == [], "every user of a machine sees these"
         publish(options, 40)
         check_output(SegmentLog(tmp_path / "data" / "log"), 40)

@@ -136,6 +136,11 @@ class Home:
         # Hadoop's files, the checkpoints among them, have permissions of their own, whatever the umask is.
         umask = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}"}
         settings = {**umask, **profile.spark.reveal()}
+        if not profile.is_local:
+            logger("tidegate.home").warning(
+                "Spark's streaming shuffle knows neither authentication nor encryption, and listens on all addresses",
+                remedy="let only the cluster's own machines reach the ports of executors: docs/cluster.md",
+            )
         return service_session(app, settings, master=profile.master, connector=not self.obstacle, kafka=kafka)
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
