@@ -152,7 +152,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         ends = FixedEnds(self._ends)
         if not backfill and definitions.services:
             before = _definitions(self._read()).services
-            changed = [each for each in definitions.services.values() if before.get(each.name) != each]
+            changed = [each for each in definitions.services.values() if not _is_same(before.get(each.name), each)]
             ends.ask({stream for each in changed for stream in each.inputs})
         return ends
 
@@ -355,6 +355,10 @@ def _refuse_secrets(definitions: Definitions) -> None:
     note_secrets(definitions, findings)
     if findings.problems:
         raise DefinitionError(findings.problems)
+
+
+def _is_same(before: Service | None, given: Service) -> bool:
+    return before is not None and replace(before, origin=given.origin) == given
 
 
 def _services(rows: Mapping[str, _Row]) -> list[str]:
