@@ -27,7 +27,7 @@ from tidegate.matching.columnar import ColumnarIndex
 from tidegate.matching.delta_scan import holds
 from tidegate.matching.events import read_batch
 from tidegate.matching.rows import FLOAT, Axes
-from tidegate.matching.segment import Segment, Spans
+from tidegate.matching.segment import BitsetSegment, Spans
 from tidegate.model import arrow
 
 randoms = st.integers(0, 2**64).map(Random)
@@ -89,7 +89,7 @@ def test_a_segment_says_what_its_rows_say(rows: int, codes: int, buckets: int, m
     rng = np.random.default_rng(rows + codes)
     plain = random_spans(rng, rows, axes=4, codes=codes)
     spans = plain.select(plain.clustered())
-    made = Segment(spans)
+    made = BitsetSegment(spans)
     assert all(count <= max(buckets, codes) for count in made.buckets())
     events = rng.integers(0, codes, (25, 4)).astype(np.int32)
     gone = rng.choice(rows, rows // 10, replace=False)

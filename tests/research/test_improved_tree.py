@@ -24,7 +24,7 @@ from tidegate.matching.index import IndexEntry
 from tidegate.matching.rows import Axes
 from tidegate.matching.scan import sort_pairs
 from tidegate.model import Enum, arrow
-from tidegate.research.improved_tree import ImprovedTreeIndex, Tree, Work, conjuncts, cost_bound, grown, walk
+from tidegate.research.improved_tree import ImprovedTreeIndex, Tree, WalkCost, build_tree, conjuncts, cost_bound, walk
 from tidegate.research.tree import TreeIndex
 
 randoms = st.integers(0, 2**64).map(Random)
@@ -37,10 +37,10 @@ def entries(*filters: str | Filter, schema: Schema | None = None) -> dict[int, I
 
 
 def tree(*filters: str, schema: Schema | None = None) -> Tree:
-    return grown(conjuncts(entries(*filters, schema=schema)))
+    return build_tree(conjuncts(entries(*filters, schema=schema)))
 
 
-def work(events: list[dict[str, Any]], *filters: str, schema: Schema | None = None) -> Work:
+def work(events: list[dict[str, Any]], *filters: str, schema: Schema | None = None) -> WalkCost:
     return walk(tree(*filters, schema=schema), DictEvents(events))[1]
 
 
@@ -81,12 +81,12 @@ class TestSettling:
     """How many predicates are evaluated for one event; each filter here is one predicate."""
 
     def test_a_true_verdict_settles_all_looser_ones(self) -> None:
-        assert work([{"x": 0}], "x < 1", "x < 2", "x < 3") == Work(visits=3, verifications=1, settled=2)
-        assert work([{"x": 9}], "x >= 3", "x >= 2", "x >= 1") == Work(visits=3, verifications=1, settled=2)
+        assert work([{"x": 0}], "x < 1", "x < 2", "x < 3") == WalkCost(visits=3, verifications=1, settled=2)
+        assert work([{"x": 9}], "x >= 3", "x >= 2", "x >= 1") == WalkCost(visits=3, verifications=1, settled=2)
 
     def test_a_false_verdict_settles_all_tighter_ones(self) -> None:
-        assert work([{"x": 9}], "x < 3", "x < 2", "x < 1") == Work(visits=3, verifications=1, settled=2)
-        assert work([{"x": 0}], "x > 1", "x > 2", "x > 3") == Work(visits=3, verifications=1, settled=2)
+        assert work([{"x": 9}], "x < 3", "x < 2", "x < 1") == WalkCost(visits=3, verifications=1, settled=2)
+        assert work([{"x": 0}], "x > 1", "x > 2", "x > 3") == WalkCost(visits=3, verifications=1, settled=2)
 
     def test_what_neither_side_settles_is_asked(self) -> None:
         assert work([{"x": 2.5}], "x < 2", "x < 3", "x < 1", "x < 4").verifications == 2
@@ -102,7 +102,7 @@ class TestSettling:
     def test_the_same_predicate_is_asked_once_wherever_it_stands(self) -> None:
         filters = "a = 1 AND z = 1", "a < 2 AND z = 1", "b = 1 AND z = 1", "b = 1 AND z LIKE 'x'"
         made = work([{"a": 1, "b": 1, "z": 1}], *filters)
-        assert made == Work(visits=7, verifications=5, settled=2)
+        assert made == WalkCost(visits=7, verifications=5, settled=2)
 
     @pytest.mark.parametrize("value", [None, math.nan, "text", [1]])
     def test_a_value_that_does_not_compare_satisfies_nothing(self, value: object) -> None:
@@ -180,7 +180,7 @@ class TestWork:
         made = tree(*filters)
         cost = walk(made, DictEvents(rows))[1]
         # The plain tree asks each of 220 predicates of each of 100 events.
-        assert len(made.index.places) == 220
+        assert len(made.index.slots) == 220
         assert cost.verifications < 220 * 100 / 2
 
 

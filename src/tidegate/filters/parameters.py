@@ -17,9 +17,9 @@ _STRING = re.compile(r"'''|[`'](?:[^']|'')*+'", re.DOTALL)
 
 
 def read_param(value: Any, kind: Type | None, span: Span) -> Literal | str:
-    """Return a parameter as a literal of the field's type; a text says what was expected if it can't be read.
+    """Return a parameter as a literal of the field's type; if it can't be read, a text that says what was expected.
 
-    Without a schema, a text that looks like a number or a truth value is read as one.
+    Without a schema, a text that is a number or a truth value is read as one.
     """
     match value:
         case bool():

@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Make the table of format 7. Services that are there already have no rows: their checkpoints know."""
+    """Make the table of format 8. Services that are there already have no rows: their checkpoints know."""
     op.create_table(
         "beginnings",
         sa.Column("service", sa.String(64), primary_key=True),
