@@ -23,6 +23,7 @@ from tidegate.pipelines.compiler import Compiled, Following, compile_service, pl
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Mode, Plan
 from tidegate.pipelines.resources import RunnerResources
+from tidegate.pipelines.slots import Slots, real_time_tasks
 from tidegate.pipelines.streams import Streams
 from tidegate.registry import Beginning
 from tidegate.services.definitions import Service
@@ -95,6 +96,7 @@ class Engine:
         resources: RunnerResources | None = None,
     ) -> None:
         self._resources = resources
+        self._slots = Slots(str(spark.sparkContext.master))
         self._spark, self._log, self._streams, self._checkpoints, self._key = spark, log, streams, checkpoints, key
 
     def start(
@@ -110,15 +112,31 @@ class Engine:
 
         A new one begins where `begins` says, by input: the registry fixed that when the service was applied. An input
         that `begins` does not name begins at its end now. With `backfill` all begin at their beginning, and the output
-        begins anew too.
+        begins anew too. Raises a `ServiceError` if Spark has too few free slots.
         """
+        try:
+            return self._start(service, version, inputs, begins, backfill=backfill)
+        except BaseException:
+            self._slots.release(service.name)
+            raise
+
+    def _start(
+        self,
+        service: Service,
+        version: int,
+        inputs: Mapping[str, Schema],
+        begins: Mapping[str, Beginning],
+        *,
+        backfill: bool,
+    ) -> Job:
         folder = self._checkpoints / service.name / f"v{version}"
         partitions = {name: self._log.partitions(name) for name in service.inputs}
         plan = plan_service(service, inputs, obstacle=self._streams.obstacle)
-        positions = self._begin(service, folder, partitions, plan, begins, backfill=backfill)
         own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
         # What has no source's partition goes by the number of Spark's, which a shuffle makes.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
+        self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
+        positions = self._begin(service, folder, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
         self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
         compiled = self._compile(service, inputs, positions)
@@ -132,9 +150,12 @@ class Engine:
 
     def stop(self, job: Job) -> None:
         """Stop a service and let go of its files."""
-        self.note_reached(job, self.metrics(job.service.name)["reached"])
-        job.stop()
-        self._streams.release(job.service)
+        try:
+            self.note_reached(job, self.metrics(job.service.name)["reached"])
+            job.stop()
+            self._streams.release(job.service)
+        finally:
+            self._slots.release(job.service.name)
 
     def is_ready(self, job: Job) -> bool:
         """Whether a service has begun to read."""
