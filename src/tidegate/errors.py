@@ -246,6 +246,10 @@ class LogError(TidegateError):
     """A stream, partition or record that a log can't take."""
 
 
+class LogUnreachable(LogError):  # noqa: N818 - reads as the state it reports
+    """A log that can't be asked at the moment."""
+
+
 class CursorError(LogError):
     """A text that is no cursor, or a cursor that is not of this stream."""
 
@@ -340,6 +344,26 @@ class MissingDependency(TidegateError):  # noqa: N818 - reads as the state it re
 
 class EnvironmentProblem(TidegateError):  # noqa: N818 - reads as the state it reports
     """Something outside Python that is missing or unfit, and how to mend it."""
+
+
+MAX_ERROR_CHARS = 1_000
+"""The longest error text that a status shows: `_status` repeats it every second."""
+
+
+def error_text(error: BaseException) -> str:
+    """Say what happened in one bounded line; an error that is not ours is preceded by its type.
+
+    >>> error_text(OSError(2, "No such file or directory"))
+    'FileNotFoundError: [Errno 2] No such file or directory'
+    """
+    try:
+        said = str(error).strip()
+    except Exception:  # an error of Py4J asks the JVM for its text, which may be gone
+        said = ""
+    if not isinstance(error, TidegateError):
+        first = next(iter(said.splitlines()), "")
+        said = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return said if len(said) <= MAX_ERROR_CHARS else f"{said[: MAX_ERROR_CHARS - 3]}..."
 
 
 _MAX_KNOWN, _MAX_WORD = 1_000, 100

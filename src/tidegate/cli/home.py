@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -139,7 +139,13 @@ class Home:
 
         profile, kafka = self.profile, self.profile.kafka is not None
         # Hadoop's files, the checkpoints among them, have permissions of their own, whatever the umask is.
-        settings = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}", **profile.spark}
+        umask = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}"}
+        settings = {**umask, **profile.spark.reveal()}
+        if not profile.is_local:
+            logger("tidegate.home").warning(
+                "Spark's streaming shuffle knows neither authentication nor encryption, and listens on all addresses",
+                remedy="let only the cluster's own machines reach the ports of executors: docs/cluster.md",
+            )
         return service_session(app, settings, master=profile.master, connector=not self.obstacle, kafka=kafka)
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
@@ -193,7 +199,12 @@ class Home:
 
         database, keyring = self.profile.database, self.keyring()
         place = self.folder / "registry.sqlite" if database is None else database.address()
-        return open_registry(place, keyring=keyring)
+        return open_registry(place, keyring=keyring, ends=self._ends)
+
+    def _ends(self, streams: Collection[str]) -> Mapping[str, str]:
+        from tidegate.logs import ends_of
+
+        return ends_of(self.log, streams)
 
     def keyring(self) -> Keyring | None:
         """Return what the registry's secrets are encrypted with; None: a shared database and no key in the profile.

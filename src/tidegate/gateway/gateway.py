@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
-from tidegate.errors import LogError, NotRegistered, did_you_mean
+from tidegate.errors import LogError, NotRegistered, did_you_mean, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway import outbox
@@ -40,7 +40,8 @@ from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
-from tidegate.services import Definitions, Service, Stream, catalog, stream_schemas
+from tidegate.services import Definitions, Service, Stream, catalog
+from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription, Webhook
@@ -132,8 +133,8 @@ class Gateway:
         """The newest event of `_status` for each service."""
         self._heard: dict[str, float] = {}
         """When that was, by the clock of `monotonic`."""
-        self._has_run: set[str] = set()
         self._revision = -1
+        self._was_ready = False
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self._tls_follower: asyncio.Task[None] | None = None
@@ -166,7 +167,7 @@ class Gateway:
         await loop.run_in_executor(None, outbox.warm_up)
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
-        await self.look()
+        await self._look_or_log()  # a gateway that can't take everything in serves what it can, and looks again
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())
@@ -201,18 +202,28 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every service of the registry runs."""
-        return not self.is_draining and all(
-            self.state(name) == "running" and self.status[name]["version"] == self.versions.get(name)
-            for name in self.definitions.services
-        )
+        """Whether every service of the registry runs, or is known to fail.
+
+        Services that are applied to a gateway that was ready before don't make it wait: else whoever may define one
+        could take every gateway out of a load balancer.
+        """
+        return not self.is_draining and all(map(self._is_settled, self.definitions.services))
+
+    def _is_settled(self, name: str) -> bool:
+        state, status = self.state(name), self.status.get(name, {})
+        if state in ("silent", "stopped"):
+            return False
+        is_failing = status.get("error") is not None
+        if status.get("version") != self.versions.get(name) or (state == "starting" and not is_failing):
+            return self._was_ready
+        return state == "running" or is_failing
 
     def state(self, name: str) -> str:
-        """How a service is. One that ran when its runner was last heard of, some time ago, is `silent`."""
+        """How a service is. `silent`: its runner was last heard of some time ago, and did not say that it stops."""
         said = self.status.get(name)
         if said is None:
             return "never ran"
-        is_silent = said["state"] == "running" and time.monotonic() - self._heard[name] > SILENT_S
+        is_silent = said["state"] != "stopped" and time.monotonic() - self._heard[name] > SILENT_S
         return "silent" if is_silent else str(said["state"])
 
     def view(self, request: HTTPConnection) -> View:
@@ -250,31 +261,31 @@ class Gateway:
             raise NotRegistered(f"no stream {name!r}{did_you_mean(name, self.definitions.streams)}")
         return found
 
-    def has_run(self, service: Service) -> bool:
-        """Whether a service has ever begun to read: what comes before that, it never sees."""
-        return service.name in self._has_run
-
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                await self.look()
-            except Exception as problem:  # whatever it is, the next look may succeed: policies must not stand still
-                _log.warning("can't look at the registry", problem=str(problem))
+            await self._look_or_log()
+
+    async def _look_or_log(self) -> None:
+        try:
+            await self.look()
+        except Exception as problem:  # whatever it is, the next look may succeed: policies must not stand still
+            _log.warning("can't look at the registry", problem=error_text(problem))
 
     async def look(self) -> None:
         """Take in what has changed in the registry, and what services say of themselves."""
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self.registry.revision)
         if revision != self._revision:
-            definitions, versions, schemas = await loop.run_in_executor(None, self._read)
-            self.definitions, self.versions, self._revision = definitions, versions, revision
-            self.schemas = schemas
+            found, self.versions = await loop.run_in_executor(None, self._read)
+            self.definitions, self.schemas = found.definitions, found.schemas
+            self.ingest.define(self.definitions.streams)
             await self._define()
-            self.ingest.define(definitions.streams)
+            self._revision = revision
             if self.linked is not None:
                 self.linked.federation.tell_offers()
         await loop.run_in_executor(None, self._read_status)
+        self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 
     async def _define(self) -> None:
         """Serve what the registry says, and what other brokers offer."""
@@ -292,10 +303,12 @@ class Gateway:
         self.durable.heed_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 
-    def _read(self) -> tuple[Definitions, dict[str, int], Mapping[str, Schema]]:
-        definitions = self.registry.definitions()
-        versions = {name: each.version for name, each in self.registry.services().items()}
-        return definitions, versions, stream_schemas(definitions)
+    def _read(self) -> tuple[Usable, dict[str, int]]:
+        """Read what the registry says, without what can't be used: that must not keep the rest from being served."""
+        found = usable(self.registry.definitions())
+        for name, problem in {**self.registry.unreadable(), **found.problems}.items():
+            _log.warning("a definition can't be used", name=name, problem=problem)
+        return found, {name: each.version for name, each in self.registry.services().items()}
 
     def _read_status(self) -> None:
         try:
@@ -304,15 +317,21 @@ class Gateway:
                 self._seen = self.log.begin(STATUS)
             while (read := self.log.read(STATUS, self._seen, 1_000)).records:
                 for record in read.records:
-                    said = orjson.loads(record)
-                    self._heard[said["service"]] = time.monotonic() - (_age_s(said) if is_past else 0.0)
-                    self.status[said["service"]] = said
-                    self.finder.hear(said)
-                    if said["state"] == "running":
-                        self._has_run.add(said["service"])
+                    try:
+                        self._hear(orjson.loads(record), is_past=is_past)
+                    except (ValueError, TypeError, KeyError) as problem:  # of another version
+                        _log.warning("a record of _status can't be read", problem=error_text(problem))
                 self._seen = read.cursor
         except LogError:  # nothing has run here yet, or it was made anew
             self._seen = None
+
+    def _hear(self, said: Mapping[str, Any], *, is_past: bool) -> None:
+        name = said["service"]
+        if said.get("kind", "service") != "service":
+            return  # of a raw stream's source
+        self._heard[name] = time.monotonic() - (_age_s(said) if is_past else 0.0)
+        self.status[name] = dict(said)
+        self.finder.hear(said)
 
 
 def _age_s(said: Mapping[str, Any]) -> float:

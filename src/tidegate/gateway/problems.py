@@ -26,6 +26,7 @@ from tidegate.errors import (
     LanguageError,
     LinkRefused,
     LogError,
+    LogUnreachable,
     MediaTypeError,
     MissingDependency,
     NotAcknowledged,
@@ -150,6 +151,8 @@ def of(error: TidegateError) -> Problem:
             return Problem(409, "conflict", "The stream is written by another", str(error))
         case Overloaded():
             return Problem(429, "overloaded", "Too much at once", str(error), headers={"retry-after": "1"})
+        case LogUnreachable():
+            return Problem(503, "log-unreachable", "The log can't be reached", str(error), headers={"retry-after": "5"})
         case NotAcknowledged() | LogError():
             return Problem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
         case BodyTooLarge():

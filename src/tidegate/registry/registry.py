@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
@@ -15,6 +15,22 @@ State = Literal["active", "disabled", "stopped"]
 """Whether a subscription is delivered: `disabled` until it is enabled, `stopped` until its owner renews it."""
 Role = Literal["provider", "consumer", "admin"]
 """What a key is for: changing services, reading them, everything."""
+
+
+Ends = Callable[[Collection[str]], Mapping[str, str]]
+"""Gives the cursor's text of the end of each stream that is in the log; a stream that is not is left out.
+
+Raises where the log can't be asked: then nothing is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a service begins to read one stream."""
+
+    cursor: str
+    """The text of a cursor; empty: the stream's beginning."""
+    since: int
+    """The version of the service that began there; later ones go on where the version before was. 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,8 @@ class RegisteredService:
     """Whether this version was applied although it breaks subscribers."""
     backfill: bool = False
     """Whether this version begins with all that its inputs still hold, and its output anew."""
+    begins: Mapping[str, Beginning] = field(default_factory=dict)
+    """By input, where the service begins. One that nobody fixed is missing: it begins at the end when it first runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +217,10 @@ class Registry(Protocol):
         """
 
     def definitions(self) -> Definitions:
-        """All that should run."""
+        """All that should run, without what is `unreadable`."""
+
+    def unreadable(self) -> dict[str, str]:
+        """By name, why a stream or service can't be read: another version of Tidegate may have written it."""
 
     def streams(self) -> dict[str, RegisteredStream]:
         """All streams, by name."""

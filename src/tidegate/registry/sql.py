@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,12 +12,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tidegate.errors import BreakingChange, DefinitionError, NotRegistered, RegistryError, did_you_mean
+from tidegate.errors import BreakingChange, DefinitionError, NotRegistered, RegistryError, did_you_mean, error_text
 from tidegate.model import timestamps
+from tidegate.registry.beginnings import FixedEnds, fix, forget, read
 from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
 from tidegate.registry.links import SqlLinks
-from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
+from tidegate.registry.registry import Beginning, Changes, Ends, Past, RegisteredService, RegisteredStream
 from tidegate.registry.secrets import Keyring
 from tidegate.registry.store import unchanged
 from tidegate.registry.subscriptions import SqlSubscriptions
@@ -28,6 +30,8 @@ from tidegate.services.findings import Findings
 from tidegate.services.redaction import note_secrets
 from tidegate.services.trust import needs_trust
 from tidegate.services.versions import breaking
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,11 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         name: str,
         check_functions: bool = True,
         keyring: Keyring | None = None,
+        ends: Ends | None = None,
     ) -> None:
+        """`ends` reads the log's end, where new services begin; None: each begins at the end when it first runs."""
         super().__init__(engine, clock, name, keyring)
-        self._check_functions = check_functions
+        self._check_functions, self._ends = check_functions, ends
         try:
             self._need_sealed()
         except BaseException:
@@ -110,6 +116,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         """Add and change streams and services; `prune`: remove all others. All or nothing."""
         definitions = _canonical(definitions)
         _refuse_secrets(definitions)
+        ends = self._ends_for(definitions, backfill)
         imported = definitions.services.keys() if origin == "operator" and self._check_functions else ()
         with self._changing("revision") as connection:
             rows = self._rows(connection)
@@ -131,9 +138,24 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
                 kind, document = wanted[name]
                 marks = {"forced": name in forced, "backfill": backfill and kind == "service"}
                 self._put(connection, name, kind, document, version, {**marks, "origin": origin})
+                if kind == "service":
+                    before = _service(rows.get(name))
+                    fix(connection, definitions.services[name], version, before, ends, backfill=backfill)
             for name in gone:
                 self._drop(connection, rows[name])
             return changes
+
+    def _ends_for(self, definitions: Definitions, backfill: bool) -> FixedEnds:
+        """Read the ends of what new and changed services read, before the transaction: a log may take its time.
+
+        A concurrent change may make others necessary; those are read inside it.
+        """
+        ends = FixedEnds(self._ends)
+        if not backfill and definitions.services:
+            before = _definitions(self._read()).services
+            changed = [each for each in definitions.services.values() if not _is_same(before.get(each.name), each)]
+            ends.ask({stream for each in changed for stream in each.inputs})
+        return ends
 
     def _check(
         self, before: Definitions, given: Definitions, gone: set[str], force: bool, imported: Collection[str]
@@ -149,8 +171,11 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         )
         for name in sorted(gone):
             _refuse_if_read(name, after)
-        shapes = check(after, functions=imported)
         old, _ = examine(before, functions=())
+        # What does not hold together any more, by the rules of another version, must not refuse all other changes.
+        unsound = {name for name in before.services if name not in old and name not in given.services}
+        after = replace(after, services=_without(after.services, unsound))
+        shapes = check(after, functions=imported)
         broken = {
             name: sentences
             for name, shape in shapes.items()
@@ -186,6 +211,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         connection.execute(HISTORY.insert().values(row))
 
     def _drop(self, connection: sa.Connection, row: _Row) -> None:
+        forget(connection, row.name)
         connection.execute(DEFINITIONS.delete().where(DEFINITIONS.c.name == row.name))
         connection.execute(
             HISTORY.insert().values(
@@ -216,8 +242,18 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
             return self._rows(connection)
 
     def definitions(self) -> Definitions:
-        """All that should run."""
+        """All that should run, without what is `unreadable`."""
         return _definitions(self._read())
+
+    def unreadable(self) -> dict[str, str]:
+        """By name, why a stream or service can't be read: another version of Tidegate may have written it."""
+        found = {}
+        for name, row in self._read().items():
+            try:
+                _parsed(row)
+            except Exception as problem:
+                found[name] = f"its definition can't be read: {error_text(problem)}"
+        return found
 
     def streams(self) -> dict[str, RegisteredStream]:
         """All streams, by name."""
@@ -227,19 +263,21 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
 
     def services(self) -> dict[str, RegisteredService]:
         """All services, by name."""
-        rows = self._read()
+        with self._engine.connect() as connection:
+            rows, begins = self._rows(connection), read(connection)
         found = _definitions(rows).services
-        return {name: _registered_service(rows[name], service) for name, service in found.items()}
+        return {name: _registered_service(rows[name], service, begins.get(name)) for name, service in found.items()}
 
     def stream(self, name: str) -> RegisteredStream:
         """One stream; an error with a hint where it is not there."""
         row = _find(name, self._read(), "stream")
-        return _registered_stream(row, _definitions({name: row}).streams[name])
+        return _registered_stream(row, _parsed(row).streams[name])
 
     def service(self, name: str) -> RegisteredService:
         """One service; an error with a hint where it is not there."""
-        row = _find(name, self._read(), "service")
-        return _registered_service(row, _definitions({name: row}).services[name])
+        with self._engine.connect() as connection:
+            row, begins = _find(name, self._rows(connection), "service"), read(connection, name)
+        return _registered_service(row, _parsed(row).services[name], begins.get(name))
 
     def history(self, name: str) -> list[Past]:
         """All versions of a name, the oldest first."""
@@ -270,15 +308,47 @@ def _canonical(given: Definitions) -> Definitions:
 
 
 def _definitions(rows: Mapping[str, _Row]) -> Definitions:
+    """What rows define, without those that can't be read."""
     documents: dict[str, dict[str, Any]] = {"streams": {}, "services": {}}
+    try:
+        for row in rows.values():
+            documents[f"{row.kind}s"][row.name] = json.loads(row.document)
+        return _with_origins(from_dict(documents), rows)
+    except Exception:  # one of them or more: each for itself
+        return _each_readable(rows)
+
+
+def _each_readable(rows: Mapping[str, _Row]) -> Definitions:
+    streams: dict[str, Stream] = {}
+    services: dict[str, Service] = {}
     for row in rows.values():
-        documents[f"{row.kind}s"][row.name] = json.loads(row.document)
-    read = from_dict(documents)
+        try:
+            found = _parsed(row)
+        except Exception as problem:
+            _logger.warning("%s %s can't be read: %s", row.kind, row.name, error_text(problem))
+            continue
+        streams.update(found.streams)
+        services.update(found.services)
+    return Definitions(streams, services)
+
+
+def _parsed(row: _Row) -> Definitions:
+    return _with_origins(from_dict({f"{row.kind}s": {row.name: json.loads(row.document)}}), {row.name: row})
+
+
+def _with_origins(definitions: Definitions, rows: Mapping[str, _Row]) -> Definitions:
     return replace(
-        read,
-        streams={name: replace(each, origin=rows[name].origin) for name, each in read.streams.items()},
-        services={name: replace(each, origin=rows[name].origin) for name, each in read.services.items()},
+        definitions,
+        streams={name: replace(each, origin=rows[name].origin) for name, each in definitions.streams.items()},
+        services={name: replace(each, origin=rows[name].origin) for name, each in definitions.services.items()},
     )
+
+
+def _service(row: _Row | None) -> Service | None:
+    """The service of a row; None where the row is another thing, or can't be read."""
+    if row is None or row.kind != "service":
+        return None
+    return _definitions({row.name: row}).services.get(row.name)
 
 
 def _refuse_secrets(definitions: Definitions) -> None:
@@ -286,6 +356,10 @@ def _refuse_secrets(definitions: Definitions) -> None:
     note_secrets(definitions, findings)
     if findings.problems:
         raise DefinitionError(findings.problems)
+
+
+def _is_same(before: Service | None, given: Service) -> bool:
+    return before is not None and replace(before, origin=given.origin) == given
 
 
 def _services(rows: Mapping[str, _Row]) -> list[str]:
@@ -356,5 +430,5 @@ def _registered_stream(row: _Row, stream: Stream) -> RegisteredStream:
     return RegisteredStream(stream, row.version, row.moment, row.forced)
 
 
-def _registered_service(row: _Row, service: Service) -> RegisteredService:
-    return RegisteredService(service, row.version, row.moment, row.forced, row.backfill)
+def _registered_service(row: _Row, service: Service, begins: Mapping[str, Beginning] | None) -> RegisteredService:
+    return RegisteredService(service, row.version, row.moment, row.forced, row.backfill, begins or {})

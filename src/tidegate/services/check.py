@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean
+from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean, error_text
 from tidegate.model import Schema
 from tidegate.services.definitions import Definitions, Service, Stream
 from tidegate.services.findings import Findings, Spot
@@ -30,6 +31,65 @@ def stream_schemas(definitions: Definitions) -> dict[str, Schema]:
     """Give the schema of every stream, raw or put out by a service, of definitions that hold together."""
     raw = {name: stream.schema for name, stream in definitions.streams.items()}
     return raw | {name: shape.output for name, shape in check(definitions, functions=()).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """The part of some definitions that holds together."""
+
+    definitions: Definitions
+    schemas: dict[str, Schema]
+    """Of every stream of that part, raw or put out by a service."""
+    problems: dict[str, str]
+    """By name, why the other streams and services can't be used."""
+
+
+def usable(definitions: Definitions) -> Usable:
+    """Leave out what does not hold together, and all that reads it. Raises nothing for one definition's sake.
+
+    What a registry holds was checked when it was applied, perhaps by another version of Tidegate with other rules.
+    """
+    try:
+        return Usable(definitions, stream_schemas(definitions), {})
+    except Exception:  # a few are wrong, or one of them is such that checking it fails
+        return _usable_each(definitions)
+
+
+def _usable_each(definitions: Definitions) -> Usable:
+    streams: dict[str, Stream] = {}
+    services: dict[str, Service] = {}
+    problems: dict[str, str] = {}
+    for stream in definitions.streams.values():
+        try:
+            check(Definitions({stream.name: stream}), functions=())
+            streams[stream.name] = stream
+        except Exception as error:
+            problems[stream.name] = error_text(error)
+    for service in _ordered(definitions.services, Findings(definitions.places)):
+        lost = [name for name in service.inputs if name in problems]
+        if lost:
+            problems[service.name] = f"reads {', '.join(lost)}, which can't be used"
+            continue
+        try:
+            needed = {name: services[name] for name in _above(service, services)}
+            check(Definitions(streams, {**needed, service.name: service}), functions=())
+            services[service.name] = service
+        except Exception as error:
+            problems[service.name] = error_text(error)
+    found = Definitions(streams, services, definitions.places)
+    return Usable(found, stream_schemas(found), problems)
+
+
+def _above(service: Service, services: Mapping[str, Service]) -> set[str]:
+    """All services that a service reads, directly or not."""
+    found: set[str] = set()
+    waiting = list(service.inputs)
+    while waiting:
+        name = waiting.pop()
+        if name in services and name not in found:
+            found.add(name)
+            waiting += services[name].inputs
+    return found
 
 
 def examine(

@@ -18,7 +18,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
 
-    @routes.get("/readyz", summary="Whether every service runs")
+    @routes.get("/readyz", summary="Whether every service runs or is known to fail")
     async def readyz(response: Response) -> dict[str, Any]:
         states = {name: gateway.state(name) for name in gateway.definitions.services}
         if not gateway.is_ready:
