@@ -142,6 +142,7 @@ def serve(
             tracing=tracing_of(os.environ),
             links=LinkSettings(broker, tls=None if client_tls is None else client_tls.context),
             semantics=knows,
+            id_key=home.mask_key(),
             limits=limits,
             tls=tls,
             certificates=certificates,

@@ -33,12 +33,14 @@ class Schema:
     Schema({'vid': 'string', 'speed': 'float64', 'pos': {'x': 'float64?'}}, constraints={'speed': '>= 0'})
     """
 
-    __slots__ = ("_hash", "constraints", "event_time", "root", "terms")
+    __slots__ = ("_hash", "absent", "constraints", "event_time", "root", "terms")
 
     root: Struct
     constraints: Mapping[str, str]
     terms: Mapping[str, Mapping[str, str]]
     event_time: str | None
+    absent: frozenset[str]
+    """Reserved keys that can't be named: whoever has this schema does not see them."""
     _hash: int | None
 
     def __init__(
@@ -48,6 +50,7 @@ class Schema:
         constraints: Mapping[str, str] | None = None,
         terms: Mapping[str, Mapping[str, str]] | None = None,
         event_time: str | None = None,
+        absent: Collection[str] = (),
     ) -> None:
         if not isinstance(attributes, Struct | Mapping):
             raise SchemaError(f"expected a dict of attributes, such as {{'speed': 'float64'}}, not {attributes!r:.60}")
@@ -62,6 +65,7 @@ class Schema:
             self, "terms", MappingProxyType({n: _texts(f"terms.{n}", each, "'S(0, 10)'") for n, each in _items(terms)})
         )
         set_(self, "event_time", event_time)
+        set_(self, "absent", frozenset(absent))
         set_(self, "_hash", None)
         if event_time is not None:
             timed = root.get(event_time)
@@ -74,18 +78,19 @@ class Schema:
     def get(self, name: str) -> Field | None:
         """Find a top-level attribute, or a reserved key, by name."""
         found = self.root.get(name)
-        if found is None and name in RESERVED:
+        if found is None and name in RESERVED and name not in self.absent:
             return Field(name, RESERVED[name], required=False)
         return found
 
     def without(self, names: Collection[str]) -> Schema:
-        """Give the schema of who does not see some attributes.
+        """Give the schema of who does not see some attributes, or reserved keys.
 
         Constraints go with them: these only refuse filters that can't match, and may tell of what is hidden.
         """
         root = Struct(tuple(each for each in self.root if each.name not in names))
         terms = {name: each for name, each in self.terms.items() if name.partition(".")[0] not in names}
-        return Schema(root, terms=terms, event_time=self.event_time)
+        absent = self.absent | (RESERVED.keys() & set(names))
+        return Schema(root, terms=terms, event_time=self.event_time, absent=absent)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the attributes as a dict of JSON values; `Schema` reads it back."""
@@ -124,11 +129,11 @@ class Schema:
         return hashed
 
     def _key(self) -> tuple[object, ...]:
-        return self.root, self.event_time, self.constraints, self.terms
+        return self.root, self.event_time, self.constraints, self.terms, self.absent
 
     def __reduce__(self) -> tuple[object, ...]:
         terms = {name: dict(each) for name, each in self.terms.items()}
-        return _rebuild, (type(self), self.root, dict(self.constraints), terms, self.event_time)
+        return _rebuild, (type(self), self.root, dict(self.constraints), terms, self.event_time, self.absent)
 
     def __repr__(self) -> str:
         terms = {name: dict(each) for name, each in self.terms.items()}
@@ -171,5 +176,5 @@ def _struct_dict(struct: Struct) -> dict[str, Any]:
     }
 
 
-def _rebuild(cls: type[Schema], root: Struct, constraints: Any, terms: Any, event_time: Any) -> Schema:
-    return cls(root, constraints=constraints, terms=terms, event_time=event_time)
+def _rebuild(cls: type[Schema], root: Struct, constraints: Any, terms: Any, event_time: Any, absent: Any) -> Schema:
+    return cls(root, constraints=constraints, terms=terms, event_time=event_time, absent=absent)

@@ -7,8 +7,10 @@ from tidegate.registry.links import need_broker_name
 from tidegate.registry.opening import open_registry
 from tidegate.registry.postgres import PostgresRegistry
 from tidegate.registry.registry import (
+    ChangeGuard,
     Changes,
     DeadLetter,
+    DefinitionChange,
     Kept,
     Key,
     Lease,
@@ -24,8 +26,10 @@ from tidegate.registry.registry import (
 from tidegate.registry.sqlite import SqliteRegistry
 
 __all__ = [
+    "ChangeGuard",
     "Changes",
     "DeadLetter",
+    "DefinitionChange",
     "Kept",
     "Key",
     "Lease",

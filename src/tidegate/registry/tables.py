@@ -19,7 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 5
+FORMAT = 6
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -102,7 +102,7 @@ KEYS = sa.Table(
     METADATA,
     sa.Column("id", Text, primary_key=True),
     sa.Column("name", Text, nullable=False),
-    sa.Column("role", sa.String(8), nullable=False),
+    sa.Column("role", sa.String(16), nullable=False),
     sa.Column("services", sa.Text),
     sa.Column("prefix", sa.String(8), nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from tidegate.delivery.subscriber import Subscriber
 from tidegate.federation.link import Remote
 from tidegate.gateway.callers import GUEST, Caller, caller_of
 from tidegate.gateway.gateway import STATUS, Gateway
+from tidegate.gateway.policy import HIDDEN_ERROR
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, to_dict
 
@@ -25,8 +26,8 @@ FRESH_S = 2.0
 COUNTED_S = 1.0
 """How long what was counted is told again, whoever asks: however many look on, it is counted once a second."""
 
-_Seen = tuple[tuple[str, ...], tuple[str, ...]]
-"""The streams and services that a caller sees."""
+_Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
+"""The streams and services that a caller sees, and the services whose errors they see."""
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -50,10 +51,11 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
     async def overview(request: Request) -> Response:
         await gateway.durable.measure(FRESH_S)
-        view, scope = gateway.view(request), caller_of(request).services
+        view = gateway.view(request)
         seen = tuple(view.services(gateway.services))
-        streams = tuple(name for name in gateway.definitions.streams if scope is None or name in scope)
-        return Response(await told.newest((streams, seen)), media_type="application/json")
+        streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
+        made = frozenset(name for name in seen if view.sees_making(gateway.services[name]))
+        return Response(await told.newest((streams, seen, made)), media_type="application/json")
 
     return routes
 
@@ -62,7 +64,7 @@ def _has(gateway: Gateway, caller: Caller) -> list[str]:
     """What is not everywhere, or not for everybody, and is there for this caller."""
     there = {
         "semantics": gateway.semantics is not None and caller != GUEST,
-        "links": gateway.linked is not None and caller.role == "admin",
+        "links": gateway.linked is not None and caller.may("operate"),
         STATUS: gateway.policies.sees(caller, STATUS),
     }
     return [name for name, is_there in there.items() if is_there]
@@ -122,14 +124,17 @@ def _answer(
     known: Mapping[str, Service],
     remotes: Mapping[str, Remote],
 ) -> bytes:
-    streams, services = seen
+    streams, services, made = seen
+    named = {*streams, *services}
     raw = gateway.definitions.streams  # what is no more since the caller was seen is left out
     return orjson.dumps(
         {
             "at": counted.at,
             "streams": [_stream(name, raw[name]) for name in streams if name in raw],
             "services": [
-                _service(gateway, name, known[name], counted, remotes.get(name)) for name in services if name in known
+                _service(gateway, name, known[name], counted, remotes.get(name), named, name in made)
+                for name in services
+                if name in known
             ],
         }
     )
@@ -142,16 +147,27 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
     return {"name": name, "source": kind, "description": said.get("description", "")}
 
 
-def _service(gateway: Gateway, name: str, service: Service, counted: _Counted, remote: Remote | None) -> dict[str, Any]:
-    lags = counted.lags[name]
+def _service(
+    gateway: Gateway,
+    name: str,
+    service: Service,
+    counted: _Counted,
+    remote: Remote | None,
+    seen: Collection[str],
+    sees_error: bool,
+) -> dict[str, Any]:
+    """Return what is told of one service; of its inputs those that are `seen`."""
+    lags, status = counted.lags[name], gateway.status.get(name)
+    if status is not None and status.get("error") and not sees_error:
+        status = {**status, "error": HIDDEN_ERROR}
     return {
         "name": name,
         "version": gateway.versions.get(name),
         "description": service.description,
-        "inputs": [] if remote is not None else list(service.inputs),
+        "inputs": [] if remote is not None else [each for each in service.inputs if each in seen],
         "origin": None if remote is None else remote.origin,
         "lost": name in counted.lost,
-        "status": gateway.status.get(name),
+        "status": status,
         "subscribers": counted.kinds[name],
         "behind": counted.behind[name],
         "lag": gateway.durable.lags.connected.get(name, 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,13 +13,14 @@ from fastapi import APIRouter, Query, Request, Response
 from tidegate.gateway.bodies import document_of
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.untrusted import apply_untrusted
+from tidegate.gateway.policy import View
+from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import Service, from_dict, to_dict
 
 TOLD = ("qos", "retention", "properties", "categories", "themes", "description")
 """Of a definition, what is known of another broker's service."""
-SHOWN = ("from", "qos", "properties", "categories", "themes", "description")
-"""Of a definition, what those are shown who may not see all attributes."""
+SHOWN = ("from", "constraints", "qos", "retention", "properties", "categories", "themes", "description")
+"""Of a definition, what those are shown who subscribe: neither what it is made of, nor who else may."""
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -34,8 +36,8 @@ def router(gateway: Gateway) -> APIRouter:
         definition = to_dict(service)
         if remote is not None:
             definition = {key: value for key, value in definition.items() if key in TOLD}
-        elif view.hidden(name):  # what it is made of tells of all that it holds
-            definition = {key: value for key, value in definition.items() if key in SHOWN}
+        elif not view.sees_making(service):
+            definition = _shown(definition, service, view)
         return {
             "name": name,
             "version": gateway.versions.get(name),
@@ -43,7 +45,7 @@ def router(gateway: Gateway) -> APIRouter:
             "schema": view.schema(name).to_dict(),
             "key": view.key(name),
             "lost": name in lost,
-            "status": gateway.status.get(name),
+            "status": view.status(name, gateway.status.get(name)),
             "origin": None if remote is None else remote.origin,
         }
 
@@ -61,11 +63,12 @@ def router(gateway: Gateway) -> APIRouter:
         return described(request, name, gateway.service(name), await lost())
 
     @routes.get("/services/{name}/status", summary="How a service does")
-    async def status(name: str) -> dict[str, Any]:
+    async def status(request: Request, name: str) -> dict[str, Any]:
         gateway.service(name)
         counts = gateway.hub.counts().get(name, {})
         remote = gateway.remotes.get(name)
-        said = gateway.status.get(name) or {"state": "never ran" if remote is None else f"of {remote.origin}"}
+        known = gateway.view(request).status(name, gateway.status.get(name))
+        said = known or {"state": "never ran" if remote is None else f"of {remote.origin}"}
         quality = await asyncio.to_thread(gateway.finder.quality, name)
         return {"name": name, **said, "lost": name in await lost(), "subscribers": counts, "quality": quality}
 
@@ -84,11 +87,24 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
     async def delete(
-        name: str, force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False
+        request: Request,
+        name: str,
+        force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False,
     ) -> None:
         gateway.service(name)
-        remove = partial(gateway.registry.remove, name, force=force)
+        remove = partial(remove_untrusted, gateway, caller_of(request), name, force=force)
         await asyncio.get_running_loop().run_in_executor(None, remove)
         await gateway.look()
 
     return routes
+
+
+def _shown(definition: Mapping[str, Any], service: Service, view: View) -> dict[str, Any]:
+    """Return what is shown of a definition to those who may not see how the service is made."""
+    shown = {key: value for key, value in definition.items() if key in SHOWN}
+    if view.withheld(service.name):  # constraints tell of values
+        shown.pop("constraints", None)
+    inputs = view.named(service.inputs)
+    if len(inputs) < len(service.inputs):
+        shown["from"] = inputs
+    return shown

@@ -18,7 +18,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
-from tidegate.gateway.untrusted import apply_untrusted
+from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import from_dict, to_dict
 
 
@@ -26,17 +26,23 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["streams"], route_class=NamedRoute)
 
-    def described(name: str) -> dict[str, Any]:
-        return {"name": name, "definition": to_dict(gateway.stream(name))}
+    def described(request: Request, name: str) -> dict[str, Any]:
+        definition = to_dict(gateway.stream(name))
+        if not caller_of(request).may(
+            "define"
+        ):  # where events come from, and who else may fill it, is no matter of theirs
+            definition = {key: value for key, value in definition.items() if key not in ("source", "access")}
+        return {"name": name, "definition": definition}
 
     @routes.get("/streams", summary="All raw streams")
     async def streams(request: Request) -> dict[str, Any]:
-        scope = caller_of(request).services
-        return {"streams": [described(name) for name in gateway.definitions.streams if scope is None or name in scope]}
+        view = gateway.view(request)
+        known = [name for name in gateway.definitions.streams if view.knows_stream(name)]
+        return {"streams": [described(request, name) for name in known]}
 
     @routes.get("/streams/{stream}", summary="One raw stream")
-    async def one(stream: str) -> dict[str, Any]:
-        return described(stream)
+    async def one(request: Request, stream: str) -> dict[str, Any]:
+        return described(request, stream)
 
     @routes.put("/streams/{stream}", summary="Add or change a raw stream; the body is its definition, JSON or YAML")
     async def put(
@@ -48,12 +54,13 @@ def router(gateway: Gateway) -> APIRouter:
         apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force)
         await asyncio.get_running_loop().run_in_executor(None, apply)
         await gateway.look()
-        return described(stream)
+        return described(request, stream)
 
     @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
-    async def delete(stream: str) -> None:
+    async def delete(request: Request, stream: str) -> None:
         gateway.stream(stream)
-        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove, stream)
+        remove = partial(remove_untrusted, gateway, caller_of(request), stream)
+        await asyncio.get_running_loop().run_in_executor(None, remove)
         await gateway.look()
 
     @routes.post(
@@ -116,17 +123,13 @@ async def take_events(
 def need_stream(gateway: Gateway, stream: str) -> None:
     """Refuse events for a stream that is not there, or whose readers would miss them."""
     gateway.stream(stream)
-    waiting = sorted(
-        each.name
-        for each in gateway.definitions.services.values()
-        if stream in each.inputs and not gateway.has_run(each)
-    )
-    if waiting:
+    readers = [each for each in gateway.definitions.services.values() if stream in each.inputs]
+    if not all(gateway.has_run(each) for each in readers):
         raise Problem(
             503,
             "starting",
             "Services are starting",
-            f"{', '.join(waiting)} has not begun to read {stream!r} yet, and would miss what comes now; try again",
+            f"services have not begun to read {stream!r} yet, and would miss what comes now; try again",
             headers={"retry-after": "1"},
         )
 
