@@ -14,16 +14,17 @@ from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
 from tidegate.cli.functions import read_functions
 from tidegate.cli.limits import read_limits
+from tidegate.cli.metrics import read_metrics
 from tidegate.cli.roots import read_roots
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.gateway.settings import AccessSettings, LimitSettings
+from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
 from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls"),
+    *("functions", "roots", "connections", "limits", "tls", "metrics"),
 )
 
 
@@ -51,6 +52,8 @@ class Profile:
     """How much one peer may ask of its gateway."""
     tls: Tls = field(default_factory=Tls)
     """The files of the gateway's TLS, and of its connections to other brokers."""
+    metrics: MetricsSettings | None = None
+    """Where its metrics are served without a key; None: nowhere."""
     path: Path | None = field(default=None, compare=False)
     """The file it was read from; None: the embedded profile."""
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -124,6 +127,7 @@ def _profile(document: Any, path: str) -> Profile:
         semantics,
         limits=read_limits(document.get("limits"), path),
         tls=read_tls(document.get("tls"), path),
+        metrics=read_metrics(document.get("metrics"), path),
         path=Path(path),
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),

@@ -25,7 +25,7 @@ from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.protocol import kept_of
 from tidegate.gateway.quotas import Meter
-from tidegate.gateway.rights import PHRASES, needed, roles_with
+from tidegate.gateway.rights import OPERATE, PHRASES, needed, roles_with
 
 _GUARDED = ("/v1", "/asyncapi.json")
 """What begins so is for those with a key: the calls, and the document that names services."""
@@ -171,6 +171,12 @@ def _is_guarded(path: str) -> bool:
 def _need_right(caller: Caller, scope: Scope) -> None:
     rights = needed(scope.get("method", "GET"), scope["path"])
     if not rights or any(caller.may(each) for each in rights):
+        # Keys, links and metrics are of all services: whoever is for some could give themselves the others.
+        if rights == OPERATE and caller.services is not None:
+            detail = (
+                f"{caller.told} is for {', '.join(caller.services) or 'no service'}, and this is about all services"
+            )
+            raise forbidden(detail)
         return
     right = min(rights, key=lambda each: len(roles_with(each)))
     *others, most = roles_with(right)

@@ -73,11 +73,11 @@ def needed(method: str, path: str) -> frozenset[Right]:
     """
     match path.split("/")[1:]:
         case ["metrics"]:
-            return _OPERATE
+            return OPERATE
         case ["readyz"] | ["v1", "me"]:
             return frozenset()
         case ["v1", part, *_] if part in OPERATED:
-            return _OPERATE
+            return OPERATE
         case ["v1", "streams", _, "events"] if method not in READING:
             return _APPEND
         case ["v1", _, _, "quarantine", *_] | ["v1", "apply"]:
@@ -96,4 +96,4 @@ def needed(method: str, path: str) -> frozenset[Right]:
 _READ: frozenset[Right] = frozenset({"read"})
 _APPEND: frozenset[Right] = frozenset({"append"})
 _DEFINE: frozenset[Right] = frozenset({"define"})
-_OPERATE: frozenset[Right] = frozenset({"operate"})
+OPERATE: frozenset[Right] = frozenset({"operate"})

@@ -149,7 +149,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         """Remove a stream or service that nothing reads; give the version that it had."""
         with self._changing("revision") as connection:
             rows = self._rows(connection)
-            row = _find(name, rows, "stream or service")
+            row = _find(name, rows, "stream or service", hints=guard is None)
             if guard is not None:
                 guard.need(DefinitionChange(_definitions(rows), Definitions(), frozenset({name}), {}))
             others = _definitions({key: each for key, each in rows.items() if key != name})
@@ -332,10 +332,10 @@ def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: each for name, each in given.items() if name not in names}
 
 
-def _find(name: str, rows: Mapping[str, _Row], kind: str) -> _Row:
+def _find(name: str, rows: Mapping[str, _Row], kind: str, *, hints: bool = True) -> _Row:
     known = [row.name for row in rows.values() if row.kind in kind]
     if name not in known:
-        raise NotRegistered(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
+        raise NotRegistered(f"there is no {kind} {name!r}{did_you_mean(name, known) if hints else ''}")
     return rows[name]
 
 
