@@ -266,12 +266,13 @@ def test_subscriptions_of_others_show_neither_filter_nor_address(city: City) -> 
 
 def test_guest_owns_nothing(city: City) -> None:
     record = Subscription(new_id(), "open")  # created while no keys were required
-    city.world.registry.subscribe(record)
+    city.world.registry.subscribe(record, None)
     path = f"/v1/subscriptions/{record.id}"
     for method, sub in (("GET", ""), ("DELETE", ""), ("GET", "/events"), ("PATCH", ""), ("POST", "/ack")):
-        answer = city.ask("guest", path + sub, method, json={} if method in ("PATCH", "POST") else None)
+        body = {"cursor": "x"} if sub == "/ack" else {} if method == "PATCH" else None
+        answer = city.ask("guest", path + sub, method, json=body)
         assert answer.status_code == 401, (method, sub)
-        answer = city.ask("citizen", path + sub, method, json={} if method in ("PATCH", "POST") else None)
+        answer = city.ask("citizen", path + sub, method, json=body)
         assert answer.status_code == 404, (method, sub, answer.text)
     assert city.ask("guest", "/v1/subscriptions").status_code == 401
     assert city.ask("guest", "/v1/services/open/subscriptions").status_code == 401
