@@ -301,6 +301,7 @@ def test_metrics_need_the_key_of_an_admin(city: City) -> None:
     }
 
 
+@pytest.mark.processes
 def test_metrics_have_a_port_of_their_own_where_the_profile_names_one(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     key = processes.create_key(data, "admin", "admin")
@@ -317,6 +318,7 @@ def test_metrics_have_a_port_of_their_own_where_the_profile_names_one(tmp_path: 
             assert http.get("/metrics").status_code == 200
 
 
+@pytest.mark.processes
 def test_metrics_port_in_use_is_told(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     processes.create_key(data, "admin", "admin")

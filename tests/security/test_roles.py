@@ -163,6 +163,7 @@ def test_publisher_whose_token_names_no_streams_appends_nowhere(tmp_path: Path) 
             )
 
 
+@pytest.mark.processes
 def test_publisher_key_names_its_streams(tmp_path: Path) -> None:
     made = processes.tidegate("keys", "create", "van", "--role", "publisher", data=tmp_path)
     assert made.returncode != 0
