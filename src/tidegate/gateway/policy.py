@@ -25,7 +25,6 @@ from tidegate.gateway.callers import ANYBODY, GUEST, Caller, of_key
 from tidegate.gateway.certificates import ID_PREFIX, Certificates
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
-from tidegate.gateway.rights import Right
 from tidegate.model import Schema, timestamps
 from tidegate.model.hashed_ids import HashedIds
 from tidegate.registry import Key, Role
@@ -36,14 +35,11 @@ from tidegate.subscriptions import Subscription
 
 _MAX_REMEMBERED = 10_000
 """Callers, and pairs of service and caller, of which it is remembered whether ids are hashed."""
+_MADE_OF = {catalog.STREAM: ("definition",), "_status": ("error", "reason")}
+"""Of what is told of all services, the attributes that tell how they are made."""
 ROLE = "role:"
 """What a name begins with that means a role."""
-HIDDEN_ERROR = "it has failed; its provider sees why"
-"""What those are told of a service's error who may not see it."""
 _OWNERLESS = "it was created while no keys were required, and belongs to nobody; an admin can adopt it"
-
-_TOLD: Mapping[str, Right] = {"_status": "read", catalog.STREAM: "define"}
-"""The right that a stream needs which tells of all services, beside seeing all of them; of others `operate`."""
 
 
 class Policies:
@@ -96,10 +92,6 @@ class Policies:
         """Whether there is such a service, whoever sees it."""
         return name in self._services
 
-    def service(self, name: str) -> Service | None:
-        """Return a service, whoever sees it; None: there is none of that name."""
-        return self._services.get(name)
-
     def sees(self, caller: Caller, name: str) -> bool:
         """Say whether a caller sees a service. `_status` and the like tell of all services to who sees all."""
         service = self._services.get(name)
@@ -112,7 +104,7 @@ class Policies:
         if caller.may("operate"):
             return True
         if service is None:
-            return caller.may(_TOLD.get(name, "operate")) and (caller.services is not None or self.sees_all(caller))
+            return name in _MADE_OF and (caller.services is not None or self.sees_all(caller))
         return _is_known_to(caller, service.access.to)
 
     def sees_whole(self, caller: Caller, name: str) -> bool:
@@ -198,6 +190,8 @@ class Policies:
 
     def hidden(self, caller: Caller, name: str) -> frozenset[str]:
         """The attributes of a service that a caller does not see."""
+        if name in _MADE_OF:
+            return self._hidden_of_all(caller, name)
         service = self._services.get(name)
         if service is None or not service.access.fields or caller.may("operate"):
             return frozenset()
@@ -266,6 +260,13 @@ class Policies:
         of = self._streams.get(name) or self._services.get(name)
         to = "keys" if of is None else of.access.to
         return not caller.may("operate") and isinstance(to, tuple) and not is_among(caller, to)
+
+    def _hidden_of_all(self, caller: Caller, name: str) -> frozenset[str]:
+        """The attributes of `_services` and `_status` that tell how services are made: for providers who see all."""
+        if caller.may("operate") or (caller.may("define") and caller.services is None and self.sees_all(caller)):
+            return frozenset()
+        schema = self._schemas.get(name)
+        return frozenset(each for each in _MADE_OF[name] if schema is not None and schema.root.get(each) is not None)
 
     def schema(self, caller: Caller, name: str) -> Schema:
         """The output of a service as a caller sees it; an error where they do not."""
@@ -390,19 +391,6 @@ class View:
     def withheld(self, service: str) -> frozenset[str]:
         """Return the attributes that they do not see, and `_id` where they see ids only hashed."""
         return self.policies.withheld(self.caller, service)
-
-    def sees_making(self, service: Service) -> bool:
-        """Say whether they may see how a service is made: providers who see all of it and what it reads."""
-        inputs = {*service.inputs}
-        is_whole = not self.withheld(service.name) and len(self.named(inputs)) == len(inputs)
-        return self.caller.may("operate") or (self.caller.may("define") and is_whole)
-
-    def status(self, name: str, said: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return what they are told of how a service does: an error may quote events, paths and hosts."""
-        service = self.policies.service(name)
-        if said is None or not said.get("error") or service is None or self.sees_making(service):
-            return said
-        return {**said, "error": HIDDEN_ERROR}
 
     def paced(self, sink: Sink) -> Sink:
         """A sink of theirs that takes no more than they may have."""

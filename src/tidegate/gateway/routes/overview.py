@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,8 @@ from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.federation.link import Remote
 from tidegate.gateway.callers import GUEST, Caller, caller_of
+from tidegate.gateway.describe.definition import is_transparent, shown_status
 from tidegate.gateway.gateway import STATUS, Gateway
-from tidegate.gateway.policy import HIDDEN_ERROR
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, to_dict
 
@@ -27,7 +27,7 @@ COUNTED_S = 1.0
 """How long what was counted is told again, whoever asks: however many look on, it is counted once a second."""
 
 _Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
-"""The streams and services that a caller sees, and the services whose errors they see."""
+"""The streams and services that a caller sees, and the services of which they see how they are made."""
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -54,8 +54,9 @@ def router(gateway: Gateway) -> APIRouter:
         view = gateway.view(request)
         seen = tuple(view.services(gateway.services))
         streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
-        made = frozenset(name for name in seen if view.sees_making(gateway.services[name]))
-        return Response(await told.newest((streams, seen, made)), media_type="application/json")
+        known, caller = gateway.services, caller_of(request)
+        transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
+        return Response(await told.newest((streams, seen, transparent)), media_type="application/json")
 
     return routes
 
@@ -124,15 +125,14 @@ def _answer(
     known: Mapping[str, Service],
     remotes: Mapping[str, Remote],
 ) -> bytes:
-    streams, services, made = seen
-    named = {*streams, *services}
+    streams, services, transparent = seen
     raw = gateway.definitions.streams  # what is no more since the caller was seen is left out
     return orjson.dumps(
         {
             "at": counted.at,
             "streams": [_stream(name, raw[name]) for name in streams if name in raw],
             "services": [
-                _service(gateway, name, known[name], counted, remotes.get(name), named, name in made)
+                _service(gateway, name, known[name], counted, remotes.get(name), transparent=name in transparent)
                 for name in services
                 if name in known
             ],
@@ -148,26 +148,17 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
 
 
 def _service(
-    gateway: Gateway,
-    name: str,
-    service: Service,
-    counted: _Counted,
-    remote: Remote | None,
-    seen: Collection[str],
-    sees_error: bool,
+    gateway: Gateway, name: str, service: Service, counted: _Counted, remote: Remote | None, *, transparent: bool
 ) -> dict[str, Any]:
-    """Return what is told of one service; of its inputs those that are `seen`."""
-    lags, status = counted.lags[name], gateway.status.get(name)
-    if status is not None and status.get("error") and not sees_error:
-        status = {**status, "error": HIDDEN_ERROR}
+    lags = counted.lags[name]
     return {
         "name": name,
         "version": gateway.versions.get(name),
         "description": service.description,
-        "inputs": [] if remote is not None else [each for each in service.inputs if each in seen],
+        "inputs": list(service.inputs) if transparent else [],
         "origin": None if remote is None else remote.origin,
         "lost": name in counted.lost,
-        "status": status,
+        "status": shown_status(gateway.status.get(name), transparent=transparent),
         "subscribers": counted.kinds[name],
         "behind": counted.behind[name],
         "lag": gateway.durable.lags.connected.get(name, 0),

@@ -12,14 +12,15 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
 from tidegate.errors import MediaTypeError
-from tidegate.gateway.bodies import document_of
+from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.describe.definition import shown_stream
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
-from tidegate.services import from_dict, to_dict
+from tidegate.services import from_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -27,12 +28,7 @@ def router(gateway: Gateway) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["streams"], route_class=NamedRoute)
 
     def described(request: Request, name: str) -> dict[str, Any]:
-        definition = to_dict(gateway.stream(name))
-        if not caller_of(request).may(
-            "define"
-        ):  # where events come from, and who else may fill it, is no matter of theirs
-            definition = {key: value for key, value in definition.items() if key not in ("source", "access")}
-        return {"name": name, "definition": definition}
+        return {"name": name, "definition": shown_stream(caller_of(request), gateway.stream(name))}
 
     @routes.get("/streams", summary="All raw streams")
     async def streams(request: Request) -> dict[str, Any]:
@@ -50,9 +46,13 @@ def router(gateway: Gateway) -> APIRouter:
         stream: str,
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"streams": {stream: await document_of(request)}}, remote=True)
-        apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force)
-        await asyncio.get_running_loop().run_in_executor(None, apply)
+        body, caller = await request.body(), caller_of(request)
+
+        def change() -> None:
+            definitions = from_dict({"streams": {stream: read_document(body)}}, remote=True)
+            apply_untrusted(gateway, caller, definitions, force=force)
+
+        await gateway.executors.heavy(caller, change)
         await gateway.look()
         return described(request, stream)
 

@@ -3,11 +3,11 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0008"
+down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Make the column of format 6."""
+    """Make the column of format 8."""
     with op.batch_alter_table("keys") as keys:
         keys.alter_column("role", existing_type=sa.String(8), type_=sa.String(16), existing_nullable=False)
