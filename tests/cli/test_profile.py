@@ -86,7 +86,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         (
             "[1]",
             "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, functions, roots, "
-            "connections, limits, tls, secrets, links, not [1]",
+            "connections, limits, tls, secrets, links, metrics, not [1]",
         ),
         ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),
@@ -139,6 +139,14 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
             "registry: beside password expected a url with a user and without a password",
         ),
         ("registry: postgresql://me:hush@head/db\nmaster: [", "expected a profile in YAML: line 2: "),
+        ("metrics: {prt: 1}", "metrics: unknown key 'prt'; did you mean 'port'?"),
+        (
+            "metrics: {port: 0}",
+            "metrics.port: expected a number from 1 to 65535, not 0; expected a port, or {port: 9464,",
+        ),
+        ("metrics: {}", "metrics.port: expected a number from 1 to 65535, not None"),
+        ("metrics: yes", "metrics.port: expected a number from 1 to 65535, not True"),
+        ("metrics: {port: 1, host: all}", "metrics.host: expected an address such as 127.0.0.1, not 'all'"),
         ("access: 7", "access: expected a map with oidc, required, quotas, certificates, not 7"),
         ("access: {oicd: {}}", "access: unknown key 'oicd'; did you mean 'oidc'?"),
         ("access: {required: 7}", "access.required: expected true or false, not 7"),

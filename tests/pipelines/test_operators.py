@@ -689,6 +689,15 @@ def test_nothing_of_a_masked_value_leaves(spark: SparkSession, pipeline: str, ho
         assert [row.verdict for row in found] == ["pass", how, how, *["quarantine"] * 3]
 
 
+@pytest.mark.parametrize("given", [{"n": 1}, {"n": -1}, {"n": "x"}])
+def test_ids_from_upstream_are_hashed_where_an_attribute_is_masked(spark: SparkSession, given: dict[str, Any]) -> None:
+    event = {"_id": f"{SECRET}@2026-01-01T00:00:05Z", "k": SECRET, "time": moment(1), **given}
+    first, second = run(spark, service("", MASKED), a=[event, {"k": SECRET, "n": 1, "time": moment(2)}])
+    assert SECRET not in repr(first)
+    assert first.id == hmac.new(KEY, f"id:{event['_id']}".encode(), hashlib.sha256).hexdigest()
+    assert second.id == "a:0:1", "this id only says where the event is"
+
+
 def test_a_masked_event_time_does_not_leave_as_the_time(spark: SparkSession) -> None:
     (row,) = run(spark, service("", ", mask: {time: drop, k: {truncate: 2}}"), a=[{"k": "wxyz", "time": moment(5)}])
     assert row.has("_time", "k") == (timestamps.to_text(START), "wx")

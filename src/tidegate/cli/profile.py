@@ -17,18 +17,19 @@ from tidegate.cli.kafka_log import read_log
 from tidegate.cli.keyring import SecretsSettings, read_secrets
 from tidegate.cli.limits import read_limits
 from tidegate.cli.links import LinkProfile, read_links
+from tidegate.cli.metrics import read_metrics
 from tidegate.cli.roots import read_roots
 from tidegate.cli.spark import SparkSettings, read_spark
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.gateway.settings import AccessSettings, LimitSettings
+from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
 from tidegate.logs.kafka_security import KafkaSecurity
 from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls", "secrets", "links"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets", "links", "metrics"),
 )
 
 
@@ -55,6 +56,8 @@ class Profile:
     """How much one peer may ask of its gateway."""
     tls: Tls = field(default_factory=Tls)
     """The files of the gateway's TLS, and of its connections to other brokers."""
+    metrics: MetricsSettings | None = None
+    """Where its metrics are served without a key; None: nowhere."""
     path: Path | None = field(default=None, compare=False)
     """The file it was read from; None: the embedded profile."""
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -130,6 +133,7 @@ def _profile(document: Any, path: str) -> Profile:
         semantics,
         limits=read_limits(document.get("limits"), path),
         tls=read_tls(document.get("tls"), path),
+        metrics=read_metrics(document.get("metrics"), path),
         path=Path(path),
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
-from tidegate.errors import LogError, NotRegistered, did_you_mean, error_text
+from tidegate.errors import LogError, NotRegistered, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway import outbox
@@ -72,6 +73,7 @@ class Gateway:
         tracing: Tracing | None = None,
         links: LinkSettings | None = None,
         semantics: Semantics | None = None,
+        id_key: bytes | None = None,
         limits: LimitSettings | None = None,
         tls: ServerTls | None = None,
         certificates: Certificates | None = None,
@@ -82,6 +84,8 @@ class Gateway:
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
         whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
         other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
+        `id_key`: what ids are hashed with for those who may not see what they are made of, the same on all gateways;
+        None: a new one.
         `limits`: what one peer may ask of it.
         `tls`: None: it listens without TLS. `certificates`: who is known by a client certificate.
         `resources`: the functions, folders and connections that definitions which come by HTTP may use; None: none.
@@ -102,7 +106,7 @@ class Gateway:
         self.metrics.watch(self)
         self.tracing = tracing
         self.semantics = None if semantics is None else Shared(semantics)
-        self.policies = Policies(self.semantics, needs_keys=needs_keys)
+        self.policies = Policies(self.semantics, id_key or secrets.token_bytes(32), needs_keys=needs_keys)
         self.policies.certificates = self.certificates
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
         self.outbox = Outbox()
@@ -248,17 +252,17 @@ class Gateway:
         return {**self.definitions.services, **{name: each.service for name, each in self.remotes.items()}}
 
     def service(self, name: str) -> Service:
-        """A service; an error with a hint where it is not there."""
+        """A service; an error where it is not there. Hints are for `Policies.need`, which knows who asks."""
         services = self.services
         if name not in services:
-            raise NotRegistered(f"no service {name!r}{did_you_mean(name, services)}")
+            raise NotRegistered(f"no service {name!r}")
         return services[name]
 
     def stream(self, name: str) -> Stream:
-        """A raw stream; an error with a hint where it is not there."""
+        """A raw stream; an error where it is not there. Hints are for `Policies.need_stream`, which knows who asks."""
         found = self.definitions.streams.get(name)
         if found is None:
-            raise NotRegistered(f"no stream {name!r}{did_you_mean(name, self.definitions.streams)}")
+            raise NotRegistered(f"no stream {name!r}")
         return found
 
     async def _follow(self) -> None:
@@ -297,7 +301,7 @@ class Gateway:
         if self.linked is not None:
             self.linked.services = own
         keys = {**output_keys(self.definitions), **dict.fromkeys(told, catalog.KEY)}
-        self.policies.define(services, {**served, **told}, keys)
+        self.policies.define(services, {**served, **told}, keys, self.definitions.streams)
         meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
         self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
         self.durable.heed_all()

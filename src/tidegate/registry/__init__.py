@@ -8,8 +8,10 @@ from tidegate.registry.opening import open_registry
 from tidegate.registry.postgres import PostgresRegistry
 from tidegate.registry.registry import (
     Beginning,
+    ChangeGuard,
     Changes,
     DeadLetter,
+    DefinitionChange,
     Ends,
     Kept,
     Key,
@@ -27,8 +29,10 @@ from tidegate.registry.sqlite import SqliteRegistry
 
 __all__ = [
     "Beginning",
+    "ChangeGuard",
     "Changes",
     "DeadLetter",
+    "DefinitionChange",
     "Ends",
     "Kept",
     "Key",

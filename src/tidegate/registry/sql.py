@@ -12,20 +12,37 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tidegate.errors import BreakingChange, DefinitionError, NotRegistered, RegistryError, did_you_mean, error_text
+from tidegate.errors import (
+    BreakingChange,
+    DefinitionError,
+    DefinitionProblem,
+    NotRegistered,
+    RegistryError,
+    did_you_mean,
+    error_text,
+)
 from tidegate.model import timestamps
 from tidegate.registry.beginnings import FixedEnds, fix, forget, read
 from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
 from tidegate.registry.links import SqlLinks
-from tidegate.registry.registry import Beginning, Changes, Ends, Past, RegisteredService, RegisteredStream
+from tidegate.registry.registry import (
+    Beginning,
+    ChangeGuard,
+    Changes,
+    DefinitionChange,
+    Ends,
+    Past,
+    RegisteredService,
+    RegisteredStream,
+)
 from tidegate.registry.secrets import Keyring
 from tidegate.registry.store import unchanged
 from tidegate.registry.subscriptions import SqlSubscriptions
 from tidegate.registry.tables import DEFINITIONS, HISTORY, REVISIONS, Text
-from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
+from tidegate.services import Definitions, Service, Shape, Stream, check, from_dict, to_dict
 from tidegate.services.check import examine
-from tidegate.services.definitions import Origin
+from tidegate.services.definitions import Access, Origin
 from tidegate.services.findings import Findings
 from tidegate.services.redaction import note_secrets
 from tidegate.services.trust import needs_trust
@@ -112,6 +129,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         prune: bool = False,
         backfill: bool = False,
         origin: Origin = "operator",
+        guard: ChangeGuard | None = None,
     ) -> Changes:
         """Add and change streams and services; `prune`: remove all others. All or nothing."""
         definitions = _canonical(definitions)
@@ -126,7 +144,11 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
                 for each in given.values()
             }
             gone = {name for name in rows if prune and name not in wanted}
-            forced = self._check(_definitions(rows), definitions, gone, force, imported)
+            before = _definitions(rows)
+            if guard is not None:
+                past = self._past_definitions(connection, wanted.keys() - rows.keys())
+                guard.need(DefinitionChange(before, definitions, frozenset(gone), past, prune))
+            forced = self._check(before, definitions, gone, force, imported, guard or _ANYBODY)
             changes = _changes(rows, wanted, gone, self._past_versions(connection), _trusting(definitions, origin))
             if not changes:
                 unchanged(connection)
@@ -139,8 +161,8 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
                 marks = {"forced": name in forced, "backfill": backfill and kind == "service"}
                 self._put(connection, name, kind, document, version, {**marks, "origin": origin})
                 if kind == "service":
-                    before = _service(rows.get(name))
-                    fix(connection, definitions.services[name], version, before, ends, backfill=backfill)
+                    earlier = _service(rows.get(name))
+                    fix(connection, definitions.services[name], version, earlier, ends, backfill=backfill)
             for name in gone:
                 self._drop(connection, rows[name])
             return changes
@@ -158,7 +180,13 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         return ends
 
     def _check(
-        self, before: Definitions, given: Definitions, gone: set[str], force: bool, imported: Collection[str]
+        self,
+        before: Definitions,
+        given: Definitions,
+        gone: set[str],
+        force: bool,
+        imported: Collection[str],
+        guard: ChangeGuard,
     ) -> set[str]:
         """Raise where the whole would not hold together, or break subscribers; with `force` name what breaks some.
 
@@ -170,27 +198,33 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
             given.places,
         )
         for name in sorted(gone):
-            _refuse_if_read(name, after)
+            _refuse_if_read(name, after, guard)
         old, _ = examine(before, functions=())
         # What does not hold together any more, by the rules of another version, must not refuse all other changes.
         unsound = {name for name in before.services if name not in old and name not in given.services}
         after = replace(after, services=_without(after.services, unsound))
-        shapes = check(after, functions=imported)
+        shapes = _checked(after, imported, guard)
         broken = {
             name: sentences
             for name, shape in shapes.items()
             if name in old and (sentences := breaking(old[name].output, shape.output))
         }
+        unseen = [name for name in broken if not guard.sees(name)]
+        if unseen:
+            raise _breaks_unseen(len(unseen))
         if broken and not force:
             raise BreakingChange(broken)
         return _upstream(broken, after)
 
-    def remove(self, name: str, *, force: bool = False) -> int:
+    def remove(self, name: str, *, force: bool = False, guard: ChangeGuard | None = None) -> int:
         """Remove a stream or service that nothing reads; give the version that it had."""
         with self._changing("revision") as connection:
             rows = self._rows(connection)
-            row = _find(name, rows, "stream or service")
-            _refuse_if_read(name, _definitions({key: each for key, each in rows.items() if key != name}))
+            row = _find(name, rows, "stream or service", hints=guard is None)
+            if guard is not None:
+                guard.need(DefinitionChange(_definitions(rows), Definitions(), frozenset({name}), {}))
+            others = _definitions({key: each for key, each in rows.items() if key != name})
+            _refuse_if_read(name, others, guard or _ANYBODY)
             self._leave(connection, _services({name: row}), force)
             self._drop(connection, row)
             return row.version
@@ -230,6 +264,21 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
         """The last version of every name that there ever was."""
         query = sa.select(HISTORY.c.name, sa.func.max(HISTORY.c.version)).group_by(HISTORY.c.name)
         return {row[0]: row[1] for row in connection.execute(query)}
+
+    def _past_definitions(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, Stream | Service]:
+        """The last definitions of some names that are not registered now."""
+        found: dict[str, Stream | Service] = {}
+        wanted = set(names)
+        if not wanted:
+            return found
+        columns = HISTORY.c.name, HISTORY.c.kind, HISTORY.c.document
+        query = sa.select(*columns).where(HISTORY.c.document.is_not(None)).order_by(HISTORY.c.version)
+        if len(wanted) <= _MAX_NAMES:
+            query = query.where(HISTORY.c.name.in_(sorted(wanted)))
+        for name, kind, document in connection.execute(query):
+            if name in wanted:
+                found[name] = _past_definition(name, kind, document)
+        return found
 
     # Reading -------------------------------------------------------------------
 
@@ -413,17 +462,75 @@ def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: each for name, each in given.items() if name not in names}
 
 
-def _find(name: str, rows: Mapping[str, _Row], kind: str) -> _Row:
+def _find(name: str, rows: Mapping[str, _Row], kind: str, *, hints: bool = True) -> _Row:
     known = [row.name for row in rows.values() if row.kind in kind]
     if name not in known:
-        raise NotRegistered(f"there is no {kind} {name!r}{did_you_mean(name, known)}")
+        raise NotRegistered(f"there is no {kind} {name!r}{did_you_mean(name, known) if hints else ''}")
     return rows[name]
 
 
-def _refuse_if_read(name: str, others: Definitions) -> None:
+def _refuse_if_read(name: str, others: Definitions, guard: ChangeGuard) -> None:
     readers = [each.name for each in others.services.values() if name in each.inputs]
     if readers:
-        raise RegistryError(f"{name!r} can't be removed: {', '.join(readers)} read{'s' * (len(readers) == 1)} it")
+        seen = [each for each in readers if guard.sees(each)]
+        unseen = _services_unseen(len(readers) - len(seen))
+        told = " and ".join(each for each in (", ".join(seen), unseen) if each)
+        raise RegistryError(f"{name!r} can't be removed: {told} read{'s' * (len(readers) == 1)} it")
+
+
+class _Anybody:
+    """Decides for the operator, who may make every change."""
+
+    def need(self, change: DefinitionChange) -> None:
+        """Allow it."""
+
+    def sees(self, name: str) -> bool:  # noqa: ARG002 - whatever it is
+        """Name everything."""
+        return True
+
+
+_ANYBODY = _Anybody()
+
+
+def _checked(after: Definitions, functions: Collection[str], guard: ChangeGuard) -> dict[str, Shape]:
+    """Check definitions as a whole; problems of services that are not seen are counted, not shown."""
+    try:
+        return check(after, functions=functions, hints=guard.sees)
+    except DefinitionError as error:
+        seen = [each for each in error.problems if guard.sees(_subject(each, after))]
+        if len(seen) == len(error.problems):
+            raise
+        if seen:
+            raise DefinitionError(seen) from None
+        raise _breaks_unseen(len({_subject(each, after) for each in error.problems})) from None
+
+
+def _subject(problem: DefinitionProblem, definitions: Definitions) -> str:
+    """The stream or service that a problem is in."""
+    _, _, rest = problem.path.partition(".")
+    names = [each for each in (*definitions.streams, *definitions.services) if f"{rest}.".startswith(f"{each}.")]
+    return max(names, key=len, default=rest)
+
+
+def _breaks_unseen(count: int) -> RegistryError:
+    return RegistryError(f"this breaks {_services_unseen(count)} downstream: ask an operator to make the change")
+
+
+def _services_unseen(count: int) -> str:
+    return "" if count == 0 else f"{count} service{'s' * (count != 1)} that you may not see"
+
+
+_MAX_NAMES = 500
+"""Names in one query: a database takes only so many parameters."""
+
+
+def _past_definition(name: str, kind: str, document: str) -> Stream | Service:
+    """A definition of the past; one that can't be read any more is for nobody but operators."""
+    try:
+        made = from_dict({f"{kind}s": {name: json.loads(document)}})
+    except DefinitionError:
+        return Service(name, (), access=Access(to=()))
+    return made.streams.get(name) or made.services[name]
 
 
 def _registered_stream(row: _Row, stream: Stream) -> RegisteredStream:

@@ -22,7 +22,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 8
+FORMAT = 9
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -114,7 +114,7 @@ KEYS = sa.Table(
     METADATA,
     sa.Column("id", Text, primary_key=True),
     sa.Column("name", Text, nullable=False),
-    sa.Column("role", sa.String(8), nullable=False),
+    sa.Column("role", sa.String(16), nullable=False),
     sa.Column("services", sa.Text),
     sa.Column("prefix", sa.String(8), nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),

@@ -32,6 +32,7 @@ from tidegate.services.definitions import (
     Service,
     Source,
     Stream,
+    StreamAccess,
 )
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import Enrich
@@ -49,7 +50,7 @@ _ON_VIOLATION = ("quarantine", "drop", "flag", "fail")
 _MASKS = ("drop", "hmac", "truncate", "round")
 _STREAM_KEYS = (
     *("schema", "event_time", "key", "partitions", "constraints", "terms"),
-    *("source", "retention", "themes", "description"),
+    *("source", "retention", "themes", "description", "access"),
 )
 _SERVICE_KEYS = (
     *("from", "pipeline", "constraints", "on_violation", "mask"),
@@ -216,8 +217,9 @@ def _pairs(found: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str
 
 def note_name(name: str, spot: Spot) -> None:
     """Note what is wrong with the name of a stream or service."""
-    if name.endswith(".quarantine"):
-        spot.blame("names that end in .quarantine are reserved for what a service refuses")
+    if name.endswith((".quarantine", ".quarantine.replayed")):
+        end = ".replayed" if name.endswith(".replayed") else ".quarantine"
+        spot.blame(f"names that end in {end} are reserved for what a service refuses")
     elif name.startswith("_"):
         spot.blame("names that start with _ are reserved")
     elif not _NAME.fullmatch(name):
@@ -280,7 +282,26 @@ def read_stream_at(name: str, spot: Spot) -> Stream:
         _retention(found["retention"]) if "retention" in found else Retention(),
         _themes(found),
         _description(found),
+        _stream_access(found["access"]) if "access" in found else StreamAccess(),
     )
+
+
+def _stream_access(spot: Spot) -> StreamAccess:
+    if not isinstance(spot.value, Mapping):
+        return StreamAccess(_stream_to(spot))
+    found = spot.entries(("to", "publish"), "who sees it and who may fill it, such as {to: [police], publish: [van]}")
+    return StreamAccess(
+        _stream_to(found["to"]) if "to" in found else "keys",
+        found["publish"].texts(_CALLERS) if "publish" in found else None,
+    )
+
+
+def _stream_to(spot: Spot) -> Any:
+    if isinstance(spot.value, str):
+        if spot.value != "keys":
+            spot.refuse(f"keys, or {_CALLERS}, as a raw stream is never public")
+        return "keys"
+    return _to(spot)
 
 
 def _source(spot: Spot) -> Source:

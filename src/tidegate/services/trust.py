@@ -93,6 +93,13 @@ def admit(definitions: Definitions, allowed: Allowed) -> Definitions:
     return replace(definitions, services=MappingProxyType(services))
 
 
+def may_use_source(stream: Stream, allowed: Allowed) -> bool:
+    """Say whether somebody might have stated a stream with the source that it has."""
+    findings = Findings()
+    _note_source(stream, allowed, Spot(None, ("streams", stream.name, "source"), findings))
+    return not findings.problems
+
+
 def needs_trust(definition: Stream | Service) -> bool:
     """Say whether a definition imports code, reads files or reaches hosts that the profile does not list."""
     if isinstance(definition, Stream):

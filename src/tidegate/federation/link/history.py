@@ -108,7 +108,8 @@ def read_page(
             event = orjson.loads(record)
             shown = {name: value for name, value in event.items() if name not in supply.hidden}
             if wanted is None or may_match(wanted, shown):
-                records.append(dressed(record, event, f"{source}/{partition}:{offset}", supply.hidden))
+                at_origin = f"{source}/{partition}:{offset}"
+                records.append(dressed(record, event, at_origin, supply.hidden, supply.ids))
     start = place if place.generation == generation else Cursor(generation, at.offsets)
     is_last = not read.records or reaches(read.cursor, until)
     return Page(sign(records), start, Cursor(generation, read.cursor.offsets), until, is_last, lost)

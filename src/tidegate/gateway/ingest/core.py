@@ -12,7 +12,6 @@ from tidegate.errors import (
     StreamConflict,
     TidegateError,
     UnknownStream,
-    did_you_mean,
     error_text,
 )
 from tidegate.gateway.ingest.door import Door
@@ -92,7 +91,7 @@ class Ingest:
         if door is None:
             stream = self._streams.get(name)
             if stream is None:
-                raise UnknownStream(f"no stream {name!r:.80}{did_you_mean(name, self._streams)}")
+                raise UnknownStream(f"no stream {name!r:.80}")
             if not isinstance(stream.source, Http):
                 source = type(stream.source).__name__.lower()
                 raise StreamConflict(

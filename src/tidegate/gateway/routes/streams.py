@@ -18,7 +18,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
-from tidegate.gateway.untrusted import apply_untrusted
+from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import from_dict
 
 
@@ -31,12 +31,9 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/streams", summary="All raw streams")
     async def streams(request: Request) -> dict[str, Any]:
-        scope = caller_of(request).services
-        return {
-            "streams": [
-                described(request, name) for name in gateway.definitions.streams if scope is None or name in scope
-            ]
-        }
+        view = gateway.view(request)
+        known = [name for name in gateway.definitions.streams if view.knows_stream(name)]
+        return {"streams": [described(request, name) for name in known]}
 
     @routes.get("/streams/{stream}", summary="One raw stream")
     async def one(request: Request, stream: str) -> dict[str, Any]:
@@ -59,9 +56,10 @@ def router(gateway: Gateway) -> APIRouter:
         return described(request, stream)
 
     @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
-    async def delete(stream: str) -> None:
+    async def delete(request: Request, stream: str) -> None:
         gateway.stream(stream)
-        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove, stream)
+        remove = partial(remove_untrusted, gateway, caller_of(request), stream)
+        await asyncio.get_running_loop().run_in_executor(None, remove)
         await gateway.look()
 
     @routes.post(
