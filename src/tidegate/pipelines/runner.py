@@ -18,7 +18,7 @@ from tidegate.pipelines.catalog import Catalog
 from tidegate.pipelines.engine import Engine, Job
 from tidegate.pipelines.status import Status
 from tidegate.registry import RegisteredService, Registry
-from tidegate.services import catalog, stream_schemas
+from tidegate.services import audit_stream, catalog, stream_schemas
 from tidegate.services.definitions import Definitions
 
 LOOK_S = 0.25
@@ -216,8 +216,8 @@ class Runner:
         for service in self._definitions.services.values():
             kept[service.name] = kept[service.quarantine] = kept[service.replays] = service.retention
         for name in self._log.streams():
-            if name == catalog.STREAM:
-                continue  # what was told of a service stays: it says what there is
+            if name in (catalog.STREAM, audit_stream.STREAM):
+                continue  # what was told of a service stays: it says what there is; the gateway shortens its audit log
             retention = kept.get(name)
             limits = Retention(retention.age_s, retention.size_bytes) if retention else Retention(age_s=24 * 3600.0)
             self._log.expire(name, limits)
