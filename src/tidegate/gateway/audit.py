@@ -20,16 +20,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 import structlog
 
 from tidegate.errors import TidegateError
-from tidegate.gateway.callers import Caller
 from tidegate.logs import EventLog, Retention
 from tidegate.model import timestamps
 from tidegate.services.audit_stream import MAX_AGE_S, MAX_BYTES, STREAM
+
+if TYPE_CHECKING:
+    from tidegate.gateway.callers import Caller
 
 Result = Literal["ok", "refused", "failed"]
 Part = Literal["changes", "attempts"]

@@ -67,6 +67,10 @@ class Quotas:
     """Of one filter's text: what fits in a socket's message."""
 
 
+RATES = ("events", "deliveries", "requests")
+"""Quotas by the second, which may be fractions."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
     """Who gets in."""

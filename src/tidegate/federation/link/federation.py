@@ -309,14 +309,14 @@ class Federation:
         def may_enter(name: str) -> None:
             problem = obstacle(name)
             if problem is not None:
-                raise proof.NotProved(problem)
+                raise proof.ProofError(problem)
             self._may_enter(name)
 
         try:
             async with asyncio.timeout(self.settings.handshake_s):
                 name = await proof.admit(socket, self.name, self._secret, may_enter)
         except (FederationError, TimeoutError, LinkClosed) as problem:
-            if isinstance(problem, proof.NotProved):
+            if isinstance(problem, proof.ProofError):
                 on_refusal()
             await _close(socket, str(problem) or "nobody said who dialled")
             return

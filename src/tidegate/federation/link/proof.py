@@ -28,7 +28,7 @@ _MOST_BYTES = 4096
 _STRANGER = "this broker has no link to {name!r}, or the secret is another"
 
 
-class NotProved(FederationError):
+class ProofError(FederationError):
     """Whoever dialled is not the neighbour that they say, as far as we can tell."""
 
 
@@ -61,7 +61,7 @@ async def admit(
         proof = _need(await inbox.message(), "proof", name).get("proof")
         secret = secret_of(name)
         if not _is(proof, _proof(secret or secrets.token_hex(), "dials", name, me, theirs, mine)) or secret is None:
-            raise NotProved(_STRANGER.format(name=name))
+            raise ProofError(_STRANGER.format(name=name))
         may_enter(name)
         await _send(socket, {"type": "welcome", "proof": _proof(secret, "answers", name, me, theirs, mine)})
     except FederationError as problem:

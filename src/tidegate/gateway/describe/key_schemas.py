@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import get_args
 
 from tidegate.gateway.describe.schemas import DURATION, MOMENT, TEXT, Schema, array, or_null, record, ref
-from tidegate.gateway.settings import Quotas
+from tidegate.gateway.settings import RATES, Quotas
 from tidegate.registry import Role
 from tidegate.registry.keys import MAX_NAME
 
@@ -14,7 +14,12 @@ _LENGTH: Schema = {**TEXT, "pattern": DURATION}
 _NAMES: Schema = array({"type": "string", "minLength": 1, "maxLength": 128}, maxItems=1_000)
 _QUOTAS: Schema = {
     "type": "object",
-    "properties": {each.name: {"type": "integer", "minimum": 1, "maximum": 2**53 - 1} for each in fields(Quotas)},
+    "properties": {
+        each.name: {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 2**53}
+        if each.name in RATES
+        else {"type": "integer", "minimum": 1, "maximum": 2**53 - 1}
+        for each in fields(Quotas)
+    },
     "additionalProperties": False,
 }
 _KEY: Schema = {
@@ -41,14 +46,16 @@ KEY_SCHEMAS: dict[str, Schema] = {
     "KeyRequest": record(
         {
             "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
-            "role": {"enum": list(get_args(Role))},
-            "services": _NAMES,
-            "streams": {**_NAMES, "description": "The same as `services`, for those who append."},
-            "expires": _LENGTH,
-            "quotas": _QUOTAS,
+            "role": {"enum": [*get_args(Role), None]},
+            "services": or_null(_NAMES),
+            "streams": {**or_null(_NAMES), "description": "The same as `services`, for those who append."},
+            "expires": or_null(_LENGTH),
+            "quotas": or_null(_QUOTAS),
         },
         optional=("role", "services", "streams", "expires", "quotas"),
         closed=True,
     ),
-    "RotateRequest": record({"overlap": _LENGTH, "expires": _LENGTH}, optional=("overlap", "expires"), closed=True),
+    "RotateRequest": record(
+        {"overlap": or_null(_LENGTH), "expires": or_null(_LENGTH)}, optional=("overlap", "expires"), closed=True
+    ),
 }

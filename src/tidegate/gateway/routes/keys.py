@@ -15,8 +15,9 @@ from tidegate.errors import did_you_mean
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.key_documents import described
 from tidegate.gateway.problems import Problem, forbidden
-from tidegate.gateway.settings import Quotas
+from tidegate.gateway.settings import RATES, Quotas
 from tidegate.model import units
 from tidegate.registry import Key, Role
 from tidegate.registry.keys import MAX_NAME
@@ -27,8 +28,6 @@ MAX_LIFETIME_S = 100 * 365 * 86_400.0
 MAX_SERVICES = 1_000
 """Services and streams that one key names."""
 _QUOTAS = tuple(each.name for each in fields(Quotas))
-_RATES = ("events", "deliveries", "requests")
-"""Quotas that may be fractions."""
 
 Id = Annotated[str, Path(alias="id")]
 
@@ -86,31 +85,6 @@ def router(gateway: Gateway) -> APIRouter:
         return told(await changed(partial(gateway.registry.revoke_key, id_)))
 
     return routes
-
-
-def described(key: Key, now: datetime, use: tuple[datetime, str] | None = None) -> dict[str, Any]:
-    """Return a key as JSON has it; `use` is a later one than it knows of itself."""
-    used_at, used_from = (key.last_used_at, key.last_used_from) if use is None else use
-    is_in_overlap = key.previous_until is not None and now < key.previous_until
-    return {
-        "id": key.id,
-        "name": key.name,
-        "role": key.role,
-        "services": None if key.services is None else list(key.services),
-        "quotas": dict(key.quotas),
-        "prefix": key.prefix,
-        "created_at": key.created_at.isoformat(),
-        "expires_at": _text(key.expires_at),
-        "revoked_at": _text(key.revoked_at),
-        "previous_until": _text(key.previous_until) if is_in_overlap else None,
-        "last_used_at": _text(used_at),
-        "last_used_from": used_from,
-        "state": "revoked" if key.revoked_at is not None else "good" if key.problem(now) is None else "expired",
-    }
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 def _need_operator(caller: Caller) -> None:
@@ -193,8 +167,8 @@ def _quotas(value: Any) -> dict[str, float]:
     for name, limit in value.items():
         if name not in _QUOTAS:
             raise _bad("quotas", f"quotas: {name!r:.80} is no quota; expected one of {', '.join(_QUOTAS)}")
-        is_number = type(limit) is int or (name in _RATES and type(limit) is float)
+        is_number = type(limit) is int or (name in RATES and type(limit) is float)
         if not is_number or not 0 < limit < 2**53:
-            what = "a number above 0" if name in _RATES else "a whole number above 0"
+            what = "a number above 0" if name in RATES else "a whole number above 0"
             raise _bad(f"quotas.{name}", f"quotas.{name}: expected {what}, not {limit!r:.80}")
     return value

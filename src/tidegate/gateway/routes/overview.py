@@ -64,7 +64,7 @@ def _has(gateway: Gateway, caller: Caller) -> list[str]:
         "semantics": gateway.semantics is not None and caller != GUEST,
         "links": gateway.linked is not None and caller.role == "admin",
         STATUS: gateway.policies.sees(caller, STATUS),
-        "keys": caller.role == "admin" and caller.services is None,
+        "keys": caller.role == "admin" and caller.services is None and caller.id is not None,
         audit_stream.STREAM: gateway.policies.sees(caller, audit_stream.STREAM),
     }
     return [name for name, is_there in there.items() if is_there]
