@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.discovery.attributes import Key
+from tidegate.discovery.attributes import AttributeKey
 from tidegate.discovery.bloom import Bloom, b_coverage, coverage
 from tidegate.discovery.vectors import Vectors, each_bit, forms, packed, positions
 
@@ -17,12 +17,12 @@ blooms = st.builds(Bloom, st.sampled_from([8, 64, 100, 500, 1_024]), st.integers
 
 @given(blooms, st.sets(keys), st.sets(keys, min_size=1))
 def test_counting_whole_attributes_never_undershoots_coverage(
-    bloom: Bloom, service: set[Key], wanted: set[Key]
+    bloom: Bloom, service: set[AttributeKey], wanted: set[AttributeKey]
 ) -> None:
     vectors = Vectors(bloom.bits)
-    place = vectors.take("s")
-    vectors.turn(place, positions(bloom.vector(service)), on=True)
-    counted = vectors.count(forms([[bloom.positions(key)] for key in wanted]), 1)[place]
+    slot = vectors.take("s")
+    vectors.turn(slot, positions(bloom.vector(service)), on=True)
+    counted = vectors.count(forms([[bloom.positions(key)] for key in wanted]), 1)[slot]
     assert counted >= round(coverage(service, wanted) * len(wanted))
 
 
@@ -39,13 +39,13 @@ def test_b_coverage_itself_may_undershoot() -> None:
 
 
 @given(blooms, st.sets(keys), st.sets(keys, min_size=1))
-def test_counting_bits_is_b_coverage(bloom: Bloom, service: set[Key], request_: set[Key]) -> None:
+def test_counting_bits_is_b_coverage(bloom: Bloom, service: set[AttributeKey], request_: set[AttributeKey]) -> None:
     vectors = Vectors(bloom.bits)
-    place = vectors.take("s")
+    slot = vectors.take("s")
     row, wanted = bloom.vector(service), bloom.vector(request_)
-    vectors.turn(place, positions(row), on=True)
-    assert vectors.row(place).tolist() == row.tolist()
-    shared = vectors.count(each_bit(wanted), 1)[place]
+    vectors.turn(slot, positions(row), on=True)
+    assert vectors.row(slot).tolist() == row.tolist()
+    shared = vectors.count(each_bit(wanted), 1)[slot]
     assert shared / len(positions(wanted)) == pytest.approx(b_coverage(row, wanted))
 
 

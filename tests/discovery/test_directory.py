@@ -14,14 +14,18 @@ from hypothesis import strategies as st
 from tests.discovery.strategies import services
 from tests.discovery.test_index import SCHEMA, obvious
 from tidegate.discovery import Directory, Observation, Offer, Request, changes
-from tidegate.discovery.attributes import Attribute, Wanted
+from tidegate.discovery.attributes import ServiceAttribute, WantedAttribute
 from tidegate.discovery.names import by_edits, exact
 from tidegate.errors import DiscoveryError, NotRegistered
 from tidegate.filters import Filter
 from tidegate.services import loads, output_schema
 from tidegate.services.definitions import Qos
 
-SPEED, VID, PM10 = Attribute("speed", "number"), Attribute("vid", "text"), Attribute("pm10", "number")
+SPEED, VID, PM10 = (
+    ServiceAttribute("speed", "number"),
+    ServiceAttribute("vid", "text"),
+    ServiceAttribute("pm10", "number"),
+)
 
 
 def city() -> Directory:
@@ -63,7 +67,13 @@ steps = st.lists(st.tuples(st.sampled_from("pqrstu"), st.none() | offers), max_s
 
 @given(
     steps,
-    st.sampled_from([[], [Wanted("speed")], [Wanted("speed"), Wanted("vid", "text"), Wanted("a")]]),
+    st.sampled_from(
+        [
+            [],
+            [WantedAttribute("speed")],
+            [WantedAttribute("speed"), WantedAttribute("vid", "text"), WantedAttribute("a")],
+        ]
+    ),
     st.sampled_from([0.0, 0.6, 1.0]),
     st.sampled_from(FILTERS),
     st.sampled_from([(), ("x",), ("x", "y")]),
@@ -73,7 +83,7 @@ steps = st.lists(st.tuples(st.sampled_from("pqrstu"), st.none() | offers), max_s
 )
 def test_a_query_agrees_with_the_obvious_one(
     steps: list[tuple[str, Any]],
-    wanted: list[Wanted],
+    wanted: list[WantedAttribute],
     least: float,
     text: str | None,
     categories: tuple[str, ...],
@@ -227,19 +237,22 @@ def test_services_of_a_file_are_found_by_what_comes_out() -> None:
         ({"categories": ["trafic"]}, "categories[0]: no service has 'trafic'; did you mean 'traffic'?"),
         ({"themes": ["zzz"]}, "themes[0]: no service has 'zzz'; there are land, weather"),
         ({"filter": "prize < 3"}, "filter: no service has a property 'prize'; did you mean 'price'?"),
-        ({"filter": "price < 0"}, "filter: of 3 services that were left none matches the filter"),
+        ({"filter": "price < 0"}, "filter: none of 3 remaining services matches the filter"),
         (
             {"qos": {"limits": {"freshness": "live"}}},
-            "qos.limits.freshness: no service promises its freshness, and of none",
+            "qos.limits.freshness: no service has a promised or measured freshness",
         ),
-        ({"qos": {"weights": {"completeness": 1}}}, "qos.weights.completeness: no service promises its completeness"),
+        (
+            {"qos": {"weights": {"completeness": 1}}},
+            "qos.weights.completeness: no service has a promised or measured completeness",
+        ),
         (
             {"qos": {"limits": {"latency": "instant"}}},
-            "qos.limits.latency: of 3 services that were left none keeps the",
+            "qos.limits.latency: none of 3 remaining services keeps the",
         ),
         (
             {"attributes": ["pm10"], "categories": "traffic"},
-            "categories: of 1 services that were left none is in one of",
+            "categories: none of 1 remaining services is in one of",
         ),
     ],
 )
@@ -313,7 +326,7 @@ def test_all_lost_is_said() -> None:
     directory.put(Offer("gps", (SPEED,)))
     directory.observe("gps", Observation(at=0.0))
     found = directory.discover(Request.from_dict({"attributes": ["speed"]}), 60.0)
-    assert [str(each) for each in found.hints] == ["present: of 1 services that were left none is there: all are lost"]
+    assert [str(each) for each in found.hints] == ["present: none of 1 remaining services is present: all are lost"]
 
 
 def test_what_was_seen_goes_with_the_service_and_stays_with_a_change() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.discovery.strategies import services
 from tidegate.discovery import exchange
-from tidegate.discovery.attributes import Attribute, Wanted
+from tidegate.discovery.attributes import ServiceAttribute, WantedAttribute
 from tidegate.discovery.bloom import Bloom, b_coverage
 from tidegate.discovery.federated import VectorIndex
 from tidegate.discovery.index import AttributeIndex
@@ -23,14 +23,14 @@ BLOOM = Bloom(100, 2)
 def written(bloom: Bloom = BLOOM, **services: list[str]) -> bytes:
     index = AttributeIndex()
     for name, attributes in services.items():
-        index.add(name, [Attribute(each, "number") for each in attributes])
+        index.add(name, [ServiceAttribute(each, "number") for each in attributes])
     return exchange.write(bloom, index.exported(bloom))
 
 
 @given(
     st.dictionaries(st.text(max_size=5), services, max_size=5), st.sampled_from([Bloom(100, 2), Bloom(64, 1), Bloom()])
 )
-def test_what_is_written_is_read_back(given_: dict[str, list[Attribute]], bloom: Bloom) -> None:
+def test_what_is_written_is_read_back(given_: dict[str, list[ServiceAttribute]], bloom: Bloom) -> None:
     index = AttributeIndex()
     for name, attributes in given_.items():
         index.add(name, attributes)
@@ -87,7 +87,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 def test_vectors_of_other_settings_are_not_mixed() -> None:
     index = VectorIndex(Bloom(64, 2))
     with pytest.raises(
-        VectorError, match="expected vectors of 64 bits and 2 hashes, as those that are here, not 100 and 2"
+        VectorError, match="expected vectors of 64 bits and 2 hashes, as in this registry, not 100 and 2"
     ):
         index.merge(written(a=["x"]))
     assert len(index) == 0
@@ -101,12 +101,12 @@ def test_services_elsewhere_are_found_by_their_vectors() -> None:
         "air",
         "none",
     ]
-    wanted = [Wanted("speed", "number"), Wanted("time")]
+    wanted = [WantedAttribute("speed", "number"), WantedAttribute("time")]
     best, other = index.search(wanted)
     assert (best.name, best.at_most, other.name, other.at_most) == ("gps", 1.0, "air", 0.5)
     assert best.estimate == pytest.approx(1.0)
     assert [each.name for each in index.search(wanted, least=0.8)] == ["gps"]
-    numbers = [Wanted("speed", "number"), Wanted("time", "number")]
+    numbers = [WantedAttribute("speed", "number"), WantedAttribute("time", "number")]
     (certain,) = index.by_b_coverage(numbers, 0.9)
     vectors = [
         bloom.vector((name, "number") for name in names) for names in (["speed", "vid", "time"], ["speed", "time"])
@@ -119,11 +119,11 @@ def test_a_service_that_comes_again_or_goes_leaves_nothing_behind() -> None:
     index = VectorIndex(BLOOM)
     index.merge(written(a=["x", "y"]))
     index.merge(written(a=["z"]))
-    assert [each.at_most for each in index.search([Wanted("z", "number")])] == [1.0]
-    assert index.search([Wanted("y", "number")], least=1.0) == []
+    assert [each.at_most for each in index.search([WantedAttribute("z", "number")])] == [1.0]
+    assert index.search([WantedAttribute("y", "number")], least=1.0) == []
     assert index.remove("a")
     assert not index.remove("a")
-    assert index.search([Wanted("z", "number")]) == []
+    assert index.search([WantedAttribute("z", "number")]) == []
 
 
 def test_a_request_for_nothing_is_refused() -> None:

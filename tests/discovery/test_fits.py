@@ -38,15 +38,15 @@ def test_columns_say_what_each_service_says(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(properties_module, "PART", 4)
         if columns:
-            patch.setattr(properties_module, "_FEW", 0)
-            patch.setattr(properties_module, "_MANY", 0)
-        for place, row in enumerate(given_):
-            table.put(place, {"price": "to be changed"})
-            table.put(place, row)
-        places = np.array(sorted(random.sample(range(len(given_)), len(given_) // 2)), np.int64)
-        matches, degrees = table.ask(filter_, places)
-    assert matches.tolist() == [filter_.matches(given_[n]) for n in places]
-    assert degrees.tolist() == pytest.approx([filter_.degree(given_[n]) for n in places])
+            patch.setattr(properties_module, "_MIN_COLUMNAR", 0)
+            patch.setattr(properties_module, "_MIN_TO_BUILD", 0)
+        for slot, row in enumerate(given_):
+            table.put(slot, {"price": "to be changed"})
+            table.put(slot, row)
+        slots = np.array(sorted(random.sample(range(len(given_)), len(given_) // 2)), np.int64)
+        matches, degrees = table.ask(filter_, slots)
+    assert matches.tolist() == [filter_.matches(given_[n]) for n in slots]
+    assert degrees.tolist() == pytest.approx([filter_.degree(given_[n]) for n in slots])
     assert dict(table.names()) == {
         name: count for name in ("price", "rate", "region", "indoor") if (count := sum(name in row for row in given_))
     }
@@ -54,10 +54,10 @@ def test_columns_say_what_each_service_says(
 
 def test_a_whole_part_is_asked_as_columns() -> None:
     table = Properties()
-    for place in range(5_000):
-        table.put(place, {"price": place / 100, "region": "north"} if place != 77 else {})
+    for slot in range(5_000):
+        table.put(slot, {"price": slot / 100, "region": "north"} if slot != 77 else {})
     matches, degrees = table.ask(Filter("price IS Z(10, 20)"), np.arange(5_000))
-    whole = [place / 100 < 13.17 and place != 77 for place in range(5_000)]
+    whole = [slot / 100 < 13.17 and slot != 77 for slot in range(5_000)]
     assert (matches.tolist(), degrees[77], degrees[0]) == (whole, 0.0, 1.0)
     table.put(3, {"price": "free"})
     matches, _ = table.ask(Filter("price IS Z(10, 20)"), np.arange(5_000))

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.discovery.quality import certify, figure_text, normalised, selection
-from tidegate.discovery.windows import Observation, Window
+from tidegate.discovery.windows import Observation, ObservationWindow
 from tidegate.services.definitions import Qos
 from tidegate.services.quality import METRICS
 
 
 def test_a_window_forgets_what_is_old() -> None:
-    window = Window(60.0, slots=6)
+    window = ObservationWindow(60.0, slots=6)
     window.observe(Observation(at=0.0, up=False, latency_s=5.0, events=100, refused=100))
     for second in range(1, 100):
         window.observe(Observation(at=float(second), up=True, latency_s=0.02, events=2, newest_at=second - 0.5))
@@ -28,15 +28,15 @@ def test_a_window_forgets_what_is_old() -> None:
 
 
 def test_a_young_window_has_the_rate_of_its_time() -> None:
-    window = Window(300.0)
+    window = ObservationWindow(300.0)
     for second in range(11):
         window.observe(Observation(at=1_000.0 + second, events=10 if second else 0))
     assert window.figures(1_010.0)["rate"] == 10.0
-    assert Window().figures(5.0) == {}
+    assert ObservationWindow().figures(5.0) == {}
 
 
 def test_a_window_that_sees_nothing_come_has_a_rate_of_none() -> None:
-    window = Window(60.0)
+    window = ObservationWindow(60.0)
     for second in range(10):
         window.observe(Observation(at=float(second), up=True))
     assert window.figures(10.0) == {"availability": 1.0, "rate": 0.0}
@@ -44,7 +44,7 @@ def test_a_window_that_sees_nothing_come_has_a_rate_of_none() -> None:
 
 @given(st.lists(st.floats(1e-5, 100), min_size=1, max_size=300))
 def test_a_percentile_is_right_to_five_percent(latencies: list[float]) -> None:
-    window = Window()
+    window = ObservationWindow()
     for each in latencies:
         window.observe(Observation(at=1.0, latency_s=each))
     exact = float(np.percentile(latencies, 99, method="inverted_cdf"))
@@ -58,7 +58,7 @@ def test_promises_are_held_against_what_is_measured() -> None:
         "promises latency <= 50ms, broken: measured 200ms",
         "promises availability >= 99.9%, kept: measured 99.9%",
         "promises rate >= 10/s, broken: measured 3/s",
-        "promises freshness <= 1m, which nobody has measured",
+        "promises freshness <= 1m, not measured yet",
         "promises completeness >= 90%, kept: measured 95%",
     ]
     assert certify(Qos(), measured) == ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.discovery import Request
-from tidegate.discovery.attributes import Wanted, value_range
+from tidegate.discovery.attributes import WantedAttribute, value_range
 from tidegate.errors import DiscoveryError
 from tidegate.filters import sets
 
@@ -41,10 +41,10 @@ def test_every_form_of_an_attribute() -> None:
     ).attributes
     assert listed == named
     assert listed == (
-        Wanted("speed"),
-        Wanted("vid", "text"),
-        Wanted("time", "time", value_range(1_767_225_600_000_000, None)),
-        Wanted("kind", None, sets.points(["CAR"])),
+        WantedAttribute("speed"),
+        WantedAttribute("vid", "text"),
+        WantedAttribute("time", "time", value_range(1_767_225_600_000_000, None)),
+        WantedAttribute("kind", None, sets.points(["CAR"])),
     )
 
 
@@ -92,7 +92,7 @@ def test_every_problem_at_once() -> None:
         "qos.limits.latency: expected a length of time such as 50ms, "
         "or one of instant, fast, moderate, slow, not 'fsat'; "
         "did you mean 'fast'?",
-        "qos.weights: expected at least one weight above 0: with none nothing matters, not {'rate': 0, 'latency': 0}",
+        "qos.weights: expected at least one weight above 0, not {'rate': 0, 'latency': 0}",
         "limit: expected 1 to 1,000 results, not 0",
         "explain: expected true or false, not 'yes'",
     ]
@@ -105,7 +105,7 @@ def test_every_problem_at_once() -> None:
         ({"attributes": "speed"}, 'attributes: expected attributes, such as ["speed"'),
         ({"attributes": {"speed": "flot64"}}, "attributes.speed: unknown type 'flot64'; did you mean 'float64'?"),
         ({"attributes": {"speed": 3}}, "expected a type, such as float64, or one of number, text"),
-        ({"attributes": ["a", "a"]}, "expected each attribute once, and 'a' is there twice"),
+        ({"attributes": ["a", "a"]}, "expected each attribute once, but 'a' is repeated"),
         ({"attributes": [f"a{n}" for n in range(300)]}, "attributes: expected at most 256 attributes, not 300"),
         ({"attributes": {"a": {"range": [1]}}}, "expected the least and the greatest value, such as [0, 120]"),
         ({"attributes": {"a": {"range": [None, None]}}}, "expected the least and the greatest value"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate import Schema
 from tidegate.discovery import Directory, Offer, Request, exchange
-from tidegate.discovery.answer import Answer, Found
+from tidegate.discovery.answer import Answer, DiscoveryResult
 from tidegate.discovery.request import _KEYS
 from tidegate.model.units import seconds
 from tidegate.services.definitions import Service
@@ -42,7 +42,7 @@ def test_the_request_can_be_read_and_has_no_other_fields() -> None:
 
 def test_all_fields_of_an_answer_are_named() -> None:
     named = set(re.findall(r"`(\w+)`", section("An answer")))
-    assert set(Answer.__dataclass_fields__) | set(Found.__dataclass_fields__) <= named | {"version"}
+    assert set(Answer.__dataclass_fields__) | set(DiscoveryResult.__dataclass_fields__) <= named | {"version"}
 
 
 def test_the_words_are_the_vocabulary() -> None:

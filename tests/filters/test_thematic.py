@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.filters.thematic import ALIKE, COMPANY, FEWEST, MOST, SAME, Array, company, competed, in_company
+from tidegate.filters.thematic import (
+    MAX_EVIDENCE,
+    MAX_RIVALS,
+    MIN_RIVALS,
+    NEUTRAL_RIVALS,
+    SAME_EVIDENCE,
+    company,
+    competed,
+    in_company,
+)
+from tidegate.filters.vectors import NumpyArray
 
 _figures = st.sampled_from([0.0, 1.0, 0.5, 1e-9]) | st.floats(0, 1)
 _two = st.tuples(st.integers(0, 4), st.integers(0, 4)).flatmap(
@@ -22,16 +32,16 @@ _two = st.tuples(st.integers(0, 4), st.integers(0, 4)).flatmap(
 def said(name: float, value: float) -> float:
     def odds(figure: float) -> float:
         if figure in (0.0, 1.0):
-            return SAME if figure else -math.inf
-        return min(SAME, math.log(figure / (1 - figure)))
+            return MAX_EVIDENCE if figure else -math.inf
+        return min(MAX_EVIDENCE, math.log(figure / (1 - figure)))
 
     return odds(name) + odds(value)
 
 
 def chance(evidence: list[float], own: float, rivalry: float) -> float:
     """Slow and obvious: the lead over the best of those that say something else."""
-    others = [each for each in evidence if abs(each - own) > ALIKE]
-    if max(evidence) - own <= ALIKE:
+    others = [each for each in evidence if abs(each - own) > SAME_EVIDENCE]
+    if max(evidence) - own <= SAME_EVIDENCE:
         others = [each for each in others if each < own]
     if not others or max(others) == -math.inf:
         return 1.0
@@ -39,7 +49,9 @@ def chance(evidence: list[float], own: float, rivalry: float) -> float:
 
 
 @given(_two, st.sampled_from([0.0, 0.5, 1.0]))
-def test_a_predicate_has_the_chance_that_its_lead_gives_it(figures: tuple[Array, Array], rivalry: float) -> None:
+def test_a_predicate_has_the_chance_that_its_lead_gives_it(
+    figures: tuple[NumpyArray, NumpyArray], rivalry: float
+) -> None:
     names, values = figures
     found = competed(names, values, rivalry)
     for column in range(names.shape[1]):
@@ -54,7 +66,7 @@ def test_a_predicate_has_the_chance_that_its_lead_gives_it(figures: tuple[Array,
 
 
 def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
-    names, values = np.ones((COMPANY, 1)), np.zeros((COMPANY, 1))
+    names, values = np.ones((NEUTRAL_RIVALS, 1)), np.zeros((NEUTRAL_RIVALS, 1))
     values[:2] = [[0.9], [0.5]]
     ireland, spain = competed(names, values, 1.0)[:2, 0]
     assert ireland == pytest.approx(0.9 * 0.9)  # a lead of ln 9
@@ -62,9 +74,9 @@ def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
 
 
 def test_what_fits_alike_takes_nothing_from_each_other_and_the_same_is_one() -> None:
-    names = np.ones((COMPANY, 1))
-    assert competed(names, np.full((COMPANY, 1), 0.7), 1.0)[:, 0] == pytest.approx(np.full(COMPANY, 0.7))
-    texts = np.array([[1.0], [1.0], *[[0.9]] * (COMPANY - 2)])
+    names = np.ones((NEUTRAL_RIVALS, 1))
+    assert competed(names, np.full((NEUTRAL_RIVALS, 1), 0.7), 1.0)[:, 0] == pytest.approx(np.full(NEUTRAL_RIVALS, 0.7))
+    texts = np.array([[1.0], [1.0], *[[0.9]] * (NEUTRAL_RIVALS - 2)])
     same, again, like, *_ = competed(names, texts, 1.0)[:, 0]
     assert same == again == pytest.approx(1, abs=1e-4)
     assert like < 1e-4
@@ -76,12 +88,12 @@ def test_the_more_is_asked_for_the_likelier_it_is_that_it_is_meant() -> None:
         values[0] = 0.5
         return float(competed(np.ones((rivals, 1)), values, 1.0)[0, 0])
 
-    assert [alone_among(rivals) for rivals in (COMPANY, 4 * COMPANY)] == pytest.approx([1 / 2, 8 / 9])
-    few, many = (FEWEST / COMPANY) ** 1.5, (MOST / COMPANY) ** 1.5
-    assert alone_among(1) == alone_among(FEWEST) == pytest.approx(few / (few + 1))
-    assert alone_among(MOST) == alone_among(1_000) == pytest.approx(many / (many + 1))
-    assert alone_among(FEWEST + 1) > alone_among(FEWEST)
-    assert alone_among(MOST - 1) < alone_among(MOST)
+    assert [alone_among(rivals) for rivals in (NEUTRAL_RIVALS, 4 * NEUTRAL_RIVALS)] == pytest.approx([1 / 2, 8 / 9])
+    few, many = (MIN_RIVALS / NEUTRAL_RIVALS) ** 1.5, (MAX_RIVALS / NEUTRAL_RIVALS) ** 1.5
+    assert alone_among(1) == alone_among(MIN_RIVALS) == pytest.approx(few / (few + 1))
+    assert alone_among(MAX_RIVALS) == alone_among(1_000) == pytest.approx(many / (many + 1))
+    assert alone_among(MIN_RIVALS + 1) > alone_among(MIN_RIVALS)
+    assert alone_among(MAX_RIVALS - 1) < alone_among(MAX_RIVALS)
 
 
 def test_a_name_tells_which_sense_of_a_value_is_meant() -> None:

@@ -22,12 +22,12 @@ from tidegate.model import arrow
 randoms = st.integers(0, 2**64).map(Random)
 
 LOW_LIMITS = [
-    (columnar, "DELTA", 8),
-    (columnar, "SCANNED", 60),
-    (columnar, "QUIET", 3),
-    (columnar, "MANY", 2),
-    (segment, "MOST_BUCKETS", 12),
-    (segment, "LEAST_BUCKETS", 8),
+    (columnar, "MAX_DELTA", 8),
+    (columnar, "MAX_SCANNED_PAIRS", 60),
+    (columnar, "QUIET_MATCHES", 3),
+    (columnar, "MAX_PARTS", 2),
+    (segment, "MAX_BUCKETS", 12),
+    (segment, "MIN_BUCKETS", 8),
 ]
 """Limits of the columnar engine under which a few filters are many."""
 

@@ -22,12 +22,12 @@ from tests.conftest import LARGE_EXAMPLES
 from tests.matching.contract import LOW_LIMITS, MatcherMachine, drawn, expected, found
 from tidegate import Filter, Schema, TidegateError, UnsatisfiableFilter
 from tidegate.matching import Matcher, checks, columnar, kernels, segment
-from tidegate.matching.axis import Axis, Numbers
+from tidegate.matching.axis import Axis, NumberThresholds
 from tidegate.matching.columnar import ColumnarIndex
-from tidegate.matching.events import read
+from tidegate.matching.delta_scan import holds
+from tidegate.matching.events import read_batch
 from tidegate.matching.rows import FLOAT, Axes
-from tidegate.matching.segment import Segment, Spans
-from tidegate.matching.waiting import holds
+from tidegate.matching.segment import BitsetSegment, Spans
 from tidegate.model import arrow
 
 randoms = st.integers(0, 2**64).map(Random)
@@ -55,7 +55,7 @@ def random_spans(rng: np.random.Generator, rows: int, axes: int, codes: int) -> 
     first = [0]
     for _ in range(axes):
         path = Filter(f"a{len(made)} > 0", Schema({f"a{len(made)}": "float64"})).tree.root.path  # type: ignore[union-attr]
-        made.append(Axis(path, {FLOAT: Numbers(np.arange(codes - 4, dtype=np.float64))}))
+        made.append(Axis(path, {FLOAT: NumberThresholds(np.arange(codes - 4, dtype=np.float64))}))
     for _ in range(rows):
         for axis in np.flatnonzero(rng.random(axes) < 0.7):
             ends = np.sort(rng.choice(np.arange(codes + 1), rng.choice([2, 2, 4]), replace=False))
@@ -84,16 +84,16 @@ def by_hand(spans: Spans, codes: Any) -> list[list[int]]:
     ("rows", "codes", "buckets"), [(70, 9, 64), (70, 200, 8), (1_500, 40, 12), (3_000, 400, 16), (3_000, 400, 2_048)]
 )
 def test_a_segment_says_what_its_rows_say(rows: int, codes: int, buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MOST_BUCKETS", buckets)
-    monkeypatch.setattr(segment, "LEAST_BUCKETS", buckets)
+    monkeypatch.setattr(segment, "MAX_BUCKETS", buckets)
+    monkeypatch.setattr(segment, "MIN_BUCKETS", buckets)
     rng = np.random.default_rng(rows + codes)
     plain = random_spans(rng, rows, axes=4, codes=codes)
-    spans = plain.chosen(plain.clustered())
-    made = Segment(spans)
+    spans = plain.select(plain.clustered())
+    made = BitsetSegment(spans)
     assert all(count <= max(buckets, codes) for count in made.buckets())
     events = rng.integers(0, codes, (25, 4)).astype(np.int32)
     gone = rng.choice(rows, rows // 10, replace=False)
-    alive = segment.without(gone, rows)
+    alive = segment.clear_rows(gone, rows)
     for bits, missing in ((None, set()), (alive, set(gone.tolist()))):
         offsets, found_rows = made.candidates(events, bits)
         per_event = [found_rows[a:b].tolist() for a, b in pairwise(offsets)]
@@ -117,7 +117,7 @@ def test_rows_with_nothing_to_check_say_what_the_filter_says(rng: Random) -> Non
     axes = Axes()
     compiled = axes.compile(filter_)
     events = [generate.wild_event(rng, of) for _ in range(6)]
-    points = {n: read(events).points(path) for n, path in enumerate(axes.paths)}
+    points = {n: read_batch(events).points(path) for n, path in enumerate(axes.paths)}
     for n, event in enumerate(events):
         said = [(holds(row, points, n), row.checks) for row in compiled.rows]
         if any(held and asked == () for held, asked in said):
@@ -247,7 +247,7 @@ def test_no_thread_is_started_where_there_is_nothing_to_join(monkeypatch: pytest
     matcher.add_all({f"s{n}": f"x = {n}" for n in range(20)})
     matcher.match([{"x": 1}] * 100)  # so many that the delta is indexed
     matcher.add("later", "x > 0")
-    for _ in range(2 * columnar.QUIET):
+    for _ in range(2 * columnar.QUIET_MATCHES):
         assert len(matcher.match([{"x": 1}])) == 2
     assert started == []
 
@@ -268,7 +268,7 @@ def test_thresholds_of_filters_that_are_gone_go_too() -> None:
 
 
 def test_many_filters_are_indexed_while_nobody_matches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columnar, "BULK", 100)
+    monkeypatch.setattr(columnar, "MAX_UNMATCHED_DELTA", 100)
     matcher = Matcher(Schema({"x": "int32"}))
     for n in range(350):
         matcher.add(f"s{n}", f"x = {n % 50} OR x = -{n}")
@@ -306,7 +306,7 @@ def test_parameters_change_without_another_text() -> None:
 def test_answers_about_texts_are_kept_for_the_next_batch_and_bounded(
     remembered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "REMEMBERED", remembered)
+    monkeypatch.setattr(checks, "MAX_CACHED_ANSWERS", remembered)
     schema = Schema({"vid": "string", "n": "int32"})
     matcher = Matcher(schema)
     filters = {f"s{n}": Filter(f"vid LIKE '%{n}%' AND n > {n}", schema) for n in range(10)}
@@ -426,7 +426,7 @@ def test_what_comes_and_goes_does_not_pile_up() -> None:
             matcher.match([{"x": 3.0}])
     index = settled(matcher)._index
     assert isinstance(index, ColumnarIndex)
-    assert len(index._now.items) < 10 * columnar.DELTA
+    assert len(index._now.items) < 10 * columnar.MAX_DELTA
 
 
 def test_the_same_pattern_with_and_without_stars_are_two_filters() -> None:
@@ -499,7 +499,7 @@ def test_a_least_membership_that_slack_makes_nothing() -> None:
 
 def test_removing_before_the_first_match_makes_no_index() -> None:
     matcher = Matcher(Schema({"x": "float64"}))
-    matcher.add_all({f"s{n}": f"x > {n}" for n in range(columnar.BULK + 10)})
+    matcher.add_all({f"s{n}": f"x > {n}" for n in range(columnar.MAX_UNMATCHED_DELTA + 10)})
     matcher.remove("s5")
     matcher.describe()
     index = matcher._index

@@ -62,7 +62,7 @@ def test_an_unknown_engine_is_named() -> None:
     ids=["list", "tuple", "NDJSON", "batch", "table"],
 )
 def test_a_batch_of_too_many_events_is_refused(batch: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST", 3)
+    monkeypatch.setattr(events, "MAX_EVENTS", 3)
     with pytest.raises(EventError, match="batch: expected at most 3 events, not 4"):
         Matcher().match(batch(4))
     assert len(Matcher().match(batch(3))) == 0

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tidegate import Enum, Filter, Matcher, MatcherError, Schema
-from tidegate.matching import meaning, meaning_rows
+from tidegate.matching import meaning_index, meaning_rows
 
 
 class Chance:
@@ -188,7 +188,7 @@ def test_an_attribute_that_is_like_no_name_is_not_read() -> None:
 
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meaning_rows, "TUPLES", 20)
+    monkeypatch.setattr(meaning_rows, "MAX_CACHED_TUPLES", 20)
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add("s", "device~ = 'laptop'~")
     for n in range(10):
@@ -207,8 +207,8 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     ids=["attributes", "tags", "letters"],
 )
 def test_attributes_and_tags_and_letters_count_too(monkeypatch: pytest.MonkeyPatch, event: Any) -> None:
-    monkeypatch.setattr(meaning_rows, "TUPLES", 100)
-    monkeypatch.setattr(meaning_rows, "LETTERS", 40_000)
+    monkeypatch.setattr(meaning_rows, "MAX_CACHED_TUPLES", 100)
+    monkeypatch.setattr(meaning_rows, "MAX_CACHED_CHARACTERS", 40_000)
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.9)
     matcher.add("s", "device = 'laptop'~")
@@ -221,10 +221,10 @@ def test_attributes_and_tags_and_letters_count_too(monkeypatch: pytest.MonkeyPat
     assert matcher.match([{"device": "laptop"}]).for_event(0) == ["s"]
 
 
-def _memory(matcher: Matcher) -> meaning_rows.Memory:
-    index: Any = matcher._by_meaning
+def _memory(matcher: Matcher) -> meaning_rows.TupleCache:
+    index: Any = matcher._semantic_index
     ((part,),) = (group.parts for group in index._groups)
-    found: meaning_rows.Memory = part.memory
+    found: meaning_rows.TupleCache = part.memory
     return found
 
 
@@ -341,8 +341,8 @@ class Changing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.sizes = pytest.MonkeyPatch()
-        self.sizes.setattr(meaning, "SMALL", 2)
-        self.sizes.setattr(meaning, "MANY", 2)
+        self.sizes.setattr(meaning_index, "MAX_INLINE_FILTERS", 2)
+        self.sizes.setattr(meaning_index, "MAX_GROUPS", 2)
         self.matchers: list[Matcher] = []
         self.names: list[str] = []
         self.count = 0
@@ -390,7 +390,7 @@ TestChanging.settings = settings(deadline=None, max_examples=8, stateful_step_co
 
 
 def test_one_more_of_many_is_indexed_alone_and_nothing_else_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meaning, "SMALL", 8)
+    monkeypatch.setattr(meaning_index, "MAX_INLINE_FILTERS", 8)
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.0)
     matcher.add_all({f"s{n}": f"device~ = 'word {n}'~" for n in range(40)})
@@ -409,7 +409,7 @@ def test_one_more_of_many_is_indexed_alone_and_nothing_else_is_asked_again(monke
 
 
 def test_groups_are_joined_in_the_background_which_asks_what_a_match_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meaning, "SMALL", 2)
+    monkeypatch.setattr(meaning_index, "MAX_INLINE_FILTERS", 2)
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.0)
     event = [{"device": "laptop", "kind": "noise", "on": True, "_themes": ["city"]}]
@@ -417,7 +417,7 @@ def test_groups_are_joined_in_the_background_which_asks_what_a_match_need_not(mo
         matcher.add(f"s{n}", f"device~ = 'word {n}'~")
         matcher.match(event)
         matcher.close()
-    assert matcher.describe()["by_meaning"]["groups"] <= meaning.MANY
+    assert matcher.describe()["by_meaning"]["groups"] <= meaning_index.MAX_GROUPS
     known.subscribed.clear()
     wanted = Matcher(engine="scan", semantics=Chance(), threshold=0.0)
     wanted.add_all({name: matcher.filter(name).text for name in matcher})

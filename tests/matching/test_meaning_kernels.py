@@ -28,10 +28,10 @@ def _tried(table: np.ndarray) -> float:
     return max((math.prod(table[n, at] for n, at in enumerate(each)) for each in chosen), default=0.0)
 
 
-@given(_tables(most=kernels.FEW))
+@given(_tables(most=kernels.MAX_SUBSET_PREDICATES))
 def test_the_best_mapping_by_sets_and_by_trying_is_the_best_of_all(table: np.ndarray) -> None:
     predicates, expected = np.arange(len(table)), _tried(table)
-    by_sets = kernels._best_product(table, predicates, table.shape[1], np.empty(1 << kernels.FEW))
+    by_sets = kernels._best_product(table, predicates, table.shape[1], np.empty(1 << kernels.MAX_SUBSET_PREDICATES))
     assert by_sets == pytest.approx(expected, rel=1e-12)
     if len(table) in (3, 4):
         found = kernels._searched(table, predicates, table.max(axis=1), table.shape[1])

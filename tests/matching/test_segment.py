@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.generate import FLOATS, INTEGERS
-from tidegate.matching.axis import Grid, Numbers
+from tidegate.matching.axis import Grid, NumberThresholds
 
 floats = st.one_of(st.sampled_from([*FLOATS, float("inf"), float("-inf")]), st.floats(allow_nan=False))
 signed = st.one_of(st.sampled_from([n for n in INTEGERS if n < 2**63]), st.integers(-(2**63), 2**63 - 1))
@@ -44,7 +44,7 @@ def test_ranks_agree_where_thresholds_are_many_and_uneven() -> None:
 
 
 def test_thresholds_beyond_a_type_are_always_or_never_reached() -> None:
-    ladder = Numbers(np.array([-(2**70), -(2**63), 0, 5, 2**63, 2**64 - 1, 2**70], dtype=object))
+    ladder = NumberThresholds(np.array([-(2**70), -(2**63), 0, 5, 2**63, 2**64 - 1, 2**70], dtype=object))
     rng = Random(1)
     for dtype, least, most in ((np.int64, -(2**63), 2**63 - 1), (np.uint64, 0, 2**64 - 1), (np.int8, -128, 127)):
         values = [least, most, 0, 4, 5, 6, *(rng.randint(least, most) for _ in range(20))]

@@ -13,7 +13,7 @@ from tests.conftest import LARGE_EXAMPLES
 from tidegate import Filter, Schema, TidegateError
 from tidegate.matching import Matcher
 from tidegate.matching.rows import Axes
-from tidegate.matching.templates import MANY, Templates
+from tidegate.matching.templates import MAX_TEMPLATES, Templates
 
 SCHEMA = Schema(
     {
@@ -139,6 +139,6 @@ def test_the_filter_of_a_subscription_is_its_own() -> None:
 
 def test_templates_are_bounded() -> None:
     templates = Templates(Axes(), None)
-    for n in range(MANY + 10):
+    for n in range(MAX_TEMPLATES + 10):
         templates.learn(Filter(f"x{'y' * n} > 3"))
-    assert len(templates._known) <= MANY
+    assert len(templates._slots_by_template) <= MAX_TEMPLATES

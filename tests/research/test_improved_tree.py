@@ -19,28 +19,28 @@ from tests.matching.contract import drawn
 from tidegate import Filter, Schema
 from tidegate.filters.render import render_node
 from tidegate.matching import Matcher
-from tidegate.matching.events import DictEvents, read
-from tidegate.matching.index import Entry
+from tidegate.matching.events import DictEvents, read_batch
+from tidegate.matching.index import IndexEntry
 from tidegate.matching.rows import Axes
-from tidegate.matching.scan import ordered
+from tidegate.matching.scan import sort_pairs
 from tidegate.model import Enum, arrow
-from tidegate.research.improved_tree import ImprovedTreeIndex, Tree, Work, conjuncts, cost_bound, grown, walk
+from tidegate.research.improved_tree import ImprovedTreeIndex, Tree, WalkCost, build_tree, conjuncts, cost_bound, walk
 from tidegate.research.tree import TreeIndex
 
 randoms = st.integers(0, 2**64).map(Random)
 
 
-def entries(*filters: str | Filter, schema: Schema | None = None) -> dict[int, Entry]:
+def entries(*filters: str | Filter, schema: Schema | None = None) -> dict[int, IndexEntry]:
     made = [Filter(each, schema) if isinstance(each, str) else each for each in filters]
     axes = Axes()
-    return {n: Entry(each, axes.compile(each), (f"s{n}",)) for n, each in enumerate(made)}
+    return {n: IndexEntry(each, axes.compile(each), (f"s{n}",)) for n, each in enumerate(made)}
 
 
 def tree(*filters: str, schema: Schema | None = None) -> Tree:
-    return grown(conjuncts(entries(*filters, schema=schema)))
+    return build_tree(conjuncts(entries(*filters, schema=schema)))
 
 
-def work(events: list[dict[str, Any]], *filters: str, schema: Schema | None = None) -> Work:
+def work(events: list[dict[str, Any]], *filters: str, schema: Schema | None = None) -> WalkCost:
     return walk(tree(*filters, schema=schema), DictEvents(events))[1]
 
 
@@ -81,12 +81,12 @@ class TestSettling:
     """How many predicates are evaluated for one event; each filter here is one predicate."""
 
     def test_a_true_verdict_settles_all_looser_ones(self) -> None:
-        assert work([{"x": 0}], "x < 1", "x < 2", "x < 3") == Work(visits=3, verifications=1, settled=2)
-        assert work([{"x": 9}], "x >= 3", "x >= 2", "x >= 1") == Work(visits=3, verifications=1, settled=2)
+        assert work([{"x": 0}], "x < 1", "x < 2", "x < 3") == WalkCost(visits=3, verifications=1, settled=2)
+        assert work([{"x": 9}], "x >= 3", "x >= 2", "x >= 1") == WalkCost(visits=3, verifications=1, settled=2)
 
     def test_a_false_verdict_settles_all_tighter_ones(self) -> None:
-        assert work([{"x": 9}], "x < 3", "x < 2", "x < 1") == Work(visits=3, verifications=1, settled=2)
-        assert work([{"x": 0}], "x > 1", "x > 2", "x > 3") == Work(visits=3, verifications=1, settled=2)
+        assert work([{"x": 9}], "x < 3", "x < 2", "x < 1") == WalkCost(visits=3, verifications=1, settled=2)
+        assert work([{"x": 0}], "x > 1", "x > 2", "x > 3") == WalkCost(visits=3, verifications=1, settled=2)
 
     def test_what_neither_side_settles_is_asked(self) -> None:
         assert work([{"x": 2.5}], "x < 2", "x < 3", "x < 1", "x < 4").verifications == 2
@@ -102,18 +102,18 @@ class TestSettling:
     def test_the_same_predicate_is_asked_once_wherever_it_stands(self) -> None:
         filters = "a = 1 AND z = 1", "a < 2 AND z = 1", "b = 1 AND z = 1", "b = 1 AND z LIKE 'x'"
         made = work([{"a": 1, "b": 1, "z": 1}], *filters)
-        assert made == Work(visits=7, verifications=5, settled=2)
+        assert made == WalkCost(visits=7, verifications=5, settled=2)
 
     @pytest.mark.parametrize("value", [None, math.nan, "text", [1]])
     def test_a_value_that_does_not_compare_satisfies_nothing(self, value: object) -> None:
         made = tree("x < 1", "x < 2", "x <> 1", "x <> 2", "x = 1", "x >= 1", "x >= 2")
         pieces, _ = walk(made, DictEvents([{"x": value}]))
-        assert len(ordered(pieces)[0]) == 0
+        assert len(sort_pairs(pieces)[0]) == 0
 
     def test_nothing_is_concluded_from_one_kind_for_another(self) -> None:
         """A truth value compares with whole numbers, not with fractions."""
         made = tree("x < 2", "x < 3.5", "x <> 0", "x <> 1", "x <> 0.5")
-        _, numbers = ordered(walk(made, DictEvents([{"x": True}]))[0])
+        _, numbers = sort_pairs(walk(made, DictEvents([{"x": True}]))[0])
         assert numbers.tolist() == [0, 2]
 
     def test_text_that_reads_as_a_time_has_two_orders(self) -> None:
@@ -122,14 +122,14 @@ class TestSettling:
             *(f"t < '{text}'" for text in texts), *(f"t = '{text}'" for text in texts), "t = '2026-01-01T08:00Z'"
         )
         moment = datetime(2026, 1, 1, 8, tzinfo=UTC)
-        _, numbers = ordered(walk(made, DictEvents([{"t": moment}]))[0])
+        _, numbers = sort_pairs(walk(made, DictEvents([{"t": moment}]))[0])
         assert numbers.tolist() == [1, 2, 4]
 
     def test_labels_of_an_enum_are_ordered_as_they_are_declared(self) -> None:
         schema = Schema({"light": Enum("RED", "AMBER", "GREEN")})
         made = tree("light < 'AMBER'", "light < 'GREEN'", "light = 'RED'", "light = 'AMBER'", schema=schema)
         pieces, cost = walk(made, DictEvents([{"light": "RED"}]))
-        assert ordered(pieces)[1].tolist() == [0, 1, 2]
+        assert sort_pairs(pieces)[1].tolist() == [0, 1, 2]
         assert cost.verifications == 2
 
 
@@ -139,7 +139,7 @@ class TestWork:
     def test_it_finds_what_the_plain_tree_finds(self, rng: Random) -> None:
         schema = generate.schema(rng)
         put = entries(*(drawn(rng, schema, schema) for _ in range(20)))
-        events = read(arrow.to_batch([generate.event(rng, schema) for _ in range(12)], schema))
+        events = read_batch(arrow.to_batch([generate.event(rng, schema) for _ in range(12)], schema))
         pairs = []
         for index in (TreeIndex(), ImprovedTreeIndex()):
             index.apply(put)
@@ -154,7 +154,7 @@ class TestWork:
         index = ImprovedTreeIndex()
         index.apply(entries(*(drawn(rng, schema, schema) for _ in range(20))))
         rows = [generate.event(rng, schema) for _ in range(12)]
-        for events in (read(rows), read(arrow.to_batch(rows, schema))):
+        for events in (read_batch(rows), read_batch(arrow.to_batch(rows, schema))):
             cost = index.work(events)
             assert cost.verifications <= index.describe()["distinct"] * events.size
             assert cost.settled <= cost.visits <= index.describe()["predicates"] * events.size
@@ -169,7 +169,7 @@ class TestWork:
         odd = [0, 1, 1.5, True, "a", "b", "c", "2010-01-01", None, math.nan, 2**70, []]
         rows: list[dict[str, Any]] = [{"x": rng.choice(odd), "y": 1} for _ in range(30)]
         texts += [f"{text} AND y = 1" for text in texts]
-        found = ordered(walk(tree(*texts), DictEvents(rows))[0])
+        found = sort_pairs(walk(tree(*texts), DictEvents(rows))[0])
         filters = [Filter(text) for text in texts]
         expected = [(e, n) for e, row in enumerate(rows) for n, each in enumerate(filters) if each.matches(row)]
         assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
@@ -180,7 +180,7 @@ class TestWork:
         made = tree(*filters)
         cost = walk(made, DictEvents(rows))[1]
         # The plain tree asks each of 220 predicates of each of 100 events.
-        assert len(made.index.places) == 220
+        assert len(made.index.slots) == 220
         assert cost.verifications < 220 * 100 / 2
 
 

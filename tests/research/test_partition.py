@@ -48,7 +48,7 @@ def test_even_parts_differ_by_one_part_of_the_largest(count: int, parts: int) ->
 conjunct_lists = st.lists(st.lists(st.sampled_from("abcdef"), max_size=5, unique=True).map(sorted), max_size=20)
 
 
-def grown(conjuncts: list[list[str]]) -> Branch[str]:
+def build_tree(conjuncts: list[list[str]]) -> Branch[str]:
     root: Branch[str] = Branch()
     for number, terms in enumerate(conjuncts):
         root.grow(terms, number)
@@ -57,7 +57,7 @@ def grown(conjuncts: list[list[str]]) -> Branch[str]:
 
 @given(conjunct_lists, st.integers(1, 4), st.sampled_from(["predicates", "count"]))
 def test_every_conjunct_is_in_one_part_with_its_whole_path(conjuncts: list[list[str]], parts: int, by: Any) -> None:
-    found = split(grown(conjuncts), parts, by)
+    found = split(build_tree(conjuncts), parts, by)
     assert len(found) <= parts
     endings = [(number, list(path)) for part in found for number, path in part]
     assert sorted(endings) == list(enumerate(conjuncts))
@@ -65,7 +65,7 @@ def test_every_conjunct_is_in_one_part_with_its_whole_path(conjuncts: list[list[
 
 def test_a_tree_is_cut_by_predicates_not_by_subtrees() -> None:
     """Three subtrees of 5, 1 and 1 predicates: in halves by count the first brings another along."""
-    root = grown([["a", "b"], ["a", "c"], ["a", "d"], ["a", "e"], ["x"], ["y"]])
+    root = build_tree([["a", "b"], ["a", "c"], ["a", "d"], ["a", "e"], ["x"], ["y"]])
     assert root.widths() == [3, 4]
     by_predicates, by_count = split(root, 2), split(root, 2, "count")
     assert [[number for number, _ in part] for part in by_predicates] == [[0, 1, 2, 3], [4, 5]]
@@ -81,12 +81,12 @@ def test_the_level_follows_from_the_degree_of_parallelism() -> None:
 
 
 def test_conjuncts_below_one_common_predicate_still_fall_into_parts() -> None:
-    found = split(grown([["a", "b", str(n)] for n in range(10)]), 2)
+    found = split(build_tree([["a", "b", str(n)] for n in range(10)]), 2)
     assert [len(part) for part in found] == [5, 5]
 
 
 def test_an_unknown_split_is_named() -> None:
     with pytest.raises(MatcherError, match="unknown split 'counts'; did you mean 'count'"):
-        split(grown([]), 2, "counts")  # type: ignore[arg-type]
+        split(build_tree([]), 2, "counts")  # type: ignore[arg-type]
     with pytest.raises(MatcherError, match="unknown split 7; expected one of predicates, count"):
-        split(grown([]), 2, 7)  # type: ignore[arg-type]
+        split(build_tree([]), 2, 7)  # type: ignore[arg-type]

@@ -121,6 +121,14 @@ def test_links_and_subscriptions_are_recorded(world: World) -> None:
     ]
 
 
+def test_keys_of_another_broker_that_are_pinned_are_recorded(world: World) -> None:
+    with client(world, key(world, "admin")) as http:
+        assert http.put("/v1/links/city/keys", json={"keys": []}).status_code == 400
+        http.delete("/v1/links/city/keys")
+    found = [(each["action"], each["target"]) for each in records(world.log)]
+    assert found == [("link.keys.put", "city"), ("link.keys.remove", "city")]
+
+
 def test_record_holds_no_secret(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     admin = key(world, "admin")
     secrets = [admin]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, WORDS, make
 from tidegate import Filter, Matcher, Space
-from tidegate.discovery.names import MOST_ALIKE, by_meaning
+from tidegate.discovery.names import MAX_SIMILAR_NAMES, by_meaning
 from tidegate.errors import DiscoveryError
 from tidegate.filters.meaning import Meaning
+from tidegate.filters.vectors import NumpyArray
 from tidegate.semantics import Relatedness, esa_only, paper
 from tidegate.semantics.looking import documents_of, look, meant, related
 from tidegate.semantics.neighbours import shared
 from tidegate.semantics.shared import LONE_THRESHOLD, Shared
-from tidegate.semantics.storage import Array
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -68,7 +68,7 @@ class Lengths:
         terms: Sequence[str],
         theme: frozenset[str],  # noqa: ARG002 - of the protocol
         of: frozenset[str],  # noqa: ARG002 - of the protocol
-    ) -> Array:
+    ) -> NumpyArray:
         self.inside += 1
         assert self.inside == 1
         found = [[float(len(one) == len(other)) for other in terms] for one in subscribed]
@@ -131,7 +131,7 @@ def test_names_are_found_by_meaning(space: Space) -> None:
     alike = by_meaning(Shared(esa_only(space)))
     assert dict(alike("laptop_name", known)).keys() == {"laptop_name", "laptopName"}
     found = alike("parking lot", known)
-    assert len(found) == MOST_ALIKE
+    assert len(found) == MAX_SIMILAR_NAMES
     assert found["parking lot"] == 1
     assert min(found.values()) >= LONE_THRESHOLD
     with pytest.raises(DiscoveryError, match=r"names can't be compared by meaning here: install an embedding"):

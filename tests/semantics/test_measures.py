@@ -21,9 +21,9 @@ from tidegate.semantics import (
     CosineEsa,
     Embedding,
     Esa,
+    NamedSemantics,
     PaperEsa,
     Relatedness,
-    Semantics,
     both,
     bulk,
     default_semantics,
@@ -34,7 +34,7 @@ from tidegate.semantics import (
     relatedness,
     rules,
 )
-from tidegate.semantics.bulk import Vector
+from tidegate.semantics.bulk import TermVector
 from tidegate.semantics.competition import Best, Competition, Scale
 
 RULED = ["5", "5.0", "room 112", "room 113", "5th", "five", "per", "second", "increased", "falling", "HIGH", "lower"]
@@ -56,8 +56,8 @@ def installed() -> Embedding:
 
 
 @pytest.fixture(scope="module", params=["letter", "paper", "esa", "embedding", "both"])
-def semantics(request: pytest.FixtureRequest, city: Space, installed: Embedding) -> Semantics:
-    made: dict[str, Semantics] = {
+def semantics(request: pytest.FixtureRequest, city: Space, installed: Embedding) -> NamedSemantics:
+    made: dict[str, NamedSemantics] = {
         "letter": paper(city, rules=False),
         "paper": paper(city),
         "esa": esa_only(city),
@@ -96,7 +96,7 @@ def test_what_is_subscribed_to_is_turned_once_and_what_is_kept_has_a_bound(
     turned: list[int] = []
     turn = bulk.Lines.of
 
-    def noted(vectors: Sequence[Vector], documents: int) -> bulk.Lines:
+    def noted(vectors: Sequence[TermVector], documents: int) -> bulk.Lines:
         turned.append(len(vectors))
         return turn(vectors, documents)
 
@@ -119,10 +119,10 @@ def test_many_terms_and_long_ones_are_compared_in_parts(
 ) -> None:
     texts = [*WORDS, " ".join(WORDS), "", "power station " * 20, "xyzzy"]
     whole = Esa(city).figures(texts, texts, (), ())
-    monkeypatch.setattr(bulk, "_AT_ONCE", 2)
-    monkeypatch.setattr(bulk, "_CELLS", cells)
-    monkeypatch.setattr(relatedness, "_AT_ONCE", terms)
-    monkeypatch.setattr(relatedness, "_PRODUCTS", words)
+    monkeypatch.setattr(bulk, "_MAX_SHARED_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "_MAX_CELLS", cells)
+    monkeypatch.setattr(relatedness, "_MAX_TERMS_AT_ONCE", terms)
+    monkeypatch.setattr(relatedness, "_MAX_PRODUCTS", words)
     for few in (texts[:2], texts):
         found = Esa(city).figures(few, texts, (), ())
         assert found == pytest.approx(whole[: len(few)], nan_ok=True)
@@ -140,7 +140,7 @@ def test_a_process_that_is_handed_what_knows_words_is_not_handed_what_it_remembe
 
 @given(subscribed=lists, terms=lists)
 def test_figures_are_from_0_to_1_and_the_same_text_is_1(
-    semantics: Semantics, subscribed: list[str], terms: list[str]
+    semantics: NamedSemantics, subscribed: list[str], terms: list[str]
 ) -> None:
     found = semantics.relatedness(subscribed, terms, frozenset(), frozenset())
     assert found.shape == (len(subscribed), len(terms))
@@ -155,13 +155,13 @@ def test_figures_are_from_0_to_1_and_the_same_text_is_1(
             assert known is not None or semantics.name == "esa-paper" or not rules.opposed(a, b) or figure == 0
 
 
-def test_no_term_is_known_to_have_nothing_in_common(semantics: Semantics) -> None:
+def test_no_term_is_known_to_have_nothing_in_common(semantics: NamedSemantics) -> None:
     assert semantics.relatedness([""], ["energy"], frozenset(), frozenset()) == 0
     assert 0 <= semantics.threshold <= 1
 
 
 def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: Space) -> None:
-    def figure(given: Semantics) -> float:
+    def figure(given: NamedSemantics) -> float:
         return float(given.relatedness(["laptop"], ["laptop"], frozenset({"power"}), frozenset({"energy"}))[0, 0])
 
     assert figure(paper(city, rules=False)) < 1
@@ -170,7 +170,7 @@ def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: S
 
 def test_a_space_is_opened_as_the_mode_that_is_asked_for(city: Space) -> None:
     wanted, met, tags = ["energy", "laptop"], ["power", "energy", "xyzzy"], (frozenset({"laptop"}), frozenset({"car"}))
-    made: dict[str, Semantics] = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
+    made: dict[str, NamedSemantics] = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
     for mode, expected in made.items():
         space = Space.open(city.folder, mode=mode)
         several: list[meaning.Semantics] = [space, default_semantics(space), pickle.loads(pickle.dumps(space))]

@@ -21,7 +21,7 @@ from tests.semantics.spaces import CITY, documents, make
 from tidegate import Space, SpaceError
 from tidegate.semantics.builder import Document, build
 from tidegate.semantics.corpora import open_corpus
-from tidegate.semantics.runs import Counting, documents_of, few, postings_of
+from tidegate.semantics.runs import RunWriter, documents_of, merge_runs, postings_of
 from tidegate.semantics.storage import FILES, Parameters
 from tidegate.semantics.words import Analyser
 
@@ -64,12 +64,12 @@ def test_runs_and_one_pass_write_the_same_bytes(tmp_path: Path) -> None:
 @given(documents, st.integers(1, 30), st.integers(2, 4))
 def test_many_runs_are_merged_in_groups(corpus: list[Document], in_memory: int, fan_in: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        counting = Counting(Path(folder), Parameters(1, 1), in_memory)
+        counting = RunWriter(Path(folder), Parameters(1, 1), in_memory)
         for place in sorted(range(len(corpus)), key=lambda n: n * 7 % 5):  # in some order
             counting.add(place, *corpus[place])
         counting.spill()
         runs = sorted(Path(folder).iterdir())
-        merged = few(runs, Path(folder), fan_in)
+        merged = merge_runs(runs, Path(folder), fan_in)
         assert len(merged) <= fan_in
         assert list(documents_of(merged)) == sorted(documents_of(runs))
         counts = [Counter(Analyser().terms(document.text)) for document in corpus]
@@ -159,7 +159,9 @@ def test_what_was_counted_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
             raise OSError(28, "No space left on device")
 
     corpus = open_corpus(tmp_path / "city")
-    with pytest.raises(SpaceError, match=r"No space left on device; what was counted is kept, and the same build goes"):
+    with pytest.raises(
+        SpaceError, match=r"No space left on device; the finished parts are kept, and the same build continues"
+    ):
         build(corpus, tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=1, counted=full)
 
 

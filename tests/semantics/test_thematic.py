@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from tests.semantics.spaces import CITY, make
 from tidegate.errors import MatcherError
-from tidegate.filters.thematic import Predicate, Scalar, Thematic, match, readable, text_of, themes_of, tuples_of
+from tidegate.filters.thematic import (
+    Thematic,
+    ThematicPredicate,
+    TupleValue,
+    match,
+    readable,
+    text_of,
+    themes_of,
+    tuples_of,
+)
 from tidegate.semantics import PaperEsa, Relatedness
 
 
@@ -27,9 +36,9 @@ def related() -> Iterator[Relatedness]:
 
 PAPER = Thematic(
     (
-        Predicate("type", "increased energy use event", soft_value=True),
-        Predicate("device", "laptop", soft_attribute=True, soft_value=True),
-        Predicate("office", "room 112"),
+        ThematicPredicate("type", "increased energy use event", soft_value=True),
+        ThematicPredicate("device", "laptop", soft_attribute=True, soft_value=True),
+        ThematicPredicate("office", "room 112"),
     ),
     frozenset(("power", "computers")),
 )
@@ -59,14 +68,16 @@ def test_what_has_no_tilde_must_be_equal(related: Relatedness) -> None:
 
 
 def test_each_predicate_wants_a_tuple_of_its_own(related: Relatedness) -> None:
-    twice = Thematic((Predicate("computer", "laptop", True, True), Predicate("computer", "energy", True, True)))
+    twice = Thematic(
+        (ThematicPredicate("computer", "laptop", True, True), ThematicPredicate("computer", "energy", True, True))
+    )
     assert match(related, twice, {"computer": "laptop"}) == []
     (best,) = match(related, twice, {"computer": "energy", "laptop": "laptop"})
     assert best.attributes == ("laptop", "computer")
 
 
 def test_the_threshold_is_the_least_degree(related: Relatedness) -> None:
-    predicate = (Predicate("device", "laptop", soft_value=True),)
+    predicate = (ThematicPredicate("device", "laptop", soft_value=True),)
     (best,) = match(related, Thematic(predicate), {"device": "computer"})
     assert match(related, Thematic(predicate, threshold=best.degree), {"device": "computer"}) == [best]
     assert match(related, Thematic(predicate, threshold=best.degree + 1e-8), {"device": "computer"}) == []
@@ -74,7 +85,7 @@ def test_the_threshold_is_the_least_degree(related: Relatedness) -> None:
 
 
 def test_the_k_best_come_with_their_probabilities(related: Relatedness) -> None:
-    wanted = Thematic((Predicate("power", "energy", True, True),))
+    wanted = Thematic((ThematicPredicate("power", "energy", True, True),))
     event = {"energy": "energy", "power": "power", "garage": "garage"}
     found = match(related, wanted, event, k=5)
     assert [each.attributes for each in found][:1] in ([("energy",)], [("power",)])
@@ -84,7 +95,7 @@ def test_the_k_best_come_with_their_probabilities(related: Relatedness) -> None:
 
 
 def test_themes_of_service_and_event_count_together(related: Relatedness) -> None:
-    wanted = Thematic((Predicate("kind", "president", soft_value=True),), frozenset(("politics",)))
+    wanted = Thematic((ThematicPredicate("kind", "president", soft_value=True),), frozenset(("politics",)))
     alone = match(related, wanted, {"kind": "power"})[0].degree
     by_service = match(related, wanted, {"kind": "power"}, ["politics"])[0].degree
     by_event = match(related, wanted, {"kind": "power", "_themes": ["politics"]})[0].degree
@@ -103,15 +114,19 @@ names = st.sampled_from(["device", "energy", "parking", "power", "room"])
 
 
 @given(
-    st.lists(st.builds(Predicate, names, values, st.booleans(), st.booleans()), max_size=3),
+    st.lists(st.builds(ThematicPredicate, names, values, st.booleans(), st.booleans()), max_size=3),
     st.dictionaries(names, values, max_size=4),
     st.lists(st.sampled_from(["energy", "car", "zzz"]), max_size=2),
     st.floats(0, 1),
 )
 def test_the_degree_is_that_of_the_best_of_all_permutations(
-    related: Relatedness, predicates: list[Predicate], event: dict[str, Scalar], themes: list[str], threshold: float
+    related: Relatedness,
+    predicates: list[ThematicPredicate],
+    event: dict[str, TupleValue],
+    themes: list[str],
+    threshold: float,
 ) -> None:
-    def similarity(predicate: Predicate, attribute: str, value: Scalar) -> float:
+    def similarity(predicate: ThematicPredicate, attribute: str, value: TupleValue) -> float:
         name = related(predicate.attribute, attribute, ["power"], themes)
         meaning = related(text_of(predicate.value), text_of(value), ["power"], themes)
         equal = type(predicate.value) is str and predicate.value == value
@@ -164,13 +179,13 @@ def test_names_and_values_as_words(related: Relatedness) -> None:
     assert [text_of(value) for value in (True, False, 5, 5.0, 5.5, "x", float("inf"))] == [
         *("true", "false", "5", "5", "5.5", "x", "inf")
     ]
-    soft = Thematic((Predicate("measurement unit", "x", soft_attribute=True),))
+    soft = Thematic((ThematicPredicate("measurement unit", "x", soft_attribute=True),))
     for name in ("measurementUnit", "measurement_unit", "Measurement.Unit"):
         assert match(related, soft, {name: "x"})[0].degree == 1
 
 
 def test_what_is_too_much_is_refused() -> None:
     with pytest.raises(MatcherError, match="expected at most 16 predicates to be matched by meaning together, not 17"):
-        Thematic((Predicate("a", 1),) * 17)
+        Thematic((ThematicPredicate("a", 1),) * 17)
     with pytest.raises(MatcherError, match=r"expected a threshold from 0 to 1, not 1.5"):
         Thematic((), threshold=1.5)

@@ -130,6 +130,13 @@ def serve(
     )
     client_tls = home.profile.tls.client
 
+    links = LinkSettings(
+        broker,
+        signing_keys=home.signing_keys,
+        origins=home.profile.links.pinned(),
+        tls=None if client_tls is None else client_tls.context,
+    )
+
     def make() -> Gateway:
         access = home.profile.access
         return Gateway(
@@ -142,7 +149,7 @@ def serve(
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
-            links=LinkSettings(broker, tls=None if client_tls is None else client_tls.context),
+            links=links,
             semantics=knows,
             limits=limits,
             tls=tls,

@@ -89,6 +89,11 @@ class Home:
         """Where sources go on after a restart."""
         return self.folder / "sources"
 
+    @property
+    def signing_keys(self) -> Path:
+        """The keys that this broker signs its events with: the profile's file, or one in the folder."""
+        return self.profile.links.signing_keys or self.folder / "signing.jwks"
+
     def space(self, named: str | None = None) -> Path | None:
         """The semantic space: the one that is named, the profile's, or `space` in the folder; None: there is none."""
         own = self.folder / "space"
@@ -121,7 +126,7 @@ class Home:
             return SegmentLog(self.log_folder)
         from tidegate.logs import KafkaLog
 
-        return KafkaLog(self.profile.kafka)
+        return KafkaLog(self.profile.kafka, client_settings=self.profile.kafka_security.settings())
 
     @cached_property
     def obstacle(self) -> str:
@@ -149,7 +154,8 @@ class Home:
         if isinstance(log, KafkaLog):
             from tidegate.pipelines.kafka import KafkaStreams
 
-            return KafkaStreams(spark, log, str(self.profile.kafka))
+            settings = self.profile.kafka_security.java_settings()
+            return KafkaStreams(spark, log, str(self.profile.kafka), client_settings=settings)
         if self.obstacle:
             from tidegate.pipelines.plain.log import PlainLog
 

@@ -32,6 +32,7 @@ from tidegate.cli import (
     validate,
 )
 from tidegate.cli.connecting import add_tls_options
+from tidegate.cli.options import add_key_file
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -63,6 +64,7 @@ app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
 app.add_typer(semantics.app, name="semantics")
 add_tls_options(app)
+add_key_file(app)
 
 
 def _print_version(wanted: bool) -> None:

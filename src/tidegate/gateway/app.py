@@ -28,6 +28,7 @@ from tidegate.gateway.routes import (
     filters,
     health,
     keys,
+    link_keys,
     links,
     overview,
     owners,
@@ -58,6 +59,7 @@ _ROUTES = (
     webhooks,
     owners,
     keys,
+    link_keys,
     links,
 )
 

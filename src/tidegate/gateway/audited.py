@@ -62,8 +62,10 @@ def action_of(method: str, path: str) -> Action | None:
             return Action(f"subscription.{_VERBS.get((method, verb), verb)}", id_)
         case "POST", ["links"]:
             return Action("link.add")
-        case _, ["links", name, *_]:
+        case _, ["links", name]:
             return Action(f"link.{'remove' if method == 'DELETE' else 'change'}", name)
+        case _, ["links", name, part, *_]:
+            return Action(f"link.{part}.{'remove' if method == 'DELETE' else 'put'}", name)
         case "POST", ["keys"]:
             return Action("key.create")
         case "POST", ["keys", id_, verb]:

@@ -15,13 +15,16 @@ from tidegate.model import timestamps
 from tidegate.registry.registry import Kept, Link
 from tidegate.registry.secrets import SEALED, SecretKey
 from tidegate.registry.store import Store
-from tidegate.registry.tables import LINK_STATES, LINKS
+from tidegate.registry.tables import LINK_ORIGINS, LINK_STATES, LINKS
 
 MOST_NAME = 40
 """Characters of a broker's name: `service@broker` names a stream."""
 LEAST_SECRET = 24
 """Characters of a secret: whoever pretends to be a neighbour may try to guess it."""
+ANY = "*"
+"""Stands for every name, in what a link allows."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MOST_NAME - 1}}}")
+_SERVICE = re.compile(rf"[^@\s*]+(@{_NAME.pattern})?")
 _SECRET_BYTES = 32
 
 
@@ -37,7 +40,14 @@ class SqlLinks(Store):
     """The links of a registry."""
 
     def add_link(
-        self, name: str, url: str | None = None, secret: str | None = None, services: Iterable[str] | None = None
+        self,
+        name: str,
+        url: str | None = None,
+        secret: str | None = None,
+        services: Iterable[str] | None = None,
+        *,
+        transit: Iterable[str] = (),
+        public: Iterable[str] = (),
     ) -> Link:
         """Make a link to the broker of a name; without a secret one is made."""
         need_broker_name(name)
@@ -53,6 +63,8 @@ class SqlLinks(Store):
             "url": url,
             "services": None if services is None else json.dumps(sorted(set(services))),
             "created_at": self._clock(),
+            "transit": _transit(transit),
+            "public": _public(public, name),
         }
         with self._changing("subscriptions") as connection:
             if connection.execute(sa.select(LINKS.c.name).where(LINKS.c.name == name)).first() is not None:
@@ -61,6 +73,21 @@ class SqlLinks(Store):
             sealed = secret if key is None else key.seal(secret, _place(name))
             connection.execute(LINKS.insert().values({**row, "secret": sealed}))
             return self._link(connection.execute(sa.select(LINKS).where(LINKS.c.name == name)).one())
+
+    def change_link(
+        self, name: str, *, transit: Iterable[str] | None = None, public: Iterable[str] | None = None
+    ) -> Link:
+        """Change what is believed of a neighbour; None leaves a setting as it is."""
+        changes = {} if transit is None else {"transit": _transit(transit)}
+        changes |= {} if public is None else {"public": _public(public, name)}
+        is_it = LINKS.c.name == name
+        with self._changing("subscriptions") as connection:
+            row = connection.execute(sa.select(LINKS).where(is_it)).first()
+            if row is None:
+                raise _missing(connection, name)
+            if changes:
+                connection.execute(LINKS.update().where(is_it).values(changes))
+            return self._link(connection.execute(sa.select(LINKS).where(is_it)).one())
 
     def links(self) -> dict[str, Link]:
         """All links by the name of the broker at the other end."""
@@ -71,8 +98,7 @@ class SqlLinks(Store):
         """Remove a link, and what was known of it."""
         with self._changing("subscriptions") as connection:
             if connection.execute(LINKS.delete().where(LINKS.c.name == name)).rowcount == 0:
-                known = connection.execute(sa.select(LINKS.c.name)).scalars().all()
-                raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
+                raise _missing(connection, name)
 
     def link_states(self, link: str) -> dict[Kept, str]:
         """What is kept of a link."""
@@ -93,10 +119,36 @@ class SqlLinks(Store):
                     row = {"link": link, "kind": kind, "name": name, "document": document}
                     connection.execute(LINK_STATES.insert().values(row))
 
+    # Pinned keys ---------------------------------------------------------------------
+
+    def trust_origin(self, name: str, keys: str) -> None:
+        """Pin the public keys of a broker, in place of those that were pinned before."""
+        need_broker_name(name)
+        with self._changing("subscriptions") as connection:
+            connection.execute(LINK_ORIGINS.delete().where(LINK_ORIGINS.c.name == name))
+            row = {"name": name, "keys": keys, "created_at": self._clock()}
+            connection.execute(LINK_ORIGINS.insert().values(row))
+
+    def distrust_origin(self, name: str) -> None:
+        """Remove the pinned keys of a broker."""
+        with self._changing("subscriptions") as connection:
+            if connection.execute(LINK_ORIGINS.delete().where(LINK_ORIGINS.c.name == name)).rowcount == 0:
+                known = connection.execute(sa.select(LINK_ORIGINS.c.name)).scalars().all()
+                raise NotRegistered(f"no keys of {name!r} are pinned{did_you_mean(name, known)}")
+
+    def trusted_origins(self) -> dict[str, str]:
+        """Return the pinned keys of all brokers that have some, by the broker's name."""
+        query = sa.select(LINK_ORIGINS).order_by(LINK_ORIGINS.c.name)
+        with self._engine.connect() as connection:
+            return {row.name: row.keys for row in connection.execute(query)}
+
+    # Secrets ---------------------------------------------------------------------------
+
     def _link(self, row: sa.Row[Any]) -> Link:
         services = None if row.services is None else tuple(json.loads(row.services))
         secret = self._opened(row.secret, *_place(row.name))
-        return Link(row.name, row.url, secret, services, timestamps.to_datetime(row.created_at))
+        created = timestamps.to_datetime(row.created_at)
+        return Link(row.name, row.url, secret, services, created, _names(row.transit), _names(row.public))
 
     def _reseal_links(self, connection: sa.Connection, key: SecretKey) -> int:
         """Encrypt all secrets of links with a key, and return how many there are."""
@@ -109,3 +161,29 @@ class SqlLinks(Store):
 
 def _place(name: str) -> tuple[str, str, str]:
     return "links", name, "secret"
+
+
+def _transit(names: Iterable[str]) -> str:
+    found = sorted(set(names))
+    for each in found:
+        if each != ANY:
+            need_broker_name(each)
+    return json.dumps(found)
+
+
+def _public(names: Iterable[str], link: str) -> str:
+    found = set()
+    for each in names:
+        if each != ANY and not _SERVICE.fullmatch(each):
+            raise RegistryError(f"public: expected the name of a service such as gps or gps@{link}, not {each!r:.80}")
+        found.add(each if each == ANY or "@" in each else f"{each}@{link}")
+    return json.dumps(sorted(found))
+
+
+def _missing(connection: sa.Connection, name: str) -> NotRegistered:
+    known = connection.execute(sa.select(LINKS.c.name)).scalars().all()
+    return NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(json.loads(text))

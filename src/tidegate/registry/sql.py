@@ -26,6 +26,7 @@ from tidegate.services.check import examine
 from tidegate.services.definitions import Origin
 from tidegate.services.findings import Findings
 from tidegate.services.redaction import note_secrets
+from tidegate.services.trust import needs_trust
 from tidegate.services.versions import breaking
 
 
@@ -119,7 +120,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
             }
             gone = {name for name in rows if prune and name not in wanted}
             forced = self._check(_definitions(rows), definitions, gone, force, imported)
-            changes = _changes(rows, wanted, gone, self._past_versions(connection), origin)
+            changes = _changes(rows, wanted, gone, self._past_versions(connection), _trusting(definitions, origin))
             if not changes:
                 unchanged(connection)
                 return changes
@@ -296,13 +297,15 @@ def _changes(
     wanted: Mapping[str, tuple[str, str]],
     gone: set[str],
     past: Mapping[str, int],
-    origin: Origin,
+    trusting: Collection[str],
 ) -> Changes:
-    # What the operator states again, word for word, is another version: it is trusted from then on.
+    # What the operator states again, word for word, is another version where trust makes a difference.
     same = {
         name
         for name, each in wanted.items()
-        if name in rows and (rows[name].kind, rows[name].document) == each and origin in ("remote", rows[name].origin)
+        if name in rows
+        and (rows[name].kind, rows[name].document) == each
+        and (name not in trusting or rows[name].origin == "operator")
     }
     return Changes(
         MappingProxyType({name: past.get(name, 0) + 1 for name in wanted if name not in rows}),
@@ -310,6 +313,14 @@ def _changes(
         MappingProxyType({name: rows[name].version for name in wanted if name in same}),
         MappingProxyType({name: rows[name].version for name in sorted(gone)}),
     )
+
+
+def _trusting(definitions: Definitions, origin: Origin) -> set[str]:
+    """The definitions of the operator that others could not state."""
+    if origin != "operator":
+        return set()
+    given: tuple[Stream | Service, ...] = (*definitions.streams.values(), *definitions.services.values())
+    return {each.name for each in given if needs_trust(each)}
 
 
 def _upstream(names: Iterable[str], definitions: Definitions) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.discovery.places import Places
+from tidegate.discovery.slot_table import SlotTable
 
 
 class Colliding(str):
@@ -22,15 +22,15 @@ names = st.builds(lambda letter, size: Colliding(letter * size), st.sampled_from
 
 @given(st.lists(st.tuples(names, st.booleans()), max_size=60))
 def test_names_are_found_whatever_was_taken_and_given_back(steps: list[tuple[str, bool]]) -> None:
-    places, expected = Places(), dict[str, int]()
+    slots, expected = SlotTable(), dict[str, int]()
     for name, take in steps:
         if take and name not in expected:
-            expected[name] = places.take(name)
+            expected[name] = slots.take(name)
         elif not take and name in expected:
-            assert places.release(name) == expected.pop(name)
-        assert {each: places.get(each) for each in expected} == expected
-        assert (places.get(name) is not None) is (name in expected)
-    assert len(places) == len(expected)
-    assert set(places) == set(expected)
+            assert slots.release(name) == expected.pop(name)
+        assert {each: slots.get(each) for each in expected} == expected
+        assert (slots.get(name) is not None) is (name in expected)
+    assert len(slots) == len(expected)
+    assert set(slots) == set(expected)
     assert len(set(expected.values())) == len(expected)
-    assert max(expected.values(), default=-1) < max(1, len(places.names))
+    assert max(expected.values(), default=-1) < max(1, len(slots.names))
