@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 LENGTH = os.environ.get("TIDEGATE_TESTS", "full")
@@ -28,6 +30,9 @@ if LENGTH != "soak":  # short lives: compiling well would cost each of the many 
 
 # Each client over HTTP reads the certificates of the world, for longer than all else that a test of loopback does.
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
+
+# A gateway in the process of a test logs beside commands whose output is looked at.
+structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 settings.register_profile(
     LENGTH, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
@@ -149,3 +154,12 @@ def postgres() -> Iterator[str]:
         pytest.skip(f"no PostgreSQL: {exc}")
     with running(programs) as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def same_umask() -> Iterator[None]:
+    """Commands that run in the process of a test keep others out of what they write: for that test alone."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)

@@ -28,7 +28,7 @@ from tidegate.gateway.durable import DurableSettings
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import DirectIngest
 from tidegate.gateway.server import Server, serve
-from tidegate.gateway.settings import AccessSettings, TlsSettings
+from tidegate.gateway.settings import AccessSettings, LimitSettings, TlsSettings
 from tidegate.gateway.tls import ServerTls
 from tidegate.gateway.tracing import tracing_of
 from tidegate.gateway.webhook import WebhookSettings
@@ -108,6 +108,8 @@ class World:
         self.environment: dict[str, str] = {}
         """What says whether anything is traced."""
         self.access: AccessSettings | None = None
+        self.limits = LimitSettings()
+        """How much one peer may ask of it."""
         self.links: LinkSettings | None = None
         """How it is linked to other brokers; None: it is not."""
         self.semantics: Semantics | None = None
@@ -143,6 +145,7 @@ class World:
             tracing=tracing_of(self.environment),
             access=self.access,
             links=self.links,
+            limits=self.limits,
             semantics=self.semantics,
             tls=None if self.tls is None else ServerTls(self.tls),
         )

@@ -20,6 +20,7 @@ from tests.gateway.running import CITY, World
 from tests.pipelines.running import until
 from tidegate.gateway.describe.openapi import CALLS
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.settings import LimitSettings
 
 NOT_CHECKED = {
     "positive_data_acceptance": "a text is a filter or none: the document can't say which",
@@ -62,6 +63,7 @@ class Api(World):
             ('include-operation-id = "discover"', "watch = false"),  # it would go on for ever
             ('include-operation-id = "removeSubscription"', f'id = "{spare}"'),
             ('include-path-regex = "secret|dead-letters|enable"', f'id = "{webhook}"'),
+            ('include-path-regex = "/keys/"', f'id = "{self.registry.create_key("spare", "consumer")[0].id}"'),
         ]
         lines = [f'parameters = {{ name = "gps", stream = "gps_taxi", id = "{pull}" }}']
         lines += [f"checks.{name}.enabled = false  # {why}" for name, why in NOT_CHECKED.items()]
@@ -76,6 +78,7 @@ def judged(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     streams = "streams:\n  spare_raw: {schema: {n: int64}}"
     world = Api(folder, CITY.replace("streams:", streams) + "  spare: {from: gps}\n")
     world.needs_keys = True
+    world.limits = LimitSettings(sign_in_failures=100_000)  # invalid keys are tried with every call
     with Receiver().running() as receiver, world.running():
         world.fill(receiver.url)
         (folder / "schemathesis.toml").write_text(world.settings())

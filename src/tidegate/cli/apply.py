@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli import connecting, options
+from tidegate.cli import connecting, local_audit, options
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
 from tidegate.services import load
@@ -41,6 +41,7 @@ def apply(
             ).to_dict()
         finally:
             registry.close()
+        local_audit.record_changes(home, changes)
     else:
         with connecting.client(found, key) as client:
             changes = client.apply(_texts(files), force=force, prune=prune, backfill=backfill)

@@ -157,6 +157,8 @@ def serve(
             tls=tls,
             certificates=certificates,
             resources=home.resources(),
+            audit_locks=home.audit_locks,
+            name=broker,
         )
 
     if child:

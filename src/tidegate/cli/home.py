@@ -113,6 +113,11 @@ class Home:
         """The lock of whoever appends to raw streams; None: in Kafka all may."""
         return self.folder / "ingest.lock" if self.profile.kafka is None else None
 
+    @property
+    def audit_locks(self) -> Path | None:
+        """Where processes agree on who writes which part of the audit log; None: in Kafka all may write."""
+        return self.folder / "audit" if self.profile.kafka is None else None
+
     def log(self) -> EventLog:
         """Open the log."""
         if self.profile.kafka is None:

@@ -9,7 +9,15 @@ from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import LimitSettings
 from tidegate.model import units
 
-_COUNTS = ("connections", "connections_per_address", "headers", "events", "heavy_calls", "heavy_waiting")
+_COUNTS = (
+    "connections",
+    "connections_per_address",
+    "headers",
+    "events",
+    "heavy_calls",
+    "heavy_waiting",
+    "sign_in_failures",
+)
 _TIMES = ("head_timeout", "body_timeout", "idle_timeout")
 _SIZES = ("decoded_bytes",)
 KEYS = (*_COUNTS, *_TIMES, *_SIZES)

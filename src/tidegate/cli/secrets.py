@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tidegate.cli import options
+from tidegate.cli import local_audit, options
 from tidegate.cli.profile import EMBEDDED
 
 app = typer.Typer(help="How secrets in the registry are encrypted.", no_args_is_help=True, add_completion=False)
@@ -21,9 +21,11 @@ def rotate(data: options.Data = options.DATA, profile: options.Profile = EMBEDDE
 
     First name the new key as secrets.key and the old one in secrets.previous, and restart every gateway with that.
     """
-    registry = options.home(data, profile).existing_registry()
+    home = options.home(data, profile)
+    registry = home.existing_registry()
     try:
         count = registry.reseal()
     finally:
         registry.close()
+    local_audit.record(home, "secrets.rotate", detail=f"{count} secrets")
     typer.echo(f"{count} secret{'s' * (count != 1)} encrypted with the present key; previous ones are needed no more")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli import durations, options
+from tidegate.cli import durations, local_audit, options
 from tidegate.cli.gateway import (
     HOST,
     PORT,
@@ -72,7 +72,8 @@ def up(
         registry = home.registry()
         try:
             if files:
-                registry.apply(options.trusted(load(files), home), force=force, backfill=backfill)
+                changes = registry.apply(options.trusted(load(files), home), force=force, backfill=backfill)
+                local_audit.record_changes(home, changes.to_dict())
             with (
                 until_told() as stop,
                 serving(

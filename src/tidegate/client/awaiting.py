@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
-from tidegate.client import durable, http, links
+from tidegate.client import durable, http, keys, links
 from tidegate.client.course import Course, Reconnect, Wanted
 from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
@@ -255,6 +255,31 @@ class AsyncClient:
     async def delete_subscription(self, id: str) -> None:  # noqa: A002 - the API's word
         """Remove a durable subscription; whoever consumes it is told."""
         await self._ask(durable.remove(id))
+
+    async def keys(self) -> list[dict[str, Any]]:
+        """All API keys, without their secrets; for admins."""
+        found: list[dict[str, Any]] = (await self._ask(keys.all_()))["keys"]
+        return found
+
+    async def create_key(
+        self,
+        name: str,
+        role: str = "consumer",
+        services: Sequence[str] | None = None,
+        *,
+        expires: str | None = None,
+        quotas: Mapping[str, float] | None = None,
+    ) -> dict[str, Any]:
+        """Create an API key; its secret is in the answer, this once. `expires` is a length of time such as `90d`."""
+        return await self._ask(keys.create(name, role, services, expires, quotas))
+
+    async def rotate_key(self, id: str, overlap: str = "24h", *, expires: str | None = None) -> dict[str, Any]:  # noqa: A002
+        """Give a key a new secret, which is in the answer, this once; the one before holds for `overlap` more."""
+        return await self._ask(keys.rotate(id, overlap, expires))
+
+    async def revoke_key(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Let a key open nothing any more."""
+        return await self._ask(keys.revoke(id))
 
     async def links(self) -> dict[str, Any]:
         """The name of the gateway's broker, and all its links to others."""

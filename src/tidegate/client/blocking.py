@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
-from tidegate.client import durable, http, links
+from tidegate.client import durable, http, keys, links
 from tidegate.client.course import Course, Reconnect, Wanted
 from tidegate.client.errors import ConnectionLost, Missed
 from tidegate.client.http import Asked, Since
@@ -251,6 +251,31 @@ class Client:
     def delete_subscription(self, id: str) -> None:  # noqa: A002 - the API's word
         """Remove a durable subscription; whoever consumes it is told."""
         self._ask(durable.remove(id))
+
+    def keys(self) -> list[dict[str, Any]]:
+        """All API keys, without their secrets; for admins."""
+        found: list[dict[str, Any]] = (self._ask(keys.all_()))["keys"]
+        return found
+
+    def create_key(
+        self,
+        name: str,
+        role: str = "consumer",
+        services: Sequence[str] | None = None,
+        *,
+        expires: str | None = None,
+        quotas: Mapping[str, float] | None = None,
+    ) -> dict[str, Any]:
+        """Create an API key; its secret is in the answer, this once. `expires` is a length of time such as `90d`."""
+        return self._ask(keys.create(name, role, services, expires, quotas))
+
+    def rotate_key(self, id: str, overlap: str = "24h", *, expires: str | None = None) -> dict[str, Any]:  # noqa: A002
+        """Give a key a new secret, which is in the answer, this once; the one before holds for `overlap` more."""
+        return self._ask(keys.rotate(id, overlap, expires))
+
+    def revoke_key(self, id: str) -> dict[str, Any]:  # noqa: A002 - the API's word
+        """Let a key open nothing any more."""
+        return self._ask(keys.revoke(id))
 
     def links(self) -> dict[str, Any]:
         """The name of the gateway's broker, and all its links to others."""

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidegate.errors import TidegateError
 from tidegate.federation.link import PATH as LINK_PATH
 from tidegate.gateway import problems
+from tidegate.gateway.audit import address_of
 from tidegate.gateway.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.certificates import peer_of
 from tidegate.gateway.origins import is_foreign_page
@@ -26,11 +27,15 @@ from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.protocol import kept_of
 from tidegate.gateway.quotas import Meter
 from tidegate.gateway.rights import OPERATE, PHRASES, needed, roles_with
+from tidegate.gateway.sign_ins import SignIns
 
 _GUARDED = ("/v1", "/asyncapi.json")
 """What begins so is for those with a key: the calls, and the document that names services."""
 _METRICS, _READY = "/metrics", "/readyz"
 """The first is an operator's; the second tells more to those with a key."""
+
+IDENTIFIED = "identified"
+"""Where the state of a request's scope has its caller, also one who may not do what they ask for."""
 
 
 class Access:
@@ -46,13 +51,14 @@ class Access:
         callers: Callers,
         policies: Policies,
         meter: Meter,
+        sign_ins: SignIns,
         *,
         required: bool,
         origins: Collection[str] = (),
     ) -> None:
         """`origins`: whose web pages may use a client certificate of the browser, beside the gateway's own."""
         self._app, self._callers, self._policies, self._meter, self._required = app, callers, policies, meter, required
-        self._origins = origins
+        self._sign_ins, self._origins = sign_ins, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request for the API; all else passes."""
@@ -86,13 +92,15 @@ class Access:
         secret = _secret(scope)
         certified = None if secret is not None else self._certified(scope)
         if secret is None and certified is None and self._required and not self._is_open(scope):
+            self._sign_ins.failures["missing"] += 1
             raise unknown("expected an API key: Authorization: Bearer tg_...")
         if certified is not None:
             caller = certified
         elif secret is None:
             caller = GUEST if self._required else ANYBODY
         else:
-            caller = await self._callers.find(secret)
+            caller = await self._sign_ins.caller(secret, address_of(scope))
+        scope.setdefault("state", {})[IDENTIFIED] = caller
         _need_right(caller, scope)
         if scope["type"] == "http":  # a socket opens first, and is then told in full
             self._need_name(caller, scope)
@@ -100,7 +108,10 @@ class Access:
 
     def _certified(self, scope: Scope) -> Caller | None:
         """Who a request's client certificate says; a browser sends it along with what any page asks for."""
-        caller = self._callers.of_certificate(peer_of(scope))
+        try:
+            caller = self._callers.of_certificate(peer_of(scope))
+        except Problem as problem:
+            raise self._sign_ins.refused(address_of(scope), "certificate", problem) from None
         if caller is not None and is_foreign_page(scope, self._origins):
             detail = "a page of another site may not use the client certificate of this browser; use an API key"
             raise forbidden(detail)

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from tidegate import __version__
 from tidegate.gateway import problems
 from tidegate.gateway.access import Access
+from tidegate.gateway.audited import Audited
 from tidegate.gateway.certificates import CertificateRequired
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
@@ -26,6 +27,7 @@ from tidegate.gateway.routes import (
     events,
     filters,
     health,
+    keys,
     link_keys,
     links,
     overview,
@@ -56,6 +58,7 @@ _ROUTES = (
     subscriptions,
     webhooks,
     owners,
+    keys,
     link_keys,
     links,
 )
@@ -85,9 +88,11 @@ def make_app(gateway: Gateway) -> FastAPI:
         callers=gateway.callers,
         policies=gateway.policies,
         meter=gateway.meter,
+        sign_ins=gateway.sign_ins,
         required=gateway.needs_keys,
         origins=gateway.origins,
     )
+    app.add_middleware(Audited, gateway=gateway)
     # Before keys: a browser asks without one.
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     if not gateway.needs_keys:

@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.rights import Right, rights_of
 from tidegate.registry import Key, Registry, Role
+from tidegate.registry.keys import prefix_of
 
 if TYPE_CHECKING:
     from tidegate.gateway.certificates import Certificates, PeerCertificate
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 REMEMBERED_S = 2.0
 """How long a key or token is believed without asking again: a revoked one opens nothing after so long."""
 _MOST_REMEMBERED = 10_000
+
+_WHO = "Who asks?"
 
 KEY = "tg_"
 """What every API key begins with."""
@@ -42,6 +45,8 @@ class Caller:
     expires_at: datetime | None = None
     quotas: tuple[tuple[str, float], ...] = ()
     """Limits of their own, by the names of `Quotas`."""
+    prefix: str | None = None
+    """Which secret of a key they showed; None: none, as they are not here. A rotated key has two for a while."""
 
     def may(self, right: Right) -> bool:
         """Say whether one of their roles has a right. A token may name several roles."""
@@ -71,9 +76,10 @@ def caller_of(request: HTTPConnection) -> Caller:
     return found
 
 
-def of_key(key: Key) -> Caller:
-    """Whom a key stands for."""
-    return Caller(key.id, key.name, key.role, key.services, expires_at=key.expires_at, quotas=key.quotas)
+def of_key(key: Key, prefix: str | None = None) -> Caller:
+    """Whom a key stands for; `prefix` is that of the secret that was shown."""
+    expires_at = key.expires_at
+    return Caller(key.id, key.name, key.role, key.services, expires_at=expires_at, quotas=key.quotas, prefix=prefix)
 
 
 class Callers:
@@ -91,6 +97,11 @@ class Callers:
         self._registry, self._issuer, self._certificates = registry, issuer, certificates
         self._now, self._pool = now, pool
         self._known: dict[str, tuple[float, Caller]] = {}
+
+    @property
+    def has_issuer(self) -> bool:
+        """Return whether tokens are taken beside API keys."""
+        return self._issuer is not None
 
     def of_certificate(self, peer: PeerCertificate | None) -> Caller | None:
         """Whom the client certificate of a connection stands for; None: nobody. A problem where it has expired."""
@@ -112,14 +123,26 @@ class Callers:
         self._known[secret] = loop.time() + REMEMBERED_S, found
         return found
 
+    def forget(self) -> None:
+        """Look everybody up again: a key was changed."""
+        self._known.clear()
+
     async def _of_key(self, secret: str) -> Caller:
         key = await asyncio.get_running_loop().run_in_executor(self._pool, self._registry.find_key, secret)
         if key is None:
             raise unknown("the API key is not known here")
         problem = key.problem(self._now())
         if problem is not None:
-            raise unknown(problem)
-        return of_key(key)
+            raise KeyRefused(key, problem)
+        return of_key(key, prefix_of(secret))
+
+
+class KeyRefused(Problem):
+    """A key that is known, and opens nothing: it was revoked, or has expired."""
+
+    def __init__(self, key: Key, detail: str) -> None:
+        super().__init__(401, "unauthorized", _WHO, detail, headers={"www-authenticate": "Bearer"})
+        self.key = key
 
 
 def _need_time(caller: Caller, now: datetime) -> None:
@@ -129,4 +152,4 @@ def _need_time(caller: Caller, now: datetime) -> None:
 
 def unknown(detail: str, challenge: str = "Bearer") -> Problem:
     """Nobody knows who asks."""
-    return Problem(401, "unauthorized", "Who asks?", detail, headers={"www-authenticate": challenge})
+    return Problem(401, "unauthorized", _WHO, detail, headers={"www-authenticate": challenge})

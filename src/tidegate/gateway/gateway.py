@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ from tidegate.errors import LogError, NotRegistered, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway import outbox
+from tidegate.gateway.audit import Audit, AuditWriter
 from tidegate.gateway.callers import Callers, caller_of
 from tidegate.gateway.certificates import Certificates
 from tidegate.gateway.connections import Connections
@@ -33,6 +35,7 @@ from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
 from tidegate.gateway.quotas import CallerPace, Meter, share
 from tidegate.gateway.settings import AccessSettings, LimitSettings
+from tidegate.gateway.sign_ins import SignIns
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tls import ServerTls
 from tidegate.gateway.tracing import Tracing
@@ -41,7 +44,7 @@ from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
-from tidegate.services import Definitions, Service, Stream, catalog
+from tidegate.services import Definitions, Service, Stream, audit_stream, catalog
 from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
@@ -78,6 +81,8 @@ class Gateway:
         tls: ServerTls | None = None,
         certificates: Certificates | None = None,
         resources: Resources | None = None,
+        audit_locks: Path | None = None,
+        name: str = "gateway",
     ) -> None:
         """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
 
@@ -89,6 +94,8 @@ class Gateway:
         `limits`: what one peer may ask of it.
         `tls`: None: it listens without TLS. `certificates`: who is known by a client certificate.
         `resources`: the functions, folders and connections that definitions which come by HTTP may use; None: none.
+        `audit_locks`: the folder where gateways over one log of files agree on who writes which part of the audit log;
+        None: there is no other. `name`: what the audit log calls this gateway.
         """
         self.resources = resources or Resources()
         self.origins = checked(origins, needs_keys=needs_keys)
@@ -102,6 +109,8 @@ class Gateway:
         self.executors = Executors(self.limits)
         self.tls, self.certificates = tls, certificates or Certificates(access.certificates)
         self.callers = Callers(registry, self._issuer, self.certificates, pool=self.executors.auth)
+        self.audit = Audit(AuditWriter(log, name, audit_locks))
+        self.sign_ins = SignIns(self.callers, self.audit, self.limits.sign_in_failures)
         self.metrics = Metrics()
         self.metrics.watch(self)
         self.tracing = tracing
@@ -125,7 +134,7 @@ class Gateway:
             tracing,
             self._pace,
         )
-        self.sweep = Sweep(registry, self.hub, self.durable, self.policies)
+        self.sweep = Sweep(registry, self.hub, self.durable, self.policies, self.sign_ins)
         self.durable.before = self.sweep.read_keys
         self.durable.obstacle = self.sweep.obstacle
         self.durable.heed = self._heed_durable
@@ -171,6 +180,7 @@ class Gateway:
         await loop.run_in_executor(None, outbox.warm_up)
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
+        await self.audit.start()
         await self._look_or_log()  # a gateway that can't take everything in serves what it can, and looks again
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
@@ -193,6 +203,7 @@ class Gateway:
             if task is not None:
                 task.cancel()
         await self.sweep.close()
+        await self.audit.close()
         await self.durable.close()
         if self.linked is not None:
             await self.linked.federation.close()
@@ -297,13 +308,14 @@ class Gateway:
         served = {name: self.schemas[name] for name in own}
         served |= {name: each.schema for name, each in remotes.items()}
         told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
+        audit = {audit_stream.STREAM: audit_stream.SCHEMA}
         services = {**own, **{name: each.service for name, each in remotes.items()}}
         if self.linked is not None:
             self.linked.services = own
         keys = {**output_keys(self.definitions), **dict.fromkeys(told, catalog.KEY)}
-        self.policies.define(services, {**served, **told}, keys, self.definitions.streams)
+        self.policies.define(services, {**served, **told, **audit}, keys, self.definitions.streams)
         meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
-        self.hub.serve({**served, **told}, {name: each for name, each in meanings.items() if each is not None})
+        self.hub.serve({**served, **told, **audit}, {name: each for name, each in meanings.items() if each is not None})
         self.durable.heed_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from tidegate.federation.link.neighbour import REFUSALS
+from tidegate.gateway.audit import PARTS
 from tidegate.services.quality import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
@@ -121,6 +122,27 @@ class _Of:
         yield from self._links()
         yield from self._filtering()
         yield from self._tls()
+        yield from self._security()
+
+    def _security(self) -> Iterable[Metric]:
+        sign_ins, audit = self._gateway.sign_ins, self._gateway.audit
+        failures = CounterMetricFamily(
+            "tidegate_sign_in_failures", "Requests without a key or token that holds, by reason.", labels=["reason"]
+        )
+        for reason, count in sorted(sign_ins.failures.items()):
+            failures.add_metric([reason], count)
+        limited = CounterMetricFamily(
+            "tidegate_sign_ins_limited",
+            "Failed sign-ins that were answered with 429, as their address had failed too often.",
+            value=sign_ins.limited,
+        )
+        records = CounterMetricFamily("tidegate_audit_records", "Records of the audit log.", labels=["part"])
+        for part in PARTS:
+            records.add_metric([part], audit.records[part])
+        lost = CounterMetricFamily(
+            "tidegate_audit_records_lost", "Records that the audit log could not take.", value=audit.lost
+        )
+        return failures, limited, records, lost
 
     def _tls(self) -> Iterable[Metric]:
         tls = self._gateway.tls

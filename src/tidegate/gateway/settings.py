@@ -76,6 +76,10 @@ class Quotas:
     """Of one filter's text: what fits in a socket's message."""
 
 
+RATES = ("events", "deliveries", "requests")
+"""Quotas by the second, which may be fractions."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
     """Who gets in."""
@@ -123,6 +127,8 @@ class LimitSettings:
     """Of one caller at once: definitions, long filters, explain, backtest, discover, semantics, webhook targets."""
     heavy_waiting: int = 32
     """Of one caller, beyond those that run; more are refused with 429."""
+    sign_in_failures: int = 30
+    """Failed sign-ins of one address in a minute; more are answered with 429. A correct key is let in all the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -12,15 +14,19 @@ import structlog
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Sink, Subscriber
 from tidegate.delivery.webhook import Obstacle
+from tidegate.errors import RegistryError
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.certificates import ID_PREFIX
 from tidegate.gateway.durable import Durable
 from tidegate.gateway.policy import Policies
+from tidegate.gateway.sign_ins import SignIns
 from tidegate.registry import Registry
 from tidegate.subscriptions import Subscription
 
 EVERY_S = 0.5
 """Between two looks."""
+NOTE_INTERVAL_S = 5.0
+"""Between two writes of when keys were last used."""
 AT_ONCE = 250
 """Subscribers that are looked at before others have their turn: events must not wait for a look at ten thousand."""
 
@@ -53,11 +59,14 @@ class Sweep:
         hub: Hub,
         durable: Durable,
         policies: Policies,
+        sign_ins: SignIns,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._registry, self._hub, self._durable, self._policies, self._now = registry, hub, durable, policies, now
+        self._sign_ins = sign_ins
         self.connections: set[Connection] = set()
         self._revision = -1
+        self._noted_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -66,10 +75,12 @@ class Sweep:
         self._task = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """Look no more."""
+        """Look no more; keep what is known of the last use of keys."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        with suppress(RegistryError):
+            await self.note_uses()
 
     async def _follow(self) -> None:
         while True:
@@ -77,6 +88,8 @@ class Sweep:
             try:
                 await self.read_keys()
                 await self.look()
+                if time.monotonic() - self._noted_at >= NOTE_INTERVAL_S:
+                    await self.note_uses()
             except Exception as problem:  # the registry is away: whoever is in stays, until it is back
                 _log.warning("can't look after connections", problem=str(problem))
 
@@ -86,7 +99,15 @@ class Sweep:
         revision = await loop.run_in_executor(None, self._registry.subscriptions_revision)
         if revision != self._revision:
             self._policies.keys = await loop.run_in_executor(None, self._registry.keys)
+            self._sign_ins.know(self._policies.keys)
             self._revision = revision
+
+    async def note_uses(self) -> None:
+        """Write to the registry when keys were last used, and from where."""
+        self._noted_at = time.monotonic()
+        uses, self._sign_ins.uses = self._sign_ins.uses, {}
+        if uses:
+            await asyncio.get_running_loop().run_in_executor(None, self._registry.note_key_use, uses)
 
     async def look(self) -> None:
         """Let go of all who may listen no more."""
@@ -112,7 +133,10 @@ class Sweep:
         """Why a caller's key or token does not hold any more; None: it does."""
         key = self._policies.keys.get(caller.id or "")
         if key is not None:
-            return key.problem(self._now())
+            now = self._now()
+            if caller.prefix is not None and not key.holds(caller.prefix, now):
+                return f"the secret of the key {key.name!r} was replaced: connect again with the new one"
+            return key.problem(now)
         if caller.expires_at is not None and caller.expires_at <= self._now():
             return f"{caller.told} expired at {caller.expires_at.isoformat()}"
         return self._policies.certificates.problem(caller) if (caller.id or "").startswith(ID_PREFIX) else None

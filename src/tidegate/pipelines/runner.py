@@ -21,7 +21,7 @@ from tidegate.pipelines.engine import Engine, Job
 from tidegate.pipelines.starting import Starting
 from tidegate.pipelines.status import Status
 from tidegate.registry import RegisteredService, Registry
-from tidegate.services import catalog
+from tidegate.services import audit_stream, catalog
 from tidegate.services.check import usable
 from tidegate.services.definitions import Definitions
 from tidegate.services.redaction import redact
@@ -352,8 +352,8 @@ class Runner:
         for service in self._definitions.services.values():
             kept[service.name] = kept[service.quarantine] = kept[service.replays] = service.retention
         for name in self._log.streams():
-            if name == catalog.STREAM:
-                continue  # what was told of a service stays: it says what there is
+            if name in (catalog.STREAM, audit_stream.STREAM):
+                continue  # what was told of a service stays: it says what there is; the gateway shortens its audit log
             retention = kept.get(name)
             limits = Retention(retention.age_s, retention.size_bytes) if retention else Retention(age_s=24 * 3600.0)
             self._guarded(f"stream {name!r} can't be expired", partial(self._expire_one, name, limits))

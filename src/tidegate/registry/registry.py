@@ -138,6 +138,19 @@ class Key:
     revoked_at: datetime | None = None
     quotas: tuple[tuple[str, float], ...] = ()
     """Limits of its own, by what they limit."""
+    previous_prefix: str | None = None
+    """The prefix of the secret before the last rotation, which holds until `previous_until`."""
+    previous_until: datetime | None = None
+    last_used_at: datetime | None = None
+    """When a gateway last let the key in; a few seconds late, as gateways write it now and then."""
+    last_used_from: str | None = None
+    """The address that it was used from then."""
+
+    def holds(self, prefix: str, now: datetime) -> bool:
+        """Return whether a secret with a prefix is the key's present one, or a previous one in its overlap."""
+        if prefix == self.prefix:
+            return True
+        return prefix == self.previous_prefix and self.previous_until is not None and now < self.previous_until
 
     def problem(self, now: datetime) -> str | None:
         """Why the key opens nothing at a moment; None: it does."""
@@ -346,6 +359,16 @@ class Registry(Protocol):
 
     def revoke_key(self, key: str) -> Key:
         """Let a key, by its id, open nothing any more."""
+
+    def rotate_key(self, key: str, overlap_s: float, expires_at: datetime | None = None) -> tuple[Key, str]:
+        """Give a key a new secret, which is shown this once; the one before holds for `overlap_s` seconds more.
+
+        A secret that was still in the overlap of an earlier rotation holds no more. `expires_at`: when the key
+        expires from now on; None: as before. Raises a `RegistryError` for a key that is revoked.
+        """
+
+    def note_key_use(self, uses: Mapping[str, tuple[datetime, str]]) -> None:
+        """Note when and from which address keys were used, by id. Not a change; those that are gone are left out."""
 
     # Leases --------------------------------------------------------------------
 

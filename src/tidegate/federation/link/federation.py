@@ -315,16 +315,22 @@ class Federation:
                 waits = pauses(self.settings, self._rng)
             await asyncio.sleep(max(next(waits), neighbour.wait_until - self._loop.time()))
 
-    async def accept(self, socket: Socket, obstacle: Callable[[str], str | None] = lambda _: None) -> None:
+    async def accept(
+        self,
+        socket: Socket,
+        obstacle: Callable[[str], str | None] = lambda _: None,
+        on_refusal: Callable[[], None] = lambda: None,
+    ) -> None:
         """Serve whoever has dialled us, until the link breaks.
 
-        `obstacle` says why a neighbour of a name may not come over this connection, or None.
+        `obstacle` says why a neighbour of a name may not come over this connection, or None. `on_refusal` is called
+        when whoever dialled has not proved to be the neighbour that they say.
         """
 
         def may_enter(name: str) -> None:
             problem = obstacle(name)
             if problem is not None:
-                raise FederationError(problem)
+                raise proof.ProofError(problem)
             self._may_enter(name)
 
         if self._handshakes >= MAX_HANDSHAKES:
@@ -335,6 +341,8 @@ class Federation:
             async with asyncio.timeout(self.settings.handshake_s):
                 name = await proof.admit(socket, self.name, self._secret, may_enter)
         except (FederationError, TimeoutError, LinkClosed) as problem:
+            if isinstance(problem, proof.ProofError):
+                on_refusal()
             await _close(socket, str(problem) or "nobody said who dialled")
             return
         finally:

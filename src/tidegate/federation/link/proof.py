@@ -34,6 +34,10 @@ _STRANGER = "there is no link between {name!r} and {to!r} here, or the secret is
 """Whichever of these it is: a stranger does not learn how a broker is called, nor whom it knows."""
 
 
+class ProofError(FederationError):
+    """Whoever dialled is not the neighbour that they say, as far as we can tell."""
+
+
 async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> None:
     """Prove who we are to the broker that we dialled, and see that it is who we meant."""
     inbox, mine = Inbox(socket, _MOST_BYTES), secrets.token_urlsafe(_NONCE_BYTES)
@@ -63,7 +67,7 @@ async def admit(
         proof = _need(await inbox.message(), "proof", name).get("proof")
         secret = secret_of(name) if to == me else None
         if not _is(proof, _proof(secret or secrets.token_hex(), "dials", name, me, theirs, mine)) or secret is None:
-            raise FederationError(_STRANGER.format(name=name, to=to))
+            raise ProofError(_STRANGER.format(name=name, to=to))
         may_enter(name)
         await _send(socket, {"type": "welcome", "proof": _proof(secret, "answers", name, me, theirs, mine)})
     except FederationError as problem:

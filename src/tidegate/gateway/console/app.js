@@ -16,6 +16,7 @@ const PAGES = [
   { path: "quarantine", title: t.nav.quarantine, load: () => import("./pages/quarantine.js"), may: (me) => me.role !== "consumer" },
   { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), may: (me) => me.has.includes("semantics") },
   { path: "federation", title: t.nav.federation, load: () => import("./pages/federation.js"), may: (me) => me.has.includes("links") },
+  { path: "keys", title: t.nav.keys, load: () => import("./pages/keys.js"), may: (me) => me.has.includes("keys") },
 ];
 
 const root = document.getElementById("app");

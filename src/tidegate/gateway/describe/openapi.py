@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
 from tidegate.gateway.describe.schemas import BROKER, NAME, SCHEMAS, SERVICE, ref
 from tidegate.gateway.ingest import CONTENT_TYPES
 from tidegate.gateway.metrics import CONTENT_TYPE as METRICS
@@ -151,6 +152,22 @@ CALLS: dict[str, Call] = {
         "replayStreamQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
     "GET /v1/services": Call("listServices", _json("Services")),
+    "GET /v1/keys": Call("listKeys", _json("Keys")),
+    "POST /v1/keys": Call(
+        "createKey",
+        _json("NewKey"),
+        (400, 409, 413, 422),
+        body=_json("KeyRequest", consumer={"name": "fleet", "role": "consumer", "expires": "90d"}),
+        status=201,
+    ),
+    "POST /v1/keys/{id}/rotate": Call(
+        "rotateKey",
+        _json("NewKey"),
+        (400, 404, 409, 413, 422),
+        body=_json("RotateRequest", day={"overlap": "24h"}),
+        needs_body=False,
+    ),
+    "DELETE /v1/keys/{id}": Call("revokeKey", _json("Key"), (404, 409)),
     "GET /v1/links": Call("listLinks", _json("Links"), (409,)),
     "POST /v1/links": Call(
         "addLink",
@@ -260,7 +277,7 @@ def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
             call = CALLS.get(f"{method.upper()} {path}")
             if call is not None:
                 _complete(said, call, path, needs_keys=needs_keys)
-    document["components"] = {"schemas": SCHEMAS, "securitySchemes": SECURITY}
+    document["components"] = {"schemas": {**SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
     return document
 
 

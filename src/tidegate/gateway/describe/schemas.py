@@ -523,7 +523,7 @@ SCHEMAS: dict[str, Schema] = {
             "expires_at": or_null(MOMENT),
             "version": {**TEXT, "description": "Of the gateway."},
             "has": {
-                **array({"enum": ["semantics", "links", "_status"]}),
+                **array({"enum": ["semantics", "links", "_status", "keys", "_audit"]}),
                 "description": "What is not everywhere, and this caller may ask for here.",
             },
         }

@@ -16,6 +16,7 @@ from tidegate.errors import FederationError, NotRegistered, did_you_mean
 from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
 from tidegate.federation.link.neighbour import REFUSALS, Neighbour
 from tidegate.filters import Filter
+from tidegate.gateway.audit import address_of
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.certificates import peer_of
@@ -185,7 +186,9 @@ def router(gateway: Gateway) -> APIRouter:
             proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
             try:
                 await gateway.linked.federation.accept(
-                    Accepted(websocket), lambda name: gateway.certificates.link_problem(name, peer)
+                    Accepted(websocket),
+                    lambda name: gateway.certificates.link_problem(name, peer),
+                    lambda: gateway.sign_ins.link_refused(address_of(websocket.scope)),
                 )
             finally:
                 proven.cancel()

@@ -19,7 +19,7 @@ from tidegate.gateway.callers import GUEST, Caller, caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_status
 from tidegate.gateway.gateway import STATUS, Gateway
 from tidegate.model import timestamps
-from tidegate.services import Service, Stream, to_dict
+from tidegate.services import Service, Stream, audit_stream, to_dict
 
 FRESH_S = 2.0
 """How long what lags were measured is told again: whoever looks on asks every other second."""
@@ -67,6 +67,8 @@ def _has(gateway: Gateway, caller: Caller) -> list[str]:
         "semantics": gateway.semantics is not None and caller != GUEST,
         "links": gateway.linked is not None and caller.may("operate"),
         STATUS: gateway.policies.sees(caller, STATUS),
+        "keys": caller.role == "admin" and caller.services is None and caller.id is not None,
+        audit_stream.STREAM: gateway.policies.sees(caller, audit_stream.STREAM),
     }
     return [name for name, is_there in there.items() if is_there]
 

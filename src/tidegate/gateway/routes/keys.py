@@ -1,0 +1,174 @@
+"""API keys: created, rotated with an overlap, and revoked, by admins who see everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, cast, get_args
+
+from fastapi import APIRouter, Path, Request
+
+from tidegate.errors import did_you_mean
+from tidegate.gateway.bodies import json_of
+from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.key_documents import described
+from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.settings import RATES, Quotas
+from tidegate.model import units
+from tidegate.registry import Key, Role
+from tidegate.registry.keys import MAX_NAME
+
+DEFAULT_OVERLAP = "24h"
+"""How long the secret before a rotation holds, if the request does not say."""
+MAX_LIFETIME_S = 100 * 365 * 86_400.0
+MAX_SERVICES = 1_000
+"""Services and streams that one key names."""
+_QUOTAS = tuple(each.name for each in fields(Quotas))
+
+Id = Annotated[str, Path(alias="id")]
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(prefix="/v1", tags=["keys"])
+
+    async def changed(call: partial[Any]) -> Any:
+        """Change the registry, and let this gateway know at once."""
+        made = await asyncio.get_running_loop().run_in_executor(None, call)
+        await gateway.sweep.read_keys()
+        gateway.callers.forget()
+        return made
+
+    def told(key: Key) -> dict[str, Any]:
+        return described(key, datetime.now(UTC), gateway.sign_ins.uses.get(key.id))
+
+    @routes.get("/keys", summary="All API keys, without their secrets")
+    async def keys(request: Request) -> dict[str, Any]:
+        _need_operator(caller_of(request))
+        known = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
+        return {"keys": [told(each) for each in known.values()]}
+
+    @routes.post("/keys", status_code=201, summary="Create an API key; its secret is shown this once")
+    async def create(request: Request) -> dict[str, Any]:
+        _need_known(caller_of(request))
+        said = _read(await json_of(request), ("name", "role", "services", "streams", "expires", "quotas"))
+        name, role = _name(said.get("name")), _role(said.get("role", "consumer"))
+        services = _names(said, "services", "streams")
+        expires_at, quotas = _expiry(said.get("expires")), _quotas(said.get("quotas"))
+        call = partial(gateway.registry.create_key, name, role, services, expires_at, quotas)
+        key, secret = await changed(call)
+        return {**told(key), "secret": secret}
+
+    @routes.post("/keys/{id}/rotate", summary="Give a key a new secret, shown this once; the old one holds for a while")
+    async def rotate(request: Request, id_: Id) -> dict[str, Any]:
+        _need_known(caller_of(request))
+        said = _read(await json_of(request) if await request.body() else {}, ("overlap", "expires"))
+        overlap_s = _length(said.get("overlap", DEFAULT_OVERLAP), "overlap", "24h, or 0s to end the old secret now")
+        call = partial(gateway.registry.rotate_key, id_, overlap_s, _expiry(said.get("expires")))
+        key, secret = await changed(call)
+        return {**told(key), "secret": secret}
+
+    @routes.delete("/keys/{id}", summary="Revoke a key; it stays in the list")
+    async def revoke(request: Request, id_: Id) -> dict[str, Any]:
+        caller = caller_of(request)
+        _need_known(caller)
+        if caller.id == id_:
+            detail = (
+                f"{caller.told} is the one that this request is made with; revoke it with another admin's key, or on "
+                f"the gateway's machine: tidegate keys revoke {id_}"
+            )
+            raise Problem(409, "conflict", "A key can't revoke itself", detail)
+        return told(await changed(partial(gateway.registry.revoke_key, id_)))
+
+    return routes
+
+
+def _need_operator(caller: Caller) -> None:
+    """Refuse whoever does not see everything: with keys they could give themselves what they do not have."""
+    if caller.role != "admin" or caller.services is not None:
+        detail = f"{caller.told} is for some services only, and keys can open all; use an admin's key without services"
+        raise forbidden(detail)
+
+
+def _need_known(caller: Caller) -> None:
+    """Refuse to change keys for somebody unknown: a key made so would hold when keys are required one day."""
+    _need_operator(caller)
+    if caller.id is None:
+        detail = (
+            "this gateway requires no keys, so nobody knows who asks; manage keys on its machine with tidegate keys "
+            "create|rotate|revoke --data FOLDER, or set access: {required: true} in its profile"
+        )
+        raise forbidden(detail)
+
+
+def _bad(pointer: str, detail: str) -> Problem:
+    return Problem(422, "bad-key", "The key can't be made so", detail, [{"pointer": pointer, "detail": detail}])
+
+
+def _read(said: Any, known: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(said, dict):
+        raise _bad("", f"expected an object with {', '.join(known)}")
+    for field in said:
+        if field not in known:
+            hint = did_you_mean(field, known) or f"; expected {', '.join(known)}"
+            raise _bad(field[:80], f"unknown field {field!r:.80}{hint}")
+    return {field: value for field, value in said.items() if value is not None}
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME or not value.isprintable():
+        raise _bad("name", f"name: expected a text of 1 to {MAX_NAME} printable characters, not {value!r:.80}")
+    return value
+
+
+def _role(value: Any) -> Role:
+    if value not in get_args(Role):
+        raise _bad("role", f"role: expected one of {', '.join(get_args(Role))}, not {value!r:.80}")
+    return cast(Role, value)
+
+
+def _names(said: Mapping[str, Any], *keys: str) -> list[str] | None:
+    """Return the services and streams that a key is for; None: all."""
+    found: list[str] = []
+    for key in keys:
+        names = said.get(key, [])
+        is_list = isinstance(names, list) and all(isinstance(each, str) and 0 < len(each) <= 128 for each in names)
+        if not is_list or len(names) > MAX_SERVICES:
+            raise _bad(key, f"{key}: expected a list of at most {MAX_SERVICES:,} names, not {names!r:.80}")
+        found += names
+    return found if any(key in said for key in keys) else None
+
+
+def _length(value: Any, name: str, example: str) -> float:
+    found = units.seconds(value) if isinstance(value, str) else None
+    if found is None:
+        raise _bad(name, f"{name}: expected a length of time such as {example}, not {value!r:.80}")
+    return found
+
+
+def _expiry(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    length_s = _length(value, "expires", "90d")
+    if not 0 < length_s <= MAX_LIFETIME_S:
+        raise _bad("expires", f"expires: expected a length of time above 0 and up to 100 years, not {value!r:.80}")
+    return datetime.now(UTC) + timedelta(seconds=length_s)
+
+
+def _quotas(value: Any) -> dict[str, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _bad("quotas", f"quotas: expected numbers by name, not {value!r:.80}")
+    for name, limit in value.items():
+        if name not in _QUOTAS:
+            raise _bad("quotas", f"quotas: {name!r:.80} is no quota; expected one of {', '.join(_QUOTAS)}")
+        is_number = type(limit) is int or (name in RATES and type(limit) is float)
+        if not is_number or not 0 < limit < 2**53:
+            what = "a number above 0" if name in RATES else "a whole number above 0"
+            raise _bad(f"quotas.{name}", f"quotas.{name}: expected {what}, not {limit!r:.80}")
+    return value
