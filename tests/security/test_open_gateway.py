@@ -137,6 +137,8 @@ FORWARDED = [
     ),
     *("CF-Connecting-IP", "CF-Ray", "True-Client-IP", "X-Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP"),
     *("X-Original-URL", "X-Envoy-External-Address", "X-Amzn-Trace-Id", "X-Azure-ClientIP", "CDN-Loop"),
+    *("X_Forwarded_For", "Forwarded-For", "X-HTTP-Forwarded-For", "X-Real_IP", "Ali-CDN-Real-IP", "X-Scheme"),
+    *("X-Forwarded", "X-Forwarded-By", "X-Host", "Front-End-Https", "Tailscale-User-Login", "HTTP_CLIENT_IP"),
 ]
 
 
@@ -214,7 +216,14 @@ def test_nothing_gets_through_a_reverse_proxy(open_gateway: Running, adds: bytes
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/services/gps/events", "/v1/links/socket"])
 def test_sockets_are_for_this_machine_too(open_gateway: Running, path: str) -> None:
     address = f"ws://127.0.0.1:{port_of(open_gateway)}{path}"
-    for headers in ({"Host": "evil.example"}, {"X-Forwarded-For": "203.0.113.9"}, {"Sec-Fetch-Site": "cross-site"}):
+    for headers in (
+        {"Host": "evil.example"},
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+    ):
         with pytest.raises(InvalidStatus) as refused:
             connect(address, additional_headers=headers)
         assert refused.value.response.status_code == 403
