@@ -16,6 +16,8 @@ from typing import Protocol
 from tidegate.gateway.settings import LimitSettings
 
 SWEEP_INTERVAL_S = 0.5
+REASONS = ("head", "body", "address", "full")
+"""Why a connection is cut off or refused: its peer was too slow, its address or the gateway has too many."""
 RESERVED_FILES = 256
 """File descriptors that are not for connections: the log, the registry, webhooks, links."""
 
@@ -46,7 +48,7 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
         self.closed: Counter[str] = Counter()
-        """Connections that were closed or refused here, by reason: `head`, `body`, `idle`, `address`, `full`."""
+        """Connections that were cut off or refused here, by reason."""
         self.longest_lag_s = 0.0
         """The longest delay of a sweep since `take_lag` was called."""
 
