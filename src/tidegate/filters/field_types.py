@@ -14,34 +14,34 @@ from tidegate.model.types import Array, Struct, Type
 
 @lru_cache(maxsize=256)
 def _types_by_path(schema: Schema) -> dict[tuple[str | int, ...], Type]:  # noqa: ARG001 - the key of the cache
-    """Return the types of paths that were found before; filters on one service name the same paths."""
+    """Return the cache of a schema's path types. Filters of one service name the same paths."""
     return {}
 
 
 class FieldTypes:
     """Looks up paths in a schema; without a schema every path stays untyped."""
 
-    __slots__ = ("_known", "_problems", "_schema")
+    __slots__ = ("_problems", "_schema", "_type_cache")
 
     def __init__(self, schema: Schema | None, problems: ProblemCollector) -> None:
         self._schema, self._problems = schema, problems
-        self._known = _types_by_path(schema) if schema is not None else {}
+        self._type_cache = _types_by_path(schema) if schema is not None else {}
 
     def path(self, path: Path, beside: Path | None = None, *, whole: bool = False) -> Path:
-        """Return a path with its type; if the schema has none, report a problem and return the path as it is.
+        """Return a path with its type. If the schema has no such path, report a problem and return the path unchanged.
 
-        `beside` is the operand that the path is compared with, which makes a better hint. `whole` also allows a path to
-        a struct or an array (IS NULL).
+        `beside` is the operand that the path is compared with; it makes a better hint. `whole` also allows a path to a
+        struct or an array, as IS NULL does.
         """
         if self._schema is None:
             return path
-        kind = self._known.get(path.parts)
+        kind = self._type_cache.get(path.parts)
         if kind is None or whole:
             kind = self._walk(path, beside)
             if kind is not None and not whole:
                 kind = self._value_type(path, kind)
                 if kind is not None:
-                    self._known[path.parts] = kind
+                    self._type_cache[path.parts] = kind
         return Path(path.parts, kind, path.span) if kind is not None else path
 
     def _walk(self, path: Path, beside: Path | None) -> Type | None:

@@ -13,7 +13,7 @@ from tidegate.filters.predicate_parser import parse_predicate, parse_shape_opera
 from tidegate.filters.token_reader import TokenReader
 
 MAX_NESTING = 256
-"""How deep parentheses and NOT may nest."""
+"""Maximum nesting of parentheses and NOT."""
 
 
 def parse(text: str) -> Query:

@@ -21,8 +21,9 @@ MAX_INDEX = 2**31 - 1
 """The greatest index of an array: the greatest that Arrow and Spark can hold."""
 
 RESERVED_WORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "LIKE", "TRUE", "FALSE"})
-"""Keywords that name a field only when quoted. All other keywords are field names, except where the grammar expects
-the keyword."""
+"""Keywords that name a field only when quoted. All other keywords are field names, unless the grammar expects the
+keyword.
+"""
 
 _PATH_PART = re.compile(r'\[\s*(\d+)\s*\]|\.?(?:([^\W\d]\w*)|"((?:[^"]|"")+)")')
 _HUGE = 10**MAX_DIGITS

@@ -58,10 +58,10 @@ _FITS = {
     "enum": {"int", "string"},
     "time": {"string", "time"},
 }
-"""Which kinds of literal each kind of field compares with."""
+"""Kinds of literal that each kind of field compares with."""
 
 _PAIRS = {frozenset(pair) for pair in (("bool", "int"), ("int", "float"), ("int", "enum"), ("char", "string"))}
-"""Which different kinds of field compare with each other."""
+"""Different kinds of field that compare with each other."""
 
 _EXPECTED = {
     "bool": "TRUE, FALSE or a whole number",
@@ -71,13 +71,13 @@ _EXPECTED = {
     "string": "a string in quotes",
     "time": "a time in quotes, such as '2010-01-01T00:00:00Z'",
 }
-"""What a message expects of a literal for each kind of field."""
+"""The literal that a message asks for, by kind of field."""
 
 _FLOAT64, _INT64, _STRING_TYPE = Scalar("float64"), Scalar("int64"), Scalar("string")
 
 
-Simple = Compare | Between | Pattern | In | StrLike | Semantic
-"""Predicates that may stand alone or in a fuzzy group."""
+SimplePredicate = Compare | Between | Pattern | In | StrLike | Semantic
+"""Predicates that are allowed both alone and in a fuzzy group."""
 
 
 def resolve(
@@ -108,7 +108,7 @@ def resolve(
 
 
 class _Resolver:
-    """Walks one tree; reports what is wrong to `problems` and goes on."""
+    """Types one tree. Reports each problem to `problems` and continues with the next node."""
 
     def __init__(self, text: str, schema: Schema | None, params: Sequence[Any], like_star: bool) -> None:
         self.schema, self.params, self.like_star = schema, params, like_star
@@ -125,7 +125,7 @@ class _Resolver:
                 return self.compare(node)
             case And(terms) | Or(terms):
                 resolved = []
-                for term in terms:  # a plain loop: one frame a level
+                for term in terms:  # a loop, not a generator: one stack frame per level
                     resolved.append(self.node(term))
                 return type(node)(tuple(resolved))
             case Not(term):
@@ -138,7 +138,7 @@ class _Resolver:
                 return self.inside(node)
         return self.simple(node)
 
-    def simple(self, node: Simple) -> Simple:
+    def simple(self, node: SimplePredicate) -> SimplePredicate:
         match node:
             case Compare():
                 return self.compare(node)
@@ -227,7 +227,7 @@ class _Resolver:
         return Bound("EDITS", number)
 
     def semantic(self, node: Semantic) -> Semantic:
-        """Type a predicate with ~. A field with ~ is matched by meaning: the schema need not have its name."""
+        """Type a predicate with ~. The schema need not have a field with ~: it is matched by relatedness."""
         path, operand = node.path, node.value
         if not node.soft_path:
             path = self.fields.path(path)
@@ -388,7 +388,7 @@ class _Resolver:
         param = self.params[value.index]
         literal = read_param(param, kind, value.span)
         if isinstance(literal, str):
-            self.problems.report(value.span, f"%{value.index} is {param!r}: {literal}", parameter=True)
+            self.problems.report(value.span, f"%{value.index} is {_shown_param(param)}: {literal}", parameter=True)
             return placeholder(kind, value.span)
         return literal
 
@@ -405,6 +405,10 @@ def _any_param(values: tuple[Value, ...]) -> bool:
 
 def _floats(numbers: tuple[Literal, ...]) -> tuple[float, ...]:
     return tuple(float(number.value) for number in numbers)
+
+
+def _shown_param(param: Any) -> str:
+    return repr(param[:100] + "..." if isinstance(param, str) and len(param) > 100 else param)
 
 
 def _shown(literal: Literal) -> str:

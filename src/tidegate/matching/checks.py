@@ -18,8 +18,8 @@ from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Group, Inside, Member, Path, Pattern, StrLike
 from tidegate.filters.normalize import area_numbers
 from tidegate.matching import kernels
-from tidegate.matching.events import Events
-from tidegate.matching.rows import Check
+from tidegate.matching.events import EventBatch
+from tidegate.matching.rows import RowCheck
 
 MAX_CACHED_ANSWERS = 2**24
 """Cached answers of text tests for one attribute of a segment: 16 MB."""
@@ -72,7 +72,7 @@ class Checks:
         """Memory of the checks and of cached answers."""
         return int(self.kind.nbytes + self._slots.nbytes + sum(tests.nbytes for tests in self._tests.values()))
 
-    def passed(self, events: Events, event: Any, row: Any) -> Any:
+    def passed(self, events: EventBatch, event: Any, row: Any) -> Any:
         """Return which (event, row) pairs pass all checks of the row."""
         passed = np.ones(len(event), dtype=bool)
         for kinds, places, numbers in self._slots:
@@ -107,7 +107,7 @@ class _TextTests:
     """All tests of one attribute's text, and the answers so far."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Check, int] = {}
+        self._numbers: dict[RowCheck, int] = {}
         self._tests: list[Callable[[str], bool]] = []
         self._lock = Lock()
         self._places: dict[str, int] = {}
@@ -200,14 +200,14 @@ class _Groups:
             np.array(self._groups, np.float64).reshape(-1, 4),
         )
 
-    def passed(self, events: Events, event: Any, group: Any) -> Any:
+    def passed(self, events: EventBatch, event: Any, group: Any) -> Any:
         """Return which (event, group) pairs reach the group's thresholds."""
         first, items, groups = self._tables
         columns = _numbers(events, self._columns)
         return kernels.grade(event.astype(np.int64), group.astype(np.int64), columns, first, items, groups, SLACK)
 
 
-def _numbers(events: Events, paths: Iterable[Path]) -> Any:
+def _numbers(events: EventBatch, paths: Iterable[Path]) -> Any:
     """Return attributes as floats, one line each."""
     return np.array([events.numbers(path) for path in paths], np.float64).reshape(-1, events.size)
 
@@ -250,7 +250,7 @@ class _Areas:
             np.array(self._corners, np.float64).reshape(-1, 2),
         )
 
-    def passed(self, events: Events, event: Any, area: Any) -> Any:
+    def passed(self, events: EventBatch, event: Any, area: Any) -> Any:
         """Return which (event, area) pairs have the event inside the area."""
         columns = _numbers(events, self._columns)
         return kernels.within(event.astype(np.int64), area.astype(np.int64), columns, *self._tables)

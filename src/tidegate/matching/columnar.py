@@ -24,7 +24,7 @@ import numpy as np
 
 from tidegate.matching import kernels
 from tidegate.matching.delta_scan import scan_delta
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import IndexEntry, Owners, owner_columns, source_of
 from tidegate.matching.part import Part, PendingFilter, RowColumns, rows_of
 from tidegate.matching.result import Matches, MatchPiece
@@ -111,7 +111,7 @@ class PartView:
         """Number of filters that remain."""
         return len(np.unique(self.part.columns.number[self.rows()]))
 
-    def match(self, events: Events) -> MatchPiece:
+    def match(self, events: EventBatch) -> MatchPiece:
         """Return the matches of the remaining rows."""
         offsets, rows = self.part.match(events, self.alive)
         return self.part.piece(events, offsets, rows, self.owners)
@@ -326,7 +326,7 @@ class ColumnarIndex:
 
     # Matching ------------------------------------------------------------------
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Return the matches of a batch. Takes no lock unless parts without bitsets wait."""
         now = self._now
         if not all(view.part.is_indexed for view in now.views):
@@ -343,7 +343,7 @@ class ColumnarIndex:
                 self._lock.release()
         return Matches(events.size, pieces)
 
-    def _match_delta(self, now: IndexSnapshot, events: Events) -> list[MatchPiece]:
+    def _match_delta(self, now: IndexSnapshot, events: EventBatch) -> list[MatchPiece]:
         indexed = self._indexed_delta
         if indexed is not None and indexed.of.extends(now):
             unindexed = now.items[indexed.of.size : now.size]
@@ -393,7 +393,7 @@ class ColumnarIndex:
             ],
         }
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Return where an entry is indexed, and how many of some events it matches."""
         now = self._now
         waiting = next((item for item in now.delta() if item.number == number), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import owner_names
 from tidegate.matching.part import PendingFilter
 from tidegate.matching.result import MatchPiece, SubscriptionTable
@@ -15,7 +15,7 @@ from tidegate.matching.rows import MISTYPED, Axes, IndexRow, Point
 from tidegate.model.schema import Schema
 
 
-def scan_delta(items: Sequence[PendingFilter], events: Events, axes: Axes, schema: Schema | None) -> MatchPiece:
+def scan_delta(items: Sequence[PendingFilter], events: EventBatch, axes: Axes, schema: Schema | None) -> MatchPiece:
     """Match events against filters of the delta, row by row."""
     points = _PointsByAxis(events, axes)
     owners: dict[int, range] = {}
@@ -48,7 +48,7 @@ def scan_delta(items: Sequence[PendingFilter], events: Events, axes: Axes, schem
 class _PointsByAxis(dict[int, list[Point]]):
     """The events' values by axis, read on first use."""
 
-    def __init__(self, events: Events, axes: Axes) -> None:
+    def __init__(self, events: EventBatch, axes: Axes) -> None:
         self.events, self.axes = events, axes
 
     def __missing__(self, axis: int) -> list[Point]:
@@ -57,7 +57,7 @@ class _PointsByAxis(dict[int, list[Point]]):
 
 
 def _matches(
-    item: PendingFilter, points: Mapping[int, Sequence[Point]], event: int, events: Events, schema: Schema | None
+    item: PendingFilter, points: Mapping[int, Sequence[Point]], event: int, events: EventBatch, schema: Schema | None
 ) -> bool:
     for row in item.rows:
         inside = holds(row, points, event)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidegate.errors import EventError, Violation
 from tidegate.filters import Filter
-from tidegate.filters.arrow_columns import Column, distinct, in_one_piece, path_array, read_column
+from tidegate.filters.arrow_columns import ArrowColumn, distinct, in_one_piece, path_array, read_column
 from tidegate.filters.by_meaning import ByMeaning
 from tidegate.filters.columns import masks
 from tidegate.filters.evaluate import matcher
@@ -47,7 +47,7 @@ MAX_ROWWISE_EVENTS = 8
 """Up to this many events are read one by one; in larger batches each attribute becomes a column first."""
 
 
-class Events(Protocol):
+class EventBatch(Protocol):
     """What engines read from a batch. Not thread-safe: one match reads one batch."""
 
     size: int
@@ -70,7 +70,7 @@ class Events(Protocol):
     def themes(self) -> BatchThemes:
         """Return the theme tags of the events."""
 
-    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> Events:
+    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> EventBatch:
         """Return the same events with more attributes: values, and which events have one."""
 
     def holds(self, node: Node, chosen: Any = None) -> Any:
@@ -89,8 +89,8 @@ class Events(Protocol):
         """Return an attribute as floats; NaN where an event has no number."""
 
 
-def read_batch(batch: Any) -> Events:
-    """Return a batch as `Events`: a record batch, a table, a list of dicts, or NDJSON bytes.
+def read_batch(batch: Any) -> EventBatch:
+    """Return a batch as `EventBatch`: a record batch, a table, a list of dicts, or NDJSON bytes.
 
     Raises `EventError` for any other value, for a line that is not a JSON object, and for more than `MAX_EVENTS`
     events.
@@ -101,7 +101,7 @@ def read_batch(batch: Any) -> Events:
     return events
 
 
-def _read(batch: Any) -> Events:
+def _read(batch: Any) -> EventBatch:
     if isinstance(batch, bytes | bytearray | memoryview):
         return DictEvents(_parsed(bytes(batch)))
     batch = in_one_piece(batch)
@@ -145,7 +145,7 @@ class _ColumnReader:
     size: int
 
     def __init__(self) -> None:
-        self._read: dict[Path, tuple[pa.Array, Column] | None] = {}
+        self._read: dict[Path, tuple[pa.Array, ArrowColumn] | None] = {}
         """Columns by path, read already: every segment asks for the same ones."""
         self._points: dict[tuple[str | int, ...], list[Point]] = {}
 
@@ -176,13 +176,13 @@ class _ColumnReader:
                 raise
             return self._column_codes(axis, *column)
 
-    def _column(self, path: Path) -> tuple[pa.Array, Column] | None:
+    def _column(self, path: Path) -> tuple[pa.Array, ArrowColumn] | None:
         if path not in self._read:
             array = self._array(path)
             self._read[path] = None if array is None else (array, read_column(array, path.type))
         return self._read[path]
 
-    def _column_codes(self, axis: Axis, array: pa.Array, column: Column) -> Any:
+    def _column_codes(self, axis: Axis, array: pa.Array, column: ArrowColumn) -> Any:
         """Return the codes of a whole column on an axis."""
         typed = axis.path.type
         domain = domain_of(typed) if typed is not None else DOMAINS[column.kind]
@@ -202,7 +202,7 @@ class _ColumnReader:
             codes[known] = _codes_of_column(axis, kind, column)[known]
         return codes
 
-    def _column_numbers(self, column: Column | None) -> Any:
+    def _column_numbers(self, column: ArrowColumn | None) -> Any:
         if column is None or column.kind not in ("int", "float"):
             return np.full(self.size, np.nan)
         values = column.values.astype(np.float64)
@@ -210,7 +210,7 @@ class _ColumnReader:
             values[~column.valid] = np.nan
         return values
 
-    def _column_texts(self, column: Column | None) -> tuple[Any, list[str]]:
+    def _column_texts(self, column: ArrowColumn | None) -> tuple[Any, list[str]]:
         if column is None or column.kind != "string":
             return np.full(self.size, -1), []
         return distinct(column.values)
@@ -256,7 +256,7 @@ class ArrowEvents(_ColumnReader):
         """Return the theme tags of the events."""
         return themes_of_batch(self.batch)
 
-    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> Events:
+    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> EventBatch:
         """Return the same events with more attributes."""
         batch = self.batch
         for name, (values, known) in attributes.items():
@@ -332,7 +332,7 @@ class DictEvents(_ColumnReader):
         """Return the theme tags of the events."""
         return themes_of_dicts(self.rows)
 
-    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> Events:
+    def extended(self, attributes: Mapping[str, tuple[Any, Any]]) -> EventBatch:
         """Return the same events with more attributes."""
         more = {name: np.where(known, values, np.array(None)).tolist() for name, (values, known) in attributes.items()}
         return DictEvents(
@@ -419,7 +419,7 @@ def _point(value: Any, path: Path) -> Point:
     return kind, value
 
 
-def _present(array: pa.Array, column: Column) -> Any:
+def _present(array: pa.Array, column: ArrowColumn) -> Any:
     """Return where a column has a value; None: everywhere."""
     present = np.asarray(array.is_valid()) if array.null_count else None
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
@@ -430,14 +430,14 @@ def _present(array: pa.Array, column: Column) -> Any:
     return present
 
 
-def _as_floats(column: Column) -> Column:
+def _as_floats(column: ArrowColumn) -> ArrowColumn:
     """Return integers as floats; those that may lie between two floats become invalid."""
     exact = (column.values >= -LARGEST_EXACT) & (column.values <= LARGEST_EXACT)
     valid = exact if column.valid is None else column.valid & exact
-    return Column("float", column.values.astype(np.float64), valid)
+    return ArrowColumn("float", column.values.astype(np.float64), valid)
 
 
-def _in_domain(column: Column, domain: Domain, present: Any) -> Any:
+def _in_domain(column: ArrowColumn, domain: Domain, present: Any) -> Any:
     """Return which values of a column lie in a domain."""
     known = present if column.valid is None else present & column.valid
     if domain.low is None or domain.high is None or column.kind == "bool":
@@ -445,7 +445,7 @@ def _in_domain(column: Column, domain: Domain, present: Any) -> Any:
     return known & (column.values >= domain.low) & (column.values <= domain.high)
 
 
-def _codes_of_column(axis: Axis, kind: int, column: Column) -> Any:
+def _codes_of_column(axis: Axis, kind: int, column: ArrowColumn) -> Any:
     """Return the code of each value of a column; distinct texts are looked up once each."""
     ladder, base = axis.ladders[kind], axis.base[kind]
     if not isinstance(ladder, TextThresholds):

@@ -12,16 +12,16 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.filters.nodes import Group, Node, predicates
 from tidegate.filters.normalize import push_not_inwards, to_dnf
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.result import Matches, MatchPiece, SubscriptionTable
-from tidegate.matching.rows import Compiled
+from tidegate.matching.rows import CompiledFilter
 from tidegate.model.schema import Schema
 
-Source = str | tuple[str, tuple[Any, ...], bool, bool]
+FilterSource = str | tuple[str, tuple[Any, ...], bool, bool]
 """What a filter can be restored from: its text, or (text, parameters, `like_star`, `strict_params`)."""
 
 
-def source_of(filter_: Filter | str) -> Source:
+def source_of(filter_: Filter | str) -> FilterSource:
     """Return what is stored of a filter; a parsed tree takes thirty times the memory of its text."""
     if isinstance(filter_, str):
         return filter_
@@ -30,7 +30,7 @@ def source_of(filter_: Filter | str) -> Source:
     return filter_.text
 
 
-def restore_filter(source: Source, schema: Schema | None, meaning: Meaning | None = None) -> Filter:
+def restore_filter(source: FilterSource, schema: Schema | None, meaning: Meaning | None = None) -> Filter:
     """Parse a filter again from its source."""
     if isinstance(source, str):
         return Filter(source, schema, semantics=meaning)
@@ -75,7 +75,7 @@ class IndexEntry(NamedTuple):
 
     stored: Filter | str
     """The filter, or just its text if the filter is simple."""
-    compiled: Compiled
+    compiled: CompiledFilter
     owners: Owners
 
     @property
@@ -106,13 +106,13 @@ class Index(Protocol):
     ) -> None:
         """Add, remove and reassign entries in one step: a match sees all of the change or nothing of it."""
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Return the matches of a batch."""
 
     def describe(self) -> dict[str, Any]:
         """Return the engine's name, sizes and memory."""
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Return where an entry is indexed, and how many of some events it matches."""
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ _MAX_PENDING_CHANGES = 1_000
 """Changes that may wait for a reader, in addition to twice the number of entries."""
 
 
-def explain_entry(entry: IndexEntry, events: Events | None) -> dict[str, Any]:
+def explain_entry(entry: IndexEntry, events: EventBatch | None) -> dict[str, Any]:
     """Return what an engine without an index of its own can say about an entry."""
     explanation: dict[str, Any] = {"where": "everywhere", "conjuncts": len(entry.alternatives())}
     if events is not None:
@@ -197,7 +197,7 @@ def explain_entry(entry: IndexEntry, events: Events | None) -> dict[str, Any]:
     return explanation
 
 
-def matches_of_pairs(events: Events, event: Any, number: Any, lookup: Callable[[int], IndexEntry]) -> Matches:
+def matches_of_pairs(events: EventBatch, event: Any, number: Any, lookup: Callable[[int], IndexEntry]) -> Matches:
     """Turn (event, entry) pairs, ordered by event, into matches of the entries' owners."""
     numbers, rows = distinct(number)
     entries = [lookup(int(n)) for n in numbers]

@@ -14,16 +14,25 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.matching import events as batches
 from tidegate.matching.engines import build_index
-from tidegate.matching.events import Events
-from tidegate.matching.index import Index, IndexEntry, Owners, Source, as_owners, owner_names, restore_filter, source_of
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import (
+    FilterSource,
+    Index,
+    IndexEntry,
+    Owners,
+    as_owners,
+    owner_names,
+    restore_filter,
+    source_of,
+)
 from tidegate.matching.meaning_index import MeaningIndex
 from tidegate.matching.meaning_scan import MeaningScan
 from tidegate.matching.result import Matches
-from tidegate.matching.rows import Axes, Compiled, IndexRow
+from tidegate.matching.rows import Axes, CompiledFilter, IndexRow
 from tidegate.matching.templates import Templates
 from tidegate.model.schema import Schema
 
-_StoredFilter = tuple[Hashable, Source, Owners]
+_StoredFilter = tuple[Hashable, FilterSource, Owners]
 """What the matcher stores of an indexed filter: its key, its source, its owners. A plain tuple of plain values, which
 the garbage collector does not track.
 """
@@ -78,7 +87,7 @@ class Matcher:
         self._semantic_numbers: frozenset[int] = frozenset()
         """Numbers of the filters with ~."""
         self._subscriptions: dict[str, int] = {}
-        self._own_sources: dict[str, Source | Filter] = {}
+        self._own_sources: dict[str, FilterSource | Filter] = {}
         """Sources of subscriptions that share a filter with others but wrote it differently."""
         self._next = 0
 
@@ -136,7 +145,7 @@ class Matcher:
         with self._lock:  # filters with ~ changed during the match
             return self._match(events)
 
-    def _match(self, events: Events) -> Matches:
+    def _match(self, events: EventBatch) -> Matches:
         matches = self._index.match(events)
         return Matches.join(matches, self._semantic_index.match(events)) if self._semantic_numbers else matches
 
@@ -184,7 +193,7 @@ class Matcher:
         self._index.close()
         self._semantic_index.close()
 
-    def _compile(self, filter_: Filter | str) -> tuple[Filter | str, Compiled]:
+    def _compile(self, filter_: Filter | str) -> tuple[Filter | str, CompiledFilter]:
         """Return a filter, typed by the matcher's schema, and its compiled rows."""
         if isinstance(filter_, str):
             from_template = self._templates.compile(filter_) if self.engine == "columnar" else None
@@ -200,15 +209,15 @@ class Matcher:
             typed = typed.with_semantics(self._meaning)
             typed.require_evaluable()  # refuse it now, not during a match of all filters
             own = typed.schema if self.schema is None else None
-            return typed, Compiled((), (str(typed), typed.like_star, own), True)
+            return typed, CompiledFilter((), (str(typed), typed.like_star, own), True)
         if self.schema is None and typed.schema is not None:
             # Its types are its own, so no shared axis can order its values: evaluate it on every event.
-            return typed, Compiled((IndexRow((), None),), typed, True)
+            return typed, CompiledFilter((IndexRow((), None),), typed, True)
         return typed, self._axes.compile(typed)
 
-    def _move(self, moves: Mapping[str, tuple[Filter | str, Compiled] | None]) -> None:
+    def _move(self, moves: Mapping[str, tuple[Filter | str, CompiledFilter] | None]) -> None:
         """Move subscriptions to other filters in one step; None removes a subscription. The caller holds the lock."""
-        put: dict[int, tuple[Filter | str, Compiled]] = {}
+        put: dict[int, tuple[Filter | str, CompiledFilter]] = {}
         changed_filters: dict[int, _StoredFilter] = {}
         numbers: dict[Hashable, int] = {}
         moved: dict[str, int | None] = {}

@@ -24,7 +24,7 @@ from tidegate.filters.meaning import Meaning
 from tidegate.filters.nodes import EVERYTHING
 from tidegate.filters.thematic import Meant, Rivals
 from tidegate.matching import meaning_kernels
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, distinct, expand_owners, objects, owner_columns
 from tidegate.matching.meaning_plan import MeaningPlan, Theme, plan_of
 from tidegate.matching.meaning_rows import TupleCache, TupleRows
@@ -52,7 +52,7 @@ class MeaningPart:
     schema: Schema | None
     meaning: Meaning
 
-    def match(self, events: Events) -> SemanticMatches:
+    def match(self, events: EventBatch) -> SemanticMatches:
         """Return the matches of a batch."""
         plan = self.plan
         columns = events.tuples(self.schema, plan.numbers)
@@ -104,7 +104,7 @@ class MeaningPart:
             degrees[name] = values, known
         return degrees
 
-    def _holding(self, events: Events, event: Any, alternative: Any) -> Any:
+    def _holding(self, events: EventBatch, event: Any, alternative: Any) -> Any:
         """Return which (event, alternative) pairs satisfy the rest of the alternative."""
         rest = self.plan.rest[alternative]
         holding = rest < 0
@@ -115,7 +115,7 @@ class MeaningPart:
                 holding[pairs] = events.holds(self.plan.rests[number], event[pairs])
         return holding
 
-    def _match_without_semantics(self, events: Events) -> list[SemanticMatches]:
+    def _match_without_semantics(self, events: EventBatch) -> list[SemanticMatches]:
         """Return the matches of alternatives without predicates with ~."""
         plan, matches = self.plan, []
         for alternative in self.plan.free:
@@ -190,7 +190,7 @@ class MeaningSnapshot:
         entry = self.entries[number]
         return entry.filter.by_meaning if self.rivals is None else with_rivals(entry, self.rivals)
 
-    def match(self, events: Events) -> SemanticMatches:
+    def match(self, events: EventBatch) -> SemanticMatches:
         """Return the matches of a batch."""
         matches = [part.match(events) for group in self.groups for part in group.parts]
         if len(matches) == 1 and not len(self.gone):
@@ -292,7 +292,7 @@ class MeaningIndex:
             with self._lock:
                 self._joining = None
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Return the matches of a batch."""
         snapshot = self._now()
         event, number, degree = snapshot.match(events)
@@ -307,7 +307,7 @@ class MeaningIndex:
         piece = expand_owners(offsets, rows, owners, numbers, grades, degree)
         return Matches(events.size, [piece], partial(_mappings, snapshot, events))
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Return how an entry is matched, and how many of some events it matches."""
         snapshot = self._now()
         parts = snapshot.entries[number].filter.by_meaning.parts
@@ -358,6 +358,6 @@ def _alive(groups: Iterable[MeaningGroup], entries: Mapping[int, IndexEntry]) ->
     return {n: entry for group in groups for n, entry in group.entries.items() if n in entries}
 
 
-def _mappings(snapshot: MeaningSnapshot, events: Events, number: int, index: int, k: int) -> list[Meant]:
+def _mappings(snapshot: MeaningSnapshot, events: EventBatch, number: int, index: int, k: int) -> list[Meant]:
     """Return the best mappings of a filter to an event; empty if the filter has no ~."""
     return snapshot.by(number).mappings(events.event(index), k) if number in snapshot.entries else []

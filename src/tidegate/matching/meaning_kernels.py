@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tidegate.filters.thematic import ALIKE
+from tidegate.filters.thematic import SAME_EVIDENCE
 
 _compiled: Any = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
@@ -59,10 +59,10 @@ def similar_rows(
                         break
                     evidence = told[group] + say[value_row[predicate]]
                     if evidence > most[of]:
-                        if evidence - ALIKE > most[of]:
+                        if evidence - SAME_EVIDENCE > most[of]:
                             second[of] = most[of]
                         most[of] = evidence
-                    elif evidence < most[of] - ALIKE:
+                    elif evidence < most[of] - SAME_EVIDENCE:
                         second[of] = max(second[of], evidence)
         for group in range(groups):
             one = by_name[group]
@@ -75,7 +75,7 @@ def similar_rows(
                 if rivalry > 0.0:
                     evidence = name_evidence[attribute[n], group] + value_evidence[value[n], value_row[predicate]]
                     best = most[theme[group]]
-                    other = second[theme[group]] if evidence >= best - ALIKE else best
+                    other = second[theme[group]] if evidence >= best - SAME_EVIDENCE else best
                     found /= 1.0 + np.exp(rivalry * (other - evidence))
                 if found > 0.0 and found >= bound[predicate]:
                     if size < len(predicates):

@@ -19,10 +19,10 @@ from tidegate.filters.meaning import Semantics
 from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import EVERYTHING, Group, Node, predicates
 from tidegate.filters.thematic import (
-    Predicate,
     Rivals,
-    Scalar,
     Thematic,
+    ThematicPredicate,
+    TupleValue,
     checked,
     company,
     equals,
@@ -74,12 +74,12 @@ class SubscribedValues:
     subscribed: tuple[str, ...]
     soft: Any
     """Index of each value among the distinct values with ~; -1: the value must be equal."""
-    wanted: tuple[Predicate, ...]
+    wanted: tuple[ThematicPredicate, ...]
     """One predicate with each value."""
     by_text: Mapping[str, Sequence[int]]
     """The values that must equal a text, by text."""
 
-    def figures(self, semantics: Semantics, values: Sequence[Scalar], of: Theme) -> Any:
+    def figures(self, semantics: Semantics, values: Sequence[TupleValue], of: Theme) -> Any:
         """Return the similarity of each value to some values of events, one line per value of events."""
         similarities = np.zeros((len(values), len(self.soft)))
         texts = {n: value for n, value in enumerate(values) if isinstance(value, str)}
@@ -220,7 +220,7 @@ def plan_of(entries: Mapping[int, IndexEntry], rivals: Mapping[Theme, Rivals]) -
     )
 
 
-def _lone(lone: Mapping[str, int], conjuncts: Iterable[Thematic]) -> Iterable[tuple[str, Predicate]]:
+def _lone(lone: Mapping[str, int], conjuncts: Iterable[Thematic]) -> Iterable[tuple[str, ThematicPredicate]]:
     all_conjuncts = list(conjuncts)
     return ((name, all_conjuncts[number].predicates[0]) for name, number in lone.items())
 
@@ -230,16 +230,16 @@ def _is_graded(alternative: Alternative) -> bool:
 
 
 def _predicates(
-    conjuncts: Mapping[Thematic, int], rivals: Mapping[Theme, Rivals], lone: Iterable[Predicate]
+    conjuncts: Mapping[Thematic, int], rivals: Mapping[Theme, Rivals], lone: Iterable[ThematicPredicate]
 ) -> dict[str, Any]:
     """Number names, values and predicates; return the fields of the plan that describe them."""
     name_keys: dict[tuple[Any, ...], int] = {}
-    value_keys: dict[tuple[Any, ...], tuple[int, Predicate]] = {}
+    value_keys: dict[tuple[Any, ...], tuple[int, ThematicPredicate]] = {}
     keys: dict[tuple[int, int], int] = {}
     bounds: list[float] = []
     of: list[list[int]] = []
     need: list[float] = []
-    by_theme: dict[Theme, list[tuple[Predicate, frozenset[str]]]] = {}
+    by_theme: dict[Theme, list[tuple[ThematicPredicate, frozenset[str]]]] = {}
     for conjunct in conjuncts:
         by_theme.setdefault(conjunct.themes, []).extend((p, conjunct.taken) for p in conjunct.predicates)
     ordered = sorted(by_theme, key=sorted)
@@ -297,11 +297,11 @@ def _predicates(
 _NOTHING: frozenset[str] = frozenset()
 
 
-def _name_key(theme: Theme, p: Predicate, excluded: frozenset[str]) -> tuple[Any, ...]:
+def _name_key(theme: Theme, p: ThematicPredicate, excluded: frozenset[str]) -> tuple[Any, ...]:
     return theme, p.soft_attribute, p.name if p.soft_attribute else p.attribute, excluded
 
 
-def _value_key(theme: Theme, p: Predicate) -> tuple[Any, ...]:
+def _value_key(theme: Theme, p: ThematicPredicate) -> tuple[Any, ...]:
     return theme, p.soft_value, p.text if p.soft_value else (isinstance(p.value, str), p.value)
 
 
@@ -318,7 +318,7 @@ def _meant(keys: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, ...], Any]:
     return tuple(places), soft
 
 
-def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, Predicate]]) -> SubscribedValues:
+def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, ThematicPredicate]]) -> SubscribedValues:
     mine = [(key, p) for key, (_, p) in keys.items() if key[0] == theme]
     subscribed, soft = _meant([key for key, _ in mine])
     by_text: dict[str, list[int]] = {}
@@ -328,7 +328,7 @@ def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, Predicate]])
     return SubscribedValues(theme, subscribed, soft, tuple(p for _, p in mine), by_text)
 
 
-def _numbers(wanted: Sequence[Predicate], named: bool) -> WantedNumbers | None:
+def _numbers(wanted: Sequence[ThematicPredicate], named: bool) -> WantedNumbers | None:
     """Return the numbers that predicates compare with; `named`: the presence of a field matters."""
     numbers: set[int | float] = set()
     for p in wanted:

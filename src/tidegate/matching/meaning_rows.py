@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.filters.meaning import Meaning
-from tidegate.filters.thematic import Scalar, evidence_of, in_company
+from tidegate.filters.thematic import TupleValue, evidence_of, in_company
 from tidegate.matching import meaning_kernels
 from tidegate.matching.meaning_plan import ConjunctListing, MeaningPlan, Theme
 from tidegate.matching.tuples import BatchThemes, TupleColumn
@@ -177,7 +177,7 @@ class TupleCache:
         return table[places]
 
     def _rows_of_values(
-        self, met: _TagCache, attribute: str, values: Sequence[Scalar], used: Any, tags: Theme
+        self, met: _TagCache, attribute: str, values: Sequence[TupleValue], used: Any, tags: Theme
     ) -> list[int]:
         """Return the rows of some values of an attribute."""
         rows = met.rows.setdefault(attribute, {})
@@ -190,7 +190,7 @@ class TupleCache:
                 rows[_key(value)] = row
         return [rows[key] for key in keys]
 
-    def _compute_rows(self, met: _TagCache, attribute: str, values: list[Scalar], of: Theme) -> range:
+    def _compute_rows(self, met: _TagCache, attribute: str, values: list[TupleValue], of: Theme) -> range:
         """Compute the rows of new values."""
         plan, semantics = self._plan, self._meaning.semantics
         figures = np.concatenate(
@@ -244,7 +244,7 @@ def _distinct(codes: Any, bound: int) -> tuple[Any, Any]:
     return used, places[codes]
 
 
-def _key(value: Scalar) -> Any:
+def _key(value: TupleValue) -> Any:
     """Return a dict key that distinguishes True from 1."""
     return value if isinstance(value, str) else (isinstance(value, bool), value)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tidegate.filters.by_meaning import ByMeaning
 from tidegate.filters.thematic import Meant, Rivals, Thematic, rivals_among
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, expand_owners, objects, owner_columns
 from tidegate.matching.result import Matches, pair_keys, split_keys
 
@@ -53,7 +53,7 @@ class MeaningScan:
         """Add, remove and reassign entries in one step."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Return the matches of a batch."""
         entries, evaluators_by_number = self._snapshots.now()
         keyed, degrees = [np.empty(0, np.int64)], [np.empty(0)]
@@ -71,7 +71,7 @@ class MeaningScan:
         piece = expand_owners(offsets, rows, owners, numbers, lambda _: None, np.concatenate(degrees)[order])
         return Matches(events.size, [piece], partial(_mappings, evaluators_by_number, events))
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Return how many of some events an entry matches."""
         entries, evaluators_by_number = self._snapshots.now()
         explanation: dict[str, Any] = {
@@ -94,7 +94,7 @@ class MeaningScan:
 
 
 def _mappings(
-    evaluators_by_number: Mapping[int, ByMeaning], events: Events, number: int, index: int, k: int
+    evaluators_by_number: Mapping[int, ByMeaning], events: EventBatch, number: int, index: int, k: int
 ) -> list[Meant]:
     """Return the best mappings of a filter to an event; empty if the filter has no ~."""
     return evaluators_by_number[number].mappings(events.event(index), k) if number in evaluators_by_number else []

@@ -12,11 +12,11 @@ import numpy as np
 from tidegate.filters import Filter
 from tidegate.filters.render import operand
 from tidegate.matching.checks import CHECKED, FILTERED, Checks
-from tidegate.matching.events import Events
-from tidegate.matching.index import Owners, Source, expand_owners, objects, restore_filter, source_of
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import FilterSource, Owners, expand_owners, objects, restore_filter, source_of
 from tidegate.matching.result import MatchPiece, pair_keys
 from tidegate.matching.rows import MISTYPED, Axes, IndexRow, describe_checks
-from tidegate.matching.segment import BLOCK, Segment, Spans, bits_of_rows
+from tidegate.matching.segment import BLOCK, BitsetSegment, Spans, bits_of_rows
 from tidegate.model.schema import Schema
 
 
@@ -26,7 +26,7 @@ class PendingFilter(NamedTuple):
     number: int
     rows: tuple[IndexRow, ...]
     owners: Owners
-    stored: Source | Filter
+    stored: FilterSource | Filter
     """The filter, or the source it can be restored from."""
     whole: bool
     """True if the filter itself must be evaluated on candidates, so that a part stores the filter, not its source."""
@@ -36,7 +36,7 @@ class PendingFilter(NamedTuple):
         return self.stored if isinstance(self.stored, Filter) else restore_filter(self.stored, schema)
 
     @property
-    def source(self) -> Source | Filter:
+    def source(self) -> FilterSource | Filter:
         """What a part stores of the filter."""
         return source_of(self.stored) if isinstance(self.stored, Filter) and not self.whole else self.stored
 
@@ -117,9 +117,9 @@ class Part:
         return "segment" in self.__dict__
 
     @cached_property
-    def segment(self) -> Segment:
+    def segment(self) -> BitsetSegment:
         """The bitsets over the rows."""
-        return Segment(self.spans)
+        return BitsetSegment(self.spans)
 
     @cached_property
     def checks(self) -> Checks:
@@ -152,14 +152,14 @@ class Part:
         begin, end = np.searchsorted(numbers, [number, number + 1])
         return order[begin:end]
 
-    def codes(self, events: Events) -> Any:
+    def codes(self, events: EventBatch) -> Any:
         """Return the code of every event on every axis, one line per event."""
         codes = np.empty((events.size, len(self.segment.axes)), np.int32)
         for j, axis in enumerate(self.segment.axes):
             codes[:, j] = events.codes(axis)
         return codes
 
-    def match(self, events: Events, alive: Any) -> tuple[Any, Any]:
+    def match(self, events: EventBatch, alive: Any) -> tuple[Any, Any]:
         """Return the rows that match each event, as CSR arrays; of an entry with several rows, one."""
         codes = self.codes(events)
         offsets, rows = self.segment.candidates(codes, alive)
@@ -181,7 +181,7 @@ class Part:
             keep &= self._first_of_entry(event, rows, keep)
         return np.append(0, np.cumsum(keep))[offsets], rows[keep]
 
-    def _ask_filters(self, events: Events, event: Any, rows: Any) -> Any:
+    def _ask_filters(self, events: EventBatch, event: Any, rows: Any) -> Any:
         """Return which (event, row) pairs pass the row's own filter."""
         passed = np.empty(len(rows), dtype=bool)
         order = np.argsort(rows, kind="stable")
@@ -205,7 +205,7 @@ class Part:
         source = self.columns.source[row]
         return source if isinstance(source, Filter) else restore_filter(source, self.schema)
 
-    def explain(self, rows: Any, events: Events | None, alive: Any) -> dict[str, Any]:
+    def explain(self, rows: Any, events: EventBatch | None, alive: Any) -> dict[str, Any]:
         """Return how the rows of an entry are indexed, and how many events remain after each step."""
         explanation: dict[str, Any] = {"rows": [self._describe_row(int(row)) for row in rows], "filters": len(self)}
         if events is not None:
@@ -223,7 +223,7 @@ class Part:
             allows.setdefault(operand(axis.path), []).append(axis.shown(int(spans.low[p]), int(spans.high[p])))
         return {"row": row, "block": row // BLOCK, "allows": allows, "asks": describe_checks(self.columns.checks[row])}
 
-    def piece(self, events: Events, offsets: Any, rows: Any, owners: Any) -> MatchPiece:
+    def piece(self, events: EventBatch, offsets: Any, rows: Any, owners: Any) -> MatchPiece:
         """Return matches of rows as matches of the subscriptions that own them."""
 
         def grades(row: int) -> Callable[[Any], Any] | None:

@@ -55,10 +55,10 @@ KINDS |= {"enum": ENUM}
 KIND_NAMES = {NULL: "null", INCOMPARABLE: "no value that compares", MISTYPED: "a value that its type does not hold"}
 KIND_NAMES |= {n: name for name, n in KINDS.items() if n > MISTYPED}
 
-Check = Pattern | StrLike | Group | Inside
+RowCheck = Pattern | StrLike | Group | Inside
 
 
-Span = tuple[int, int, Any, Any]
+AxisSpan = tuple[int, int, Any, Any]
 """Axis, kind, first value inside, first value outside."""
 
 
@@ -67,17 +67,17 @@ class IndexRow(NamedTuple):
 
     flat: tuple[Any, ...]
     """All spans in one flat tuple, because the garbage collector does not track tuples of plain values."""
-    checks: tuple[Check, ...] | None = ()
+    checks: tuple[RowCheck, ...] | None = ()
     """What candidates must still be checked for; None: evaluate the whole filter."""
 
     @property
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[AxisSpan]:
         """The spans one by one."""
         values = iter(self.flat)
         return zip(values, values, values, values, strict=True)
 
 
-class Compiled(NamedTuple):
+class CompiledFilter(NamedTuple):
     """A filter as rows. Filters with equal keys match the same events."""
 
     rows: tuple[IndexRow, ...]
@@ -106,7 +106,7 @@ def span_text(kind: int, low: Any, high: Any) -> str:
     return KIND_NAMES[kind] + begin + end
 
 
-def describe_checks(checks: tuple[Check, ...] | None) -> list[str]:
+def describe_checks(checks: tuple[RowCheck, ...] | None) -> list[str]:
     """Return the checks of a row in readable form."""
     return ["the whole filter"] if checks is None else [predicate(check) for check in checks]
 
@@ -115,13 +115,13 @@ Fact = tuple[int, int, str, Any, Any]
 """One predicate: axis, kind, relation, and the value (both values for BETWEEN)."""
 
 
-def compile_plain(facts: list[Fact]) -> Compiled | None:
+def compile_plain(facts: list[Fact]) -> CompiledFilter | None:
     """Compile a conjunction of ranges and equalities; None if it is not that simple, for `Axes.compile` to normalise.
 
     The key is made from the facts, not from the row: `lane > 0` and `lane >= 0.5` give the same row, but differ for a
     lane that is not an integer.
     """
-    spans: dict[int, Span] = {}
+    spans: dict[int, AxisSpan] = {}
     # The conditions are ordered for speed: this takes most of the time of adding a filter.
     for axis, kind, relation, first, last in facts:
         if relation != "BETWEEN":
@@ -144,7 +144,7 @@ def compile_plain(facts: list[Fact]) -> Compiled | None:
     facts.sort()
     # A digest, because a million keys with all their numbers would take more memory than the index.
     key = blake2b(marshal.dumps(facts, 2), digest_size=16).digest()
-    return Compiled((IndexRow(_flat(list(spans.values()))),), key, False)
+    return CompiledFilter((IndexRow(_flat(list(spans.values()))),), key, False)
 
 
 class Axes:
@@ -161,7 +161,7 @@ class Axes:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
 
-    def compile(self, filter_: Filter) -> Compiled:
+    def compile(self, filter_: Filter) -> CompiledFilter:
         """Compile a filter to rows: ranges and equalities directly, anything else by its normal form."""
         facts = self.facts(filter_.pushed)
         compiled = None if facts is None else compile_plain(facts)
@@ -171,7 +171,7 @@ class Axes:
         rows = [row for conjunct in conjuncts if (row := self._row(conjunct)) is not None]
         rows = self._with_mistyped_values(rows, filter_.pushed)
         graded = any(isinstance(node, Group) for node in predicates(filter_.pushed))
-        return Compiled(tuple(rows), (str(filter_), filter_.like_star), graded)
+        return CompiledFilter(tuple(rows), (str(filter_), filter_.like_star), graded)
 
     def number(self, path: Path) -> tuple[int, int]:
         """Return the axis of an attribute, and the kind of its values (-1 if it has no type); adds the axis if it is
@@ -210,7 +210,7 @@ class Axes:
 
     def _row(self, conjunct: Conjunct) -> IndexRow | None:
         """Return the row of a conjunct; None if it allows nothing."""
-        spans: list[Span] = []
+        spans: list[AxisSpan] = []
         for path, allowed in conjunct.necessary.items():
             axis, _ = self.number(path)
             own_spans = [(axis, *span) for span in _spans(allowed)]
@@ -244,13 +244,13 @@ _LARGE = 1e300
 _INTEGER_KINDS = frozenset({INT, TIME})
 
 
-def _flat(spans: list[Span]) -> tuple[Any, ...]:
+def _flat(spans: list[AxisSpan]) -> tuple[Any, ...]:
     """Return spans as one flat tuple, ordered by axis."""
     spans.sort(key=itemgetter(0))
     return tuple(chain.from_iterable(spans))
 
 
-def _narrowed(before: Span, first: Any, last: Any) -> tuple[Any, Any]:
+def _narrowed(before: AxisSpan, first: Any, last: Any) -> tuple[Any, Any]:
     """Return the intersection of two spans on one axis."""
     _, _, low, high = before
     if low is not None and (first is None or low > first):
@@ -329,9 +329,9 @@ def _first_float(value: int | float, beyond: bool) -> Any:
     return _NEVER if nearest == inf else nextafter(nearest, inf)
 
 
-def _checks(conjunct: Conjunct) -> tuple[Check, ...] | None:
+def _checks(conjunct: Conjunct) -> tuple[RowCheck, ...] | None:
     """Return the checks that spans leave open (text, fuzzy groups, areas); None if the whole filter is needed."""
-    checks: list[Check] = []
+    checks: list[RowCheck] = []
     for allowed in conjunct.exact.values():
         checks += sorted(allowed.tests, key=repr)
     for term in conjunct.rest:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.matching.events import Events
+from tidegate.matching.events import EventBatch
 from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches, pair_keys, split_keys
 
@@ -24,12 +24,12 @@ class ScanIndex:
         """Add, remove and reassign entries in one step."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
+    def match(self, events: EventBatch) -> Matches:
         """Return the matches of a batch."""
         entries, _ = self._snapshots.now()
         return matches_of_pairs(events, *sort_pairs(scan(entries, events)), entries.__getitem__)
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
         """Return how many of some events an entry matches."""
         return explain_entry(self._snapshots.now()[0][number], events)
 
@@ -45,7 +45,7 @@ def _build_nothing(_: Mapping[int, IndexEntry]) -> None:
     """Build no index: a scan needs none."""
 
 
-def scan(entries: Mapping[int, IndexEntry], events: Events) -> list[tuple[Any, Any]]:
+def scan(entries: Mapping[int, IndexEntry], events: EventBatch) -> list[tuple[Any, Any]]:
     """Evaluate filters on all events; return one (events, numbers) pair of arrays per filter."""
     pieces = []
     for number, entry in entries.items():

@@ -170,7 +170,7 @@ def _shares(size: int, low: Any, high: Any) -> Any:
     return (np.cumsum(ends) / max(1, ends.sum())).astype(np.float32)
 
 
-class Segment:
+class BitsetSegment:
     """Bitsets over the spans of some rows; immutable."""
 
     def __init__(self, spans: Spans) -> None:

@@ -19,7 +19,7 @@ from tidegate.filters import Filter
 from tidegate.filters.nodes import And, Between, Compare, Literal
 from tidegate.filters.satisfiable import constraint_sets
 from tidegate.filters.sets import Domain, domain_of
-from tidegate.matching.rows import INT, STRING, TIME, Axes, Compiled, Fact, allows, compile_plain
+from tidegate.matching.rows import INT, STRING, TIME, Axes, CompiledFilter, Fact, allows, compile_plain
 from tidegate.model import timestamps
 from tidegate.model.schema import Schema
 from tidegate.model.types import Scalar
@@ -73,7 +73,7 @@ class Templates:
         would take a lock for each filter that is added.
         """
 
-    def compile(self, text: str) -> Compiled | None:
+    def compile(self, text: str) -> CompiledFilter | None:
         """Compile a text whose template is known; None if the text must be parsed."""
         pieces = _VALUE.split(text)
         slots = self._slots_by_template.get("#".join(pieces[::2]))
@@ -122,7 +122,7 @@ class Templates:
             used_places += at
         return tuple(slots) if sorted(used_places) == sorted(places.values()) else None
 
-    def _is_satisfiable(self, compiled: Compiled) -> bool:
+    def _is_satisfiable(self, compiled: CompiledFilter) -> bool:
         """Return True if the schema's constraints allow some value of every span."""
         if not self._constraints:
             return True

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.filters.arrow_columns import Column, distinct, path_array
+from tidegate.filters.arrow_columns import ArrowColumn, distinct, path_array
 from tidegate.filters.nodes import Path
-from tidegate.filters.thematic import Scalar, themes_of, tuple_reader
+from tidegate.filters.thematic import TupleValue, themes_of, tuple_reader
 from tidegate.filters.tuples import columns_of, themes_of_rows
 from tidegate.filters.values import nearest_float
 from tidegate.matching import meaning_kernels
@@ -26,7 +26,7 @@ class TupleColumn:
     attribute: str
     codes: Any
     """Index of each event's value in `values`; -1: no value, `IRRELEVANT`: a value that can't match."""
-    values: Sequence[Scalar]
+    values: Sequence[TupleValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ def of_batch(batch: pa.RecordBatch, schema: Schema | None, numbers: WantedNumber
     return columns
 
 
-def _numbers(attribute: str, column: Column, numbers: WantedNumbers) -> TupleColumn:
+def _numbers(attribute: str, column: ArrowColumn, numbers: WantedNumbers) -> TupleColumn:
     values, wanted_numbers = column.values, sorted(numbers)
-    scalars: Sequence[Scalar] = wanted_numbers
+    scalars: Sequence[TupleValue] = wanted_numbers
     if column.kind == "bool":
         codes, scalars = values.astype(np.int64), (False, True)
     else:
