@@ -30,6 +30,8 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
     monkeypatch.setenv("PLANT_PASSWORD", "hush")
     monkeypatch.setenv("DB_PASSWORD", "hush")
     (tmp_path / "kafka.password").write_text("hush\n")
+    for name, kind in (("ca.pem", "CERTIFICATE"), ("client.pem", "CERTIFICATE"), ("client.key", "PRIVATE KEY")):
+        (tmp_path / name).write_text(f"-----BEGIN {kind}-----")
     profile = loaded(tmp_path, text)
     assert profile.functions == {"speedup": "city.functions:speedup"}
     assert [(str(each.path), each.audience) for each in profile.roots] == [

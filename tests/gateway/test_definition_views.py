@@ -221,6 +221,8 @@ def test_option_of_a_function_that_is_named_like_a_secret_is_shown_to_nobody() -
     assert shown["pipeline"][0]["custom"]["schema"] == {"password": "string"}, "an attribute is no secret"
     schema = {"custom": {"function": "string", "options": "string"}, "token": "string"}
     assert redacted({"schema": schema}) == {"schema": schema}
+    source = {"source": {"mqtt": {"topic": "t", "broker": "user:hun@ter2@host:1883"}}}
+    assert redacted(source)["source"]["mqtt"] == {"topic": "t", "broker": "***@host:1883"}
     compared = {"pipeline": [{"filter": "(token = other)"}], "constraints": {"token": "= 1 AND (secret = 2)"}}
     assert redacted(compared) == compared, "else nobody could change a definition that they were shown"
 

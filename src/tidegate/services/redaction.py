@@ -29,6 +29,8 @@ _NAME = re.compile(
 )
 _EXPRESSIONS = ("filter", "project", "constraints", "terms")
 """Keys of expressions, which have no secrets, but may compare an attribute of such a name: `(token = other)`."""
+_ADDRESSES = ("broker", "brokers")
+"""Keys of hosts, before which a user and a password may stand, without a scheme: `user:password@host`."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REMEDY = (
     "is not allowed to hold a password: everybody who sees the definition would see it; let the profile bind host and "
@@ -114,6 +116,8 @@ def redacted(value: Any) -> Any:
 def _redacted_entry(key: str, value: Any, is_function: bool) -> Any:
     if key in _EXPRESSIONS:
         return value
+    if key in _ADDRESSES and isinstance(value, str) and "@" in value:
+        return HIDDEN + value[value.rindex("@") :]
     return _redacted_options(value) if is_function and key == "options" else redacted(value)
 
 
@@ -132,7 +136,7 @@ def _redacted_options(value: Any) -> Any:
 def note_secrets(definitions: Definitions, findings: Findings) -> None:
     """Note every password that stands in a source, a table or an option."""
     for path, text in _texts(definitions):
-        if has_secret(text) or (path[-1] in ("broker", "brokers") and "@" in text):
+        if has_secret(text) or (path[-1] in _ADDRESSES and "@" in text):
             findings.blame(path, _REMEDY)
     for service in definitions.services.values():
         for n, operator in enumerate(service.pipeline):
