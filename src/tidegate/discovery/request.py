@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.discovery.attributes import FAMILIES, WantedAttribute, family_of, value_range
 from tidegate.discovery.index import MAX_WANTED
-from tidegate.errors import DiscoveryError, FilterError, SchemaError, did_you_mean
+from tidegate.errors import DefinitionError, DiscoveryError, FilterError, SchemaError, did_you_mean
 from tidegate.filters import Filter, sets
 from tidegate.filters.sets import Cuts
 from tidegate.model import timestamps
@@ -26,6 +26,10 @@ _KEYS = (
 )
 _NONE: Mapping[str, float] = MappingProxyType({})
 _EQUAL: Mapping[str, float] = MappingProxyType(dict.fromkeys(PARTS, 1.0))
+
+
+MOST_VALUES = 1_000
+"""Values of one attribute that have to be possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,13 @@ class Request:
 limit: expected 1 to 1,000 results, not 0
         """
         findings = Findings()
+        try:
+            return cls._read(document, findings)
+        except DefinitionError as error:  # reading stopped at so many problems
+            raise DiscoveryError(error.problems) from None
+
+    @classmethod
+    def _read(cls, document: Any, findings: Findings) -> Request:
         entries = Spot(document, (), findings).entries(_KEYS, 'a request, such as {"attributes": ["speed"]}')
         attributes = _attributes(entries["attributes"]) if "attributes" in entries else ()
         names = (
@@ -73,8 +84,8 @@ limit: expected 1 to 1,000 results, not 0
             entries["coverage"].number("a share from 0 to 1, such as 0.8", 0, 1) if "coverage" in entries else 0.5
         )
         filter_ = _filter(entries)
-        categories = entries["categories"].texts("a category, or a list of them") if "categories" in entries else ()
-        themes = entries["themes"].texts("a theme, or a list of themes") if "themes" in entries else ()
+        categories = _few(entries["categories"], "a category, or a list of them") if "categories" in entries else ()
+        themes = _few(entries["themes"], "a theme, or a list of themes") if "themes" in entries else ()
         limits, qos_weights = _qos(entries["qos"]) if "qos" in entries else (_NONE, _NONE)
         weights = _weights(entries["weights"], PARTS, _EQUAL) if "weights" in entries else _EQUAL
         limit = entries["limit"].whole(f"1 to {MOST_RESULTS:,} results", 1, MOST_RESULTS) if "limit" in entries else 20
@@ -85,15 +96,23 @@ limit: expected 1 to 1,000 results, not 0
         return cls(*what, limits, qos_weights, weights, limit, explain)
 
 
+def _few(spot: Spot, expected: str) -> tuple[str, ...]:
+    if isinstance(spot.value, list) and len(spot.value) > MAX_WANTED:
+        spot.blame(f"expected at most {MAX_WANTED} of them, not {len(spot.value):,}")
+        return ()
+    return spot.texts(expected)
+
+
 def _attributes(spot: Spot) -> tuple[WantedAttribute, ...]:
     """Read a list of names or objects, or a map of names to types or objects."""
     expected = 'attributes, such as ["speed", {"name": "vid", "type": "string"}]'
+    if isinstance(spot.value, Mapping | list) and len(spot.value) > MAX_WANTED:
+        spot.blame(f"expected at most {MAX_WANTED} attributes, not {len(spot.value)}")
+        return ()
     if isinstance(spot.value, Mapping):
         attributes = [_wanted(item, name) for name, item in spot.pairs(expected).items()]
     else:
         attributes = [_wanted(item, None) for item in spot.items(expected)]
-    if len(attributes) > MAX_WANTED:
-        spot.blame(f"expected at most {MAX_WANTED} attributes, not {len(attributes)}")
     for n, item in enumerate(attributes):
         if item.name and any(item.name == other.name for other in attributes[:n]):
             spot.blame(f"expected each attribute once, but {item.name!r} is repeated")
@@ -147,6 +166,9 @@ def _range(spot: Spot, family: str | None) -> Cuts | None:
 
 
 def _values(spot: Spot) -> Cuts | None:
+    if isinstance(spot.value, list) and len(spot.value) > MOST_VALUES:
+        spot.blame(f"expected at most {MOST_VALUES:,} values, not {len(spot.value):,}")
+        return None
     values = [_value(value, None) for value in spot.items("a list of values that have to be possible")]
     if not values or any(value is None for value in values) or len({isinstance(value, str) for value in values}) > 1:
         spot.refuse("values of one type, at least one")

@@ -24,10 +24,10 @@ class Connection(Protocol):
 
     address: str
 
-    def overdue(self, now: float) -> str | None:
+    def overdue(self, now: float, /) -> str | None:
         """Say what the peer has taken too long for; None: nothing."""
 
-    def expire(self, status: int, detail: str) -> None:
+    def expire(self, status: int, detail: str, /) -> None:
         """Close, with an answer where none has begun."""
 
 
@@ -35,7 +35,7 @@ class Connections:
     """All connections of a gateway. For the event loop's thread alone."""
 
     def __init__(self, limits: LimitSettings) -> None:
-        self._limits = limits
+        self.limits = limits
         self._most = min(limits.connections, _files() - RESERVED_FILES)
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}
@@ -56,7 +56,7 @@ class Connections:
     def opened(self, connection: Connection) -> None:
         """Count a new connection, which waits; make room for it, or refuse it where there is none."""
         of_address = self._by_address.setdefault(connection.address, {})
-        if len(of_address) >= self._limits.connections_per_address:
+        if len(of_address) >= self.limits.connections_per_address:
             self._evict(next(iter(of_address)), "address", "too many connections of this address wait")
         if len(self._open) >= self._most:
             if not self._waiting:

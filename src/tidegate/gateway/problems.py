@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from tidegate.errors import (
+    BodyTooLarge,
     BreakingChange,
     CursorError,
     DefinitionError,
@@ -148,6 +149,8 @@ def of(error: TidegateError) -> Problem:
             return Problem(429, "overloaded", "Too much at once", str(error), headers={"retry-after": "1"})
         case NotAcknowledged() | LogError():
             return Problem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
+        case BodyTooLarge():
+            return Problem(413, "too-large", "The request is too large", str(error))
         case IngestError():
             return Problem(400, "bad-body", "The body can't be read", str(error))
         case LinkRefused():

@@ -10,10 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.errors import DefinitionProblem, did_you_mean
+from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean
 from tidegate.model import units
 from tidegate.model.events import show
 from tidegate.services.definitions import NONE, Path, Place
+
+MAX_PROBLEMS = 100
+"""Problems of one document that are collected; each may have cost a search for names that are near."""
 
 
 class Findings:
@@ -25,10 +28,16 @@ class Findings:
         self.problems: list[DefinitionProblem] = []
 
     def blame(self, path: Path, message: str) -> None:
-        """Note a problem; what stands nowhere itself stands where that does which holds it."""
+        """Note a problem; what stands nowhere itself stands where that does which holds it.
+
+        Raises a `DefinitionError` with all of them when there are too many.
+        """
         place = next((self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places), None)
         file, line = (self.file, None) if place is None else (place.file, place.line)
         self.problems.append(DefinitionProblem(path_text(path), message, file, line))
+        if len(self.problems) >= MAX_PROBLEMS:
+            more = f"there may be more problems; these are the first {MAX_PROBLEMS}"
+            raise DefinitionError([*self.problems, DefinitionProblem("", more, file)])
 
 
 def path_text(path: Path) -> str:

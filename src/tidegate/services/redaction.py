@@ -20,10 +20,29 @@ _PATTERNS = (
     re.compile(r"(\bjdbc:oracle:\w+:[^\s/@]*/)(?P<secret>[^\s@]+)(?=@)", re.IGNORECASE),  # user/password@host
     re.compile(rf"([?&;:,(]\s*[\w.-]*{_WORD}[\w.-]*\s*=\s*)(?P<secret>[^&;,)\s'\"]+)", re.IGNORECASE),
 )
+_NAME = re.compile(
+    r"(?:.*[_.-])?(?:password|passwd|pwd|passphrase|secret|token|credentials?|(?:api|access|private|secret)[_-]?key)"
+)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REMEDY = (
     "is not allowed to hold a password: everybody who sees the definition would see it; let the profile bind host and "
     "secret to a name under connections, and name that here"
 )
+
+
+_OPTION_REMEDY = (
+    "is not allowed to hold a secret, as {key!r} does: everybody who sees the definition would see it; let the "
+    "function read it from a file or the environment of the machine that it runs on"
+)
+
+
+def names_secret(key: str) -> bool:
+    """Say whether an option of this name holds a secret.
+
+    >>> names_secret("dbPassword"), names_secret("api_key"), names_secret("max_tokens"), names_secret("token_column")
+    (True, True, False, False)
+    """
+    return _NAME.fullmatch(_HUMP.sub("_", key).lower()) is not None
 
 
 def has_secret(text: str) -> bool:
@@ -62,6 +81,8 @@ def redacted(value: Any) -> Any:
     match value:
         case str():
             return redact(value)
+        case {"custom": {"options": Mapping() as options, **settings}} if "function" in settings:
+            return {"custom": {**redacted(settings), "options": _redacted_options(options)}}
         case Mapping():
             return {key: redacted(each) for key, each in value.items()}
         case list() | tuple():
@@ -69,11 +90,29 @@ def redacted(value: Any) -> Any:
     return value
 
 
+def _redacted_options(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {
+                key: HIDDEN if isinstance(each, str) and names_secret(key) else _redacted_options(each)
+                for key, each in value.items()
+            }
+        case list() | tuple():
+            return [_redacted_options(each) for each in value]
+    return redacted(value)
+
+
 def note_secrets(definitions: Definitions, findings: Findings) -> None:
     """Note every password that stands in a source, a table or an option."""
     for path, text in _texts(definitions):
         if has_secret(text) or (path[-1] in ("broker", "brokers") and "@" in text):
             findings.blame(path, _REMEDY)
+    for service in definitions.services.values():
+        for n, operator in enumerate(service.pipeline):
+            if isinstance(operator, Custom):
+                for key in _secret_options(operator.options):
+                    path = ("services", service.name, "pipeline", n, "custom", "options")
+                    findings.blame(path, _OPTION_REMEDY.format(key=key))
 
 
 def _texts(definitions: Definitions) -> Iterator[tuple[Path, str]]:
@@ -98,6 +137,20 @@ def _texts(definitions: Definitions) -> Iterator[tuple[Path, str]]:
                 case Custom():
                     for text in _strings(operator.options):
                         yield (*at, "custom", "options"), text
+
+
+def _secret_options(value: Any) -> Iterator[str]:
+    """The names of options, at any depth, that hold a secret."""
+    match value:
+        case Mapping():
+            for key, each in value.items():
+                if isinstance(each, str) and each and names_secret(key):
+                    yield key
+                else:
+                    yield from _secret_options(each)
+        case list() | tuple():
+            for each in value:
+                yield from _secret_options(each)
 
 
 def _strings(value: Any) -> Iterator[str]:

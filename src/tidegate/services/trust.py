@@ -93,6 +93,22 @@ def admit(definitions: Definitions, allowed: Allowed) -> Definitions:
     return replace(definitions, services=MappingProxyType(services))
 
 
+def needs_trust(definition: Stream | Service) -> bool:
+    """Say whether a definition imports code, reads files or reaches hosts that the profile does not list."""
+    if isinstance(definition, Stream):
+        match definition.source:
+            case Files():
+                return True
+            case Kafka(connection=name) | Mqtt(connection=name):
+                return name is None
+        return False
+    return any(
+        (isinstance(each, Custom) and ":" in each.function)
+        or (isinstance(each, Enrich) and each.table.connection is None)
+        for each in definition.pipeline
+    )
+
+
 def note_unlisted(definitions: Definitions, resources: Resources, findings: Findings) -> None:
     """Note functions and connections that a trusted file names, and the profile does not list."""
     allowed = resources.allowed(True, lambda _: True)

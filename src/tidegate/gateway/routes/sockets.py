@@ -77,7 +77,8 @@ def router(gateway: Gateway) -> APIRouter:
         count += 1
         find = partial(found_for, gateway, websocket)
         view = gateway.view(websocket)
-        session = Session(gateway.hub, frame_socket_of(websocket.scope), view, gateway.durable, find, gateway.metrics)
+        socket = frame_socket_of(websocket.scope)
+        session = Session(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
         open_ = Open(websocket, session)
         gateway.sweep.connections.add(open_)
         try:
