@@ -379,5 +379,5 @@ def test_error_shows_a_long_text_only_around_the_position() -> None:
 
 def test_filter_is_immutable() -> None:
     built = Filter("speed > 3")
-    with pytest.raises(AttributeError, match="a Filter does not change"):
+    with pytest.raises(AttributeError, match="a Filter is immutable"):
         built.text = "speed > 4"

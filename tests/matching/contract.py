@@ -164,9 +164,9 @@ class MatcherContract:
     def test_misuse_raises_matcher_error(self) -> None:
         matcher = Matcher(engine=self.engine)
         matcher.add("station", "x > 3")
-        with pytest.raises(MatcherError, match="subscription 'station' is there already"):
+        with pytest.raises(MatcherError, match="subscription 'station' already exists"):
             matcher.add("station", "x > 4")
-        with pytest.raises(MatcherError, match="expected a text as the id of a subscription, not 5"):
+        with pytest.raises(MatcherError, match="expected a string as the id of a subscription, not 5"):
             matcher.add(5, "x > 4")  # type: ignore[arg-type]
         with pytest.raises(MatcherError, match="no subscription 'staton'; did you mean 'station'"):
             matcher.remove("staton")

@@ -280,7 +280,7 @@ def test_add_all_adds_all_or_none() -> None:
     matcher = Matcher(Schema({"x": "int32"}))
     matcher.add_all({"a": "x = 1", "b": "x = 1", "c": "x > 5"})
     assert matcher.describe()["filters"] == 2
-    with pytest.raises(Exception, match="subscription 'c' is there already"):
+    with pytest.raises(Exception, match="subscription 'c' already exists"):
         matcher.add_all({"d": "x = 2", "c": "x = 3"})
     with pytest.raises(Exception, match="'y'"):
         matcher.add_all({"d": "x = 2", "e": "y = 3"})

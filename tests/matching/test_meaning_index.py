@@ -442,5 +442,5 @@ def test_pickled_index_matches_the_same() -> None:
 def test_duplicate_id_is_refused_for_filters_with_tilde() -> None:
     matcher = Matcher(semantics=Chance())
     matcher.add("s", "device~ = 'laptop'~")
-    with pytest.raises(MatcherError, match="subscription 's' is there already"):
+    with pytest.raises(MatcherError, match="subscription 's' already exists"):
         matcher.add("s", "device~ = 'laptop'~")

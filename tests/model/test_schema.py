@@ -76,19 +76,19 @@ def test_question_mark_makes_an_attribute_optional() -> None:
         ({"a": "flot64"}, "a: unknown type 'flot64'; did you mean 'float64'?"),
         ({"a": "zzz"}, "a: unknown type 'zzz'; expected one of bool, int8"),
         ({"a": {"b": "x"}}, "a.b: unknown type 'x'"),
-        ({"a": "int32[0]"}, "a: an array's bound is a whole number above 0, not '0'"),
-        ({"a": "int32[x]"}, "a: an array's bound is a whole number above 0, not 'x'"),
+        ({"a": "int32[0]"}, "a: an array's bound must be a whole number above 0, not '0'"),
+        ({"a": "int32[x]"}, "a: an array's bound must be a whole number above 0, not 'x'"),
         ({"a": "int32[4"}, "a: expected ']' in type 'int32[4', but the text ends"),
         ({"a": "int32 4"}, "a: expected the end of the type in type 'int32 4', but found '4'"),
         ({"a": "{x: int32"}, "a: expected ',' in type '{x: int32', but the text ends"),
         ({"a": "{x int32}"}, "a: expected ':' in type"),
         ({"a": "{x: int32, x: bool}"}, "a: attribute 'x' occurs twice"),
         ({"a": "enum()"}, "a: expected a label in type 'enum()', but found ')'"),
-        ({"a": "enum(A, A)"}, "an enum's labels differ from each other"),
-        ({"a": "{a:" * 70}, "a: a type may nest 64 deep at the most"),
+        ({"a": "enum(A, A)"}, "enum labels must be distinct"),
+        ({"a": "{a:" * 70}, "a: a type may nest 64 levels deep at most"),
         ({"a": 5}, "a: 5 is not a type; expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict"),
-        ({5: "int32"}, "an attribute's name is a string that is not empty, not 5"),
-        ({"": "int32"}, "an attribute's name is a string that is not empty, not ''"),
+        ({5: "int32"}, "an attribute's name must be a non-empty string, not 5"),
+        ({"": "int32"}, "an attribute's name must be a non-empty string, not ''"),
         ({"_a": "int32"}, "_a: names that start with _ are reserved"),
     ],
 )
@@ -102,9 +102,9 @@ def test_invalid_schema_names_path_and_reason(given_: Any, message: str) -> None
     ("make", "message"),
     [
         (lambda: Enum(), "an enum needs at least one label"),
-        (lambda: Enum("A", 5), "an enum's label is a string that is not empty, not 5"),  # type: ignore[arg-type]
-        (lambda: Array("int32", 0), "an array's bound is a whole number above 0, not 0"),
-        (lambda: Array("int32?"), "'int32?' is optional where a type is wanted"),
+        (lambda: Enum("A", 5), "an enum label must be a non-empty string, not 5"),  # type: ignore[arg-type]
+        (lambda: Array("int32", 0), "an array's bound must be a whole number above 0, not 0"),
+        (lambda: Array("int32?"), "'int32?' is optional, but a type that is required was expected"),
         (lambda: Schema({"a": "int32"}, event_time="a"), "expected the name of a timestamp attribute, not 'a'"),
         (lambda: Schema(INT, constraints=odd({"a": 5})), "constraints.a: expected text such as '> 0', not 5"),
         (lambda: Schema(INT, constraints=odd(["a"])), "constraints: expected names with text such as '> 0'"),
@@ -128,12 +128,12 @@ def test_too_deep_dict_is_refused() -> None:
     deep: Any = "int32"
     for _ in range(3_000):
         deep = {"a": deep}
-    with pytest.raises(SchemaError, match="a type may nest 64 deep at the most"):
+    with pytest.raises(SchemaError, match="a type may nest 64 levels deep at most"):
         Schema(deep)
 
 
 def test_duplicate_attribute_names_are_refused() -> None:
-    with pytest.raises(SchemaError, match="attributes need names that are not empty and differ from each other"):
+    with pytest.raises(SchemaError, match="attribute names must be non-empty and distinct"):
         Schema.from_arrow(pa.schema([("a", pa.int32()), ("a", pa.string())]))
 
 
@@ -144,7 +144,7 @@ def test_schema_is_immutable() -> None:
     with pytest.raises(TypeError):
         schema.terms["a"]["low"] = "S(0, 1)"  # type: ignore[index]
     schema = Schema({"a": "int32"})
-    with pytest.raises(AttributeError, match="a Schema does not change"):
+    with pytest.raises(AttributeError, match="a Schema is immutable"):
         schema.root = Struct(())
     assert repr(schema) == "Schema({'a': 'int32'})"
 
@@ -195,7 +195,7 @@ def test_too_deep_json_schema_is_refused() -> None:
     document: dict[str, Any] = {"type": "number"}
     for _ in range(100):
         document = {"type": "object", "properties": {"a": document}}
-    with pytest.raises(SchemaError, match="a schema may nest 64 deep at the most"):
+    with pytest.raises(SchemaError, match="a schema may nest 64 levels deep at most"):
         jsonschema.read(document)
 
 

@@ -61,7 +61,7 @@ def test_empty_dump_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", DUMP.encode()])
 def test_file_that_is_bzip2_only_by_name_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "dump.xml.bz2").write_bytes(data)
-    with pytest.raises(SpaceError, match=r"dump.xml.bz2 is no bzip2: expected a dump as it was fetched, or unpacked"):
+    with pytest.raises(SpaceError, match=r"dump.xml.bz2 is not bzip2: expected a dump as downloaded, or unpacked"):
         open_corpus(tmp_path / "dump.xml.bz2")
 
 
@@ -166,7 +166,7 @@ def test_a_fingerprint_changes_with_the_corpus(tmp_path: Path) -> None:
 
 def test_path_that_is_no_corpus_is_refused_by_name(tmp_path: Path) -> None:
     expected = r"expected a folder of .txt or .parquet files, a .xml or .xml.bz2 dump, or .parquet"
-    with pytest.raises(SpaceError, match=rf"nothing is not there: {expected}"):
+    with pytest.raises(SpaceError, match=rf"nothing does not exist: {expected}"):
         open_corpus(tmp_path / "nothing")
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     with pytest.raises(SpaceError, match=rf"a.pdf: {expected}"):

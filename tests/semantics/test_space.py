@@ -190,10 +190,10 @@ def test_progress_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "parameters", "message"),
     [
-        ([], Parameters(), "no document has 100 words that count; 0 were read"),
-        (CITY, Parameters(), r"no document has 100 words that count; 6 were read: .* \(--least-words"),
-        ([Document("a", "the of and")], Parameters(0, 1), "no document has 0 words that count; 1 were read"),
-        (CITY, Parameters(1, 7), r"no term occurs in 7 documents; 6 were read: .* \(--least-documents"),
+        ([], Parameters(), "no document has 100 content words; 0 were read"),
+        (CITY, Parameters(), r"no document has 100 content words; 6 were read: .* --least-words"),
+        ([Document("a", "the of and")], Parameters(0, 1), "no document has 0 content words; 1 were read"),
+        (CITY, Parameters(1, 7), r"no term occurs in 7 documents; 6 were read: .* --least-documents"),
         ([Document("", "energy")], Parameters(1, 1), "none of 1 documents has a title"),
     ],
 )
@@ -206,16 +206,16 @@ def test_too_few_documents_or_terms_are_refused(
 
 
 def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match=r"exists already: expected the name of a folder to make"):
+    with pytest.raises(SpaceError, match=r"already exists: expected the name of a new folder"):
         build(CITY, tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpaceError, match=r"file/space can't be made: (Not a directory|File exists)"):
+    with pytest.raises(SpaceError, match=r"file/space can't be created: (Not a directory|File exists)"):
         build(CITY, tmp_path / "file" / "space")
 
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_existing_path_without_a_name_is_refused(name: str) -> None:
-    with pytest.raises(SpaceError, match=r"exists already: expected the name of a folder to make"):
+    with pytest.raises(SpaceError, match=r"already exists: expected the name of a new folder"):
         build(CITY, name)
 
 
@@ -259,11 +259,14 @@ def swapped(folder: Path) -> None:
             "the space has version 2, and this Tidegate reads 1: update Tidegate, or build it again",
         ),
         (change("version", "x"), "the space has version 'x', and this Tidegate reads 1: build it again"),
-        (change("analysis", "german-1"), "was read as 'german-1', and this Tidegate reads text as 'english-1': build"),
+        (
+            change("analysis", "german-1"),
+            "built with text analysis 'german-1', but this Tidegate uses 'english-1': build",
+        ),
         (change("corpus", {"name": "x"}), "space.json is damaged: KeyError: 'documents'"),
         (change("parameters", {"least_words": "many"}), "space.json is damaged: ValueError"),
         (change("files", {}), "space.json is damaged: it does not name terms.utf8"),
-        (without("counts.u32"), "counts.u32 can't be read: No such file or directory; the space is not whole"),
+        (without("counts.u32"), "counts.u32 can't be read: No such file or directory; the space is incomplete"),
         (cut("documents.u32"), r"documents.u32 is damaged: it has \d+ bytes, not \d+: build the space again"),
         (swapped, "postings.u64 is damaged: it does not fit the other files: build the space again"),
     ],

@@ -75,7 +75,7 @@ class Schema:
                 raise SchemaError(f"expected the name of a timestamp attribute, not {event_time!r}", "event_time")
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Schema does not change; make a new one to set {name}")
+        raise AttributeError(f"a Schema is immutable; create a new one to set {name}")
 
     def get(self, name: str) -> Field | None:
         """Return a top-level attribute or a reserved key; None if there is none of this name."""
