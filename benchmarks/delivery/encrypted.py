@@ -40,6 +40,8 @@ class Figures:
     steps: tuple[Step, ...]
     ingested: float
     """Events acknowledged a second, by one producer."""
+    ingest_us: float
+    """CPU time of the gateway for such an event."""
     connect_ms: float
     """CPU time of the gateway for a subscriber that connects."""
 
@@ -58,7 +60,7 @@ def encrypted(setting: Setting) -> Iterator[Row]:
 
 def _measure(up: Serving, warm_s: float, measured_s: float) -> Figures:
     steps = tuple(_delivered(up, due, warm_s, measured_s) for due in DELIVERIES)
-    return Figures(steps, _ingested(up, measured_s), _connected(up))
+    return Figures(steps, *_ingested(up, measured_s), _connected(up))
 
 
 def rows(rounds: Sequence[tuple[Figures, Figures]]) -> Iterator[Row]:
@@ -69,6 +71,8 @@ def rows(rounds: Sequence[tuple[Figures, Figures]]) -> Iterator[Row]:
             yield _compared(f"TLS, 500 SSE subscribers, {due:,} deliveries/s: {name}", unit, pairs)
     ingested = [(plain.ingested, secure.ingested) for plain, secure in rounds]
     yield _compared(f"TLS, NDJSON in batches of {BATCH}, one producer: acknowledged", "events/s", ingested)
+    ingest_us = [(plain.ingest_us, secure.ingest_us) for plain, secure in rounds]
+    yield _compared(f"TLS, NDJSON in batches of {BATCH}: CPU of the gateway for an event", "µs", ingest_us)
     connected = [(plain.connect_ms, secure.connect_ms) for plain, secure in rounds]
     yield _compared("TLS, a subscriber connects: CPU of the gateway", "ms", connected)
 
@@ -95,10 +99,11 @@ def _delivered(up: Serving, due: int, warm_s: float, measured_s: float) -> Step:
     return Step(due, found["count"] / spent, of(found, "p50"), of(found, "p99"), cpu_s / spent, theirs)
 
 
-def _ingested(up: Serving, seconds: float) -> float:
+def _ingested(up: Serving, seconds: float) -> tuple[float, float]:
+    cpu_s = up.cpu_s()
     with sending(up.port, "alone", 0, seconds, CELLS, BATCH, tls=up.tls) as sender:
         count, spent = json.loads(sender.hear())
-    return float(count / spent)
+    return count / spent, 1e6 * (up.cpu_s() - cpu_s) / count
 
 
 def _connected(up: Serving) -> float:
