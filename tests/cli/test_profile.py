@@ -61,7 +61,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         (
             "[1]",
             "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, functions, roots, "
-            "connections, limits, tls, not [1]",
+            "connections, limits, tls, secrets, links, not [1]",
         ),
         ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),

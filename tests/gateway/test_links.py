@@ -57,8 +57,9 @@ class Broker(World):
 
     def link(self, other: Broker) -> None:
         """Link two brokers that run: the other is dialled."""
-        other.call("POST", "/v1/links", json={"name": self.name, "secret": SECRET})
-        self.call("POST", "/v1/links", json={"name": other.name, "url": other.url, "secret": SECRET})
+        other.call("POST", "/v1/links", json={"name": self.name, "secret": SECRET, "transit": ["*"]})
+        more = {"url": other.url, "secret": SECRET, "transit": ["*"]}
+        self.call("POST", "/v1/links", json={"name": other.name, **more})
         until(lambda: self.state(other) == other.state(self) == "up", "the link to come up")
 
     def state(self, other: Broker) -> str:
@@ -305,11 +306,14 @@ def test_nobody_is_linked_who_does_not_know_the_secret(tmp_path: Path) -> None:
 
         until(lambda: problem("city") not in ("", "None"), "it to be refused")
         assert problem("city") == (
-            "city refuses the link: this broker has no link to 'province', or the secret is another"
+            "city refuses the link: there is no link between 'province' and 'city' here, or the secret is another"
         )
         here.registry.add_link("port", there.url, SECRET)
         until(lambda: problem("port") not in ("", "None"), "it to be refused")
-        assert problem("port") == "port refuses the link: this broker is 'city', not 'port'"
+        # A stranger does not learn what the broker is called.
+        assert problem("port") == (
+            "port refuses the link: there is no link between 'province' and 'port' here, or the secret is another"
+        )
         here.registry.add_link("moon", "http://127.0.0.1:9", SECRET)
         until(lambda: problem("moon") not in ("", "None"), "it to fail")
         assert problem("moon").startswith("can't reach http://127.0.0.1:9: ")
@@ -325,7 +329,7 @@ def pretender() -> Iterator[str]:
     """A server that welcomes everybody."""
 
     def welcome(socket: ServerConnection) -> None:
-        for said in ({"type": "challenge", "nonce": "1"}, {"type": "welcome", "proof": "yes"}):
+        for said in ({"type": "challenge", "nonce": "1" * 32}, {"type": "welcome", "proof": "yes"}):
             socket.recv()
             socket.send(b"c" + json.dumps(said).encode())
 
@@ -534,7 +538,7 @@ def test_the_newest_of_each_key_of_another_broker_is_never_said_to_be_all(tmp_pa
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ([], "expected an object with name, url, secret, services, not []"),
+        ([], "expected an object with name, url, secret, services, transit, public, not []"),
         ({"nome": "x"}, "unknown field 'nome'; did you mean 'name'?"),
         ({"name": 7}, "name: expected a text, not 7"),
         ({"name": "b", "services": "gps"}, "services: expected a list of names, not 'gps'"),
@@ -647,7 +651,7 @@ def test_what_goes_over_a_link_is_measured(tmp_path: Path) -> None:
         assert 'tidegate_link_up{link="city"} 1.0' in mine
         assert 'tidegate_link_sessions_total{link="city"} 1.0' in mine
         shown = run("link", "list", "--url", here.url).split()
-        assert shown[-9:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0"]
+        assert shown[-10:] == ["city", "up", "2", "1", "0", "0", "0", "9", "0", "*"]
         assert run("link", "remove", "city", "--url", here.url) == "no longer linked to city\n"
         assert invoked("link", "list", "--url", here.url) == "province has no links\n"
         made = run("link", "add", "fleet", "http://127.0.0.1:9", "--service", "gps", "--url", here.url).strip()

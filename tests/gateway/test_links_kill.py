@@ -68,8 +68,9 @@ def made(folder: Path, name: str, text: str) -> tuple[Process, World]:
 
 
 def link(dials: Process, answers: Process) -> None:
-    answers.ask("POST", "links", json={"name": dials.name, "secret": SECRET})
-    dials.ask("POST", "links", json={"name": answers.name, "url": answers.url, "secret": SECRET})
+    answers.ask("POST", "links", json={"name": dials.name, "secret": SECRET, "transit": ["*"]})
+    said = {"name": answers.name, "url": answers.url, "secret": SECRET, "transit": ["*"]}
+    dials.ask("POST", "links", json=said)
 
 
 def test_deliveries_are_those_of_one_broker_though_the_middle_one_is_killed(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def gateway(
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
     home = options.home(data, profile, lambda tls: with_options(tls, tls_cert, tls_key, tls_client_ca))
     log_to_stderr()
+    home.protect()
     name = broker_name(broker)
     if broker is not None:  # it may have no service of its own, and be there for those of others
         home.registry().close()
@@ -116,6 +117,7 @@ def serve(
 
     knows = home.semantics(semantics)
     registry = home.existing_registry()
+    home.warn_of_plain_secrets(registry)
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
     limits = home.profile.limits
@@ -127,6 +129,13 @@ def serve(
         decoded_bytes=limits.decoded_bytes,
     )
     client_tls = home.profile.tls.client
+
+    links = LinkSettings(
+        broker,
+        signing_keys=home.signing_keys,
+        origins=home.profile.links.pinned(),
+        tls=None if client_tls is None else client_tls.context,
+    )
 
     def make() -> Gateway:
         access = home.profile.access
@@ -140,7 +149,7 @@ def serve(
             access=access,
             origins=origins,
             tracing=tracing_of(os.environ),
-            links=LinkSettings(broker, tls=None if client_tls is None else client_tls.context),
+            links=links,
             semantics=knows,
             limits=limits,
             tls=tls,

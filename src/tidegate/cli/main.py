@@ -22,6 +22,7 @@ from tidegate.cli import (
     plan,
     publish,
     quarantine,
+    secrets,
     semantics,
     services,
     subscribe,
@@ -31,6 +32,7 @@ from tidegate.cli import (
     validate,
 )
 from tidegate.cli.connecting import add_tls_options
+from tidegate.cli.options import add_key_file
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -51,6 +53,7 @@ app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.add_typer(link.app, name="link")
+app.add_typer(secrets.app, name="secrets")
 app.command("services")(services.services)
 app.command("discover")(discover.discover)
 app.command("top")(top.top)
@@ -61,6 +64,7 @@ app.add_typer(subscriptions.app, name="subscriptions")
 app.command("backtest")(backtest.backtest)
 app.add_typer(semantics.app, name="semantics")
 add_tls_options(app)
+add_key_file(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tidegate.cli.home import Home
+from tidegate.cli.permissions import restrict_new_files
 from tidegate.cli.profile import EMBEDDED, load_profile
+from tidegate.cli.secret_input import read_secret_file
 from tidegate.cli.tls import Tls
 from tidegate.errors import DefinitionError
 from tidegate.services import Definitions
@@ -37,7 +41,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program t
 Url = Annotated[
     str | None, typer.Option("--url", envvar="TIDEGATE_URL", help="A gateway, to be asked instead of a folder.")
 ]
-Key = Annotated[str | None, typer.Option("--key", envvar="TIDEGATE_KEY", help="The gateway's API key.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="TIDEGATE_KEY",
+        help="The gateway's API key. Other users of this machine can see it: rather use --key-file or TIDEGATE_KEY.",
+    ),
+]
+
+KeyFile = Annotated[
+    str | None, typer.Option("--key-file", metavar="PATH", help="A file with the API key; - for standard input.")
+]
 
 Gateway = Annotated[str, typer.Option("--url", envvar="TIDEGATE_URL", help="The gateway.")]
 
@@ -75,4 +90,31 @@ def home(data: str, profile: str = EMBEDDED, tls: Callable[[Tls], Tls] = lambda 
     if here not in sys.path:
         sys.path.insert(0, here)
     found = load_profile(profile)
+    restrict_new_files(shared=found.shared)
     return Home(Path(data), replace(found, tls=tls(found.tls)))
+
+
+def add_key_file(app: typer.Typer) -> None:
+    """Give `--key-file` to every command of an app that takes `--key`."""
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            add_key_file(group.typer_instance)
+    for command in app.registered_commands:
+        if command.callback is not None and "key" in inspect.signature(command.callback).parameters:
+            command.callback = _with_key_file(command.callback)
+
+
+def _with_key_file(command: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(command)
+    def run(*args: Any, key_file: str | None = None, **given: Any) -> Any:
+        if key_file is not None:
+            given["key"] = read_secret_file(key_file, "--key-file").strip()
+        return command(*args, **given)
+
+    signature = inspect.signature(command, eval_str=True)
+    more = inspect.Parameter("key_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=KeyFile)
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what typer reads
+        parameters=[*signature.parameters.values(), more]
+    )
+    run.__annotations__ = {**inspect.get_annotations(command, eval_str=True), "key_file": KeyFile}
+    return run

@@ -14,7 +14,9 @@ from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
 from tidegate.cli.functions import read_functions
 from tidegate.cli.kafka_log import read_log
+from tidegate.cli.keyring import SecretsSettings, read_secrets
 from tidegate.cli.limits import read_limits
+from tidegate.cli.links import LinkProfile, read_links
 from tidegate.cli.roots import read_roots
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
@@ -25,7 +27,7 @@ from tidegate.services.trust import Root
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets", "links"),
 )
 
 
@@ -61,6 +63,10 @@ class Profile:
     """Folders that definitions which come over the network may read."""
     connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
     """Databases and brokers that definitions may name."""
+    secrets: SecretsSettings | None = None
+    """What the registry's secrets are encrypted with; None: a key that the data folder makes for itself."""
+    links: LinkProfile = field(default_factory=LinkProfile)
+    """What this broker signs with, and which keys of others are pinned."""
     kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
     """How clients sign in to Kafka, where the log is Kafka, and encrypt what they send."""
 
@@ -130,6 +136,8 @@ def _profile(document: Any, path: str) -> Profile:
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),
         connections=read_connections(document.get("connections"), path),
+        secrets=read_secrets(document.get("secrets"), path),
+        links=read_links(document.get("links"), path),
         kafka_security=log.security,
     )
 

@@ -257,13 +257,35 @@ class Client:
         return self._ask(links.all_())
 
     def add_link(
-        self, name: str, url: str | None = None, secret: str | None = None, services: Sequence[str] | None = None
+        self,
+        name: str,
+        url: str | None = None,
+        secret: str | None = None,
+        services: Sequence[str] | None = None,
+        *,
+        transit: Sequence[str] = (),
+        public: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Link the broker to another, which has the same secret; with no URL the other dials.
 
-        `services`: all that the other may see, at the most.
+        `services`: all that the other may see, at the most. `transit`: other brokers whose services it may pass on,
+        `*` for any. `public`: services of it that guests may read if their origin says so, `*` for any.
         """
-        return self._ask(links.add(name, url, secret, services))
+        return self._ask(links.add(name, url, secret, services, transit, public))
+
+    def change_link(
+        self, name: str, *, transit: Sequence[str] | None = None, public: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Change what is believed of a neighbour, see `add_link`; None leaves a setting as it is."""
+        return self._ask(links.change(name, transit, public))
+
+    def trust_origin(self, origin: str, keys: str) -> dict[str, Any]:
+        """Pin the public keys of a broker, a JWK set as text: what these have not signed is refused."""
+        return self._ask(links.trust(origin, keys))
+
+    def distrust_origin(self, origin: str) -> None:
+        """Remove the pinned keys of a broker: its events need no signature any more."""
+        self._ask(links.distrust(origin))
 
     def remove_link(self, name: str) -> None:
         """Remove a link."""

@@ -13,9 +13,12 @@ from tidegate.subscriptions import Format
 
 # What our writers put in front of every record.
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_FRONT = re.compile(rb'\{"_id":(%s)(?:,"_src":%s)?(?:,"_time":("[^"\\]*"|null))?(?:,(?=")|(?=\}))' % (_TEXT, _TEXT))
+_FRONT = re.compile(
+    rb'\{"_id":(%s)(?:,"_src":%s)?(?:,"_sig":"[^"\\]*")?(?:,"_time":("[^"\\]*"|null))?(?:,(?=")|(?=\}))'
+    % (_TEXT, _TEXT)
+)
 
-RESERVED = ("_id", "_src", "_time")
+RESERVED = ("_id", "_src", "_sig", "_time")
 """The keys that an envelope has in another place, or that are nobody's business."""
 
 

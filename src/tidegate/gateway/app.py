@@ -26,6 +26,7 @@ from tidegate.gateway.routes import (
     events,
     filters,
     health,
+    link_keys,
     links,
     overview,
     owners,
@@ -55,6 +56,7 @@ _ROUTES = (
     subscriptions,
     webhooks,
     owners,
+    link_keys,
     links,
 )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from tidegate.federation.link.neighbour import REFUSALS
 from tidegate.services.quality import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
@@ -227,9 +228,14 @@ class _Of:
         gaps = CounterMetricFamily(
             "tidegate_link_gaps", "Stretches that had expired before they could be sent.", labels=["link"]
         )
+        refused = CounterMetricFamily(
+            "tidegate_link_refused", "What a neighbour has sent and is not believed.", labels=["link", "reason"]
+        )
         broker = linked.federation.broker
         for name, neighbour in linked.federation.neighbours.items():
             figures = neighbour.figures()
+            for reason in REFUSALS:
+                refused.add_metric([name, reason], neighbour.refusals[reason])
             up.add_metric([name], float(neighbour.state == "up"))
             if name in broker.links:
                 asked = sum(len(broker.asked(each, name)) for each in neighbour.offers)
@@ -241,7 +247,7 @@ class _Of:
                 events.add_metric([name, outcome], getattr(figures, outcome))
             sessions.add_metric([name], figures.sessions)
             gaps.add_metric([name], figures.gaps)
-        return up, entries, messages, events, sessions, gaps
+        return up, entries, messages, events, sessions, gaps, refused
 
     def _filtering(self) -> Iterable[Metric]:
         linked = self._gateway.linked

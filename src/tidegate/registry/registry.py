@@ -150,6 +150,10 @@ class Link:
     services: tuple[str, ...] | None
     """The services that the other end may see; None: all that are not kept from it."""
     created_at: datetime
+    transit: tuple[str, ...] = ()
+    """Other brokers whose services this neighbour may pass on to us; `*`: any. Without: its own services only."""
+    public: tuple[str, ...] = ()
+    """Services, by the names that they have here, that guests may read if their origin says so; `*`: any."""
 
 
 Kept = tuple[str, str]
@@ -312,12 +316,25 @@ class Registry(Protocol):
     # Links ---------------------------------------------------------------------
 
     def add_link(
-        self, name: str, url: str | None = None, secret: str | None = None, services: Iterable[str] | None = None
+        self,
+        name: str,
+        url: str | None = None,
+        secret: str | None = None,
+        services: Iterable[str] | None = None,
+        *,
+        transit: Iterable[str] = (),
+        public: Iterable[str] = (),
     ) -> Link:
         """Make a link to the broker of a name; refused where there is one.
 
-        `secret` None: one is made. `services`: what the other end may see at the most.
+        `secret` None: one is made. `services`: what the other end may see at the most. `transit` and `public` are
+        those of `Link`; a service of the neighbour itself may be named without its `@`.
         """
+
+    def change_link(
+        self, name: str, *, transit: Iterable[str] | None = None, public: Iterable[str] | None = None
+    ) -> Link:
+        """Change what is believed of a neighbour; None leaves a setting as it is."""
 
     def links(self) -> dict[str, Link]:
         """All links by the name of the broker at the other end."""
@@ -330,6 +347,15 @@ class Registry(Protocol):
 
     def keep_link_states(self, link: str, states: Mapping[Kept, str | None]) -> None:
         """Keep something of a link, or, by None, no more; nothing where the link is gone. Not a change."""
+
+    def trust_origin(self, name: str, keys: str) -> None:
+        """Pin the public keys of a broker, a JWK set as text, in place of those that were pinned before."""
+
+    def distrust_origin(self, name: str) -> None:
+        """Remove the pinned keys of a broker: its events need no signature any more."""
+
+    def trusted_origins(self) -> dict[str, str]:
+        """Return the pinned keys of all brokers that have some, by the broker's name."""
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -8,7 +8,9 @@
     leases          who does something that only one may do
     links           which other brokers this one is linked to
     link_states     what was last known of each: its services, what it asks for, how far its events have come
-    revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format
+    link_origins    public keys that the events of other brokers must be signed with
+    revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format, and the
+                    id of the key that secrets are encrypted with
 
 Moments are microseconds since 1970 UTC.
 """
@@ -19,7 +21,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 5
+FORMAT = 7
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -52,7 +54,7 @@ DEFINITIONS = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
 HISTORY = sa.Table(
     "history",
@@ -64,7 +66,7 @@ HISTORY = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
 SUBSCRIPTIONS = sa.Table(
     "subscriptions",
@@ -110,7 +112,13 @@ KEYS = sa.Table(
     sa.Column("expires_at", sa.BigInteger),
     sa.Column("revoked_at", sa.BigInteger),
     sa.Column("quotas", sa.Text),
+    sa.Column("previous_prefix", sa.String(8)),
+    sa.Column("previous_digest", sa.LargeBinary),
+    sa.Column("previous_until", sa.BigInteger),
+    sa.Column("last_used_at", sa.BigInteger),
+    sa.Column("last_used_from", Text),
     sa.Index("keys_by_prefix", "prefix"),
+    sa.Index("keys_by_previous_prefix", "previous_prefix"),
 )
 LEASES = sa.Table(
     "leases",
@@ -126,6 +134,15 @@ LINKS = sa.Table(
     sa.Column("url", Text),
     sa.Column("secret", Text, nullable=False),
     sa.Column("services", sa.Text),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("transit", sa.Text),
+    sa.Column("public", sa.Text),
+)
+LINK_ORIGINS = sa.Table(
+    "link_origins",
+    METADATA,
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("keys", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
 )
 LINK_STATES = sa.Table(
@@ -143,4 +160,5 @@ REVISIONS = sa.Table(
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("format", sa.Integer, nullable=False),
     sa.Column("subscriptions", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("secrets_key", sa.String(16)),
 )

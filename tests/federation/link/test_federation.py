@@ -127,8 +127,8 @@ class Side:
                 await federation.close()
 
     def link(self, other: Side) -> None:
-        other.registry.add_link(self.name, None, SECRET)
-        self.registry.add_link(other.name, f"http://127.0.0.1:{other.port}", SECRET)
+        other.registry.add_link(self.name, None, SECRET, transit=["*"])
+        self.registry.add_link(other.name, f"http://127.0.0.1:{other.port}", SECRET, transit=["*"])
 
 
 class _Answered:
@@ -290,7 +290,7 @@ def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_p
         ({"type": "offers"}, "expected a message of a broker, not {'type': 'offers'}: KeyError('services')"),
         (
             {"type": "resume", "services": [7]},
-            "expected a message of a broker, not {'type': 'resume', 'services': [7]}",
+            "expected the name of a service, not 7",
         ),
         ({"type": "update", "service": "x", "add": 7}, "expected a message of a broker, not "),
         ({"type": "moo"}, "expected a message of a broker, not {'type': 'moo'}: "),
@@ -479,7 +479,7 @@ def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path)
         async with here.running() as near:
             sockets = []
             for name in ("fox", "wolf"):
-                here.registry.add_link(name, None, SECRET)
+                here.registry.add_link(name, None, SECRET, transit=["far"])
                 await near.look()
                 socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings(name))
                 await proof.introduce(socket, name, "here", SECRET)
@@ -799,7 +799,7 @@ def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path
     async def run() -> None:
         middle = Side(tmp_path, "middle")
         for each in (asks, offers):
-            middle.registry.add_link(each, None, SECRET)
+            middle.registry.add_link(each, None, SECRET, transit=["far"])
         entries = tuple(Entry(n, each) for n, each in enumerate(filters))
         table = to_json(Table("kinds@far", State(2, sum(each.digest for each in entries) % 2**128), entries))
         middle.registry.keep_link_states(asks, {("routes", "kinds@far"): orjson.dumps(table).decode()})

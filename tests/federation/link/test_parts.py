@@ -117,11 +117,11 @@ def shaken(secrets: tuple[str, str | None], names: tuple[str, str] = ("a", "b"),
 
 
 def test_both_ends_prove_who_they_are() -> None:
-    stranger = "this broker has no link to 'a', or the secret is another"
+    stranger = "there is no link between 'a' and 'b' here, or the secret is another"
     assert shaken((SECRET, SECRET)) == ["None", "a"]
     assert shaken((SECRET, SECRET + "?")) == [f"b refuses the link: {stranger}", stranger]
     assert shaken((SECRET, None)) == [f"b refuses the link: {stranger}", stranger]
-    assert shaken((SECRET, SECRET), ("a", "c"))[1] == "this broker is 'b', not 'c'"
+    assert shaken((SECRET, SECRET), ("a", "c"))[1] == stranger.replace("'b'", "'c'")
     assert shaken((SECRET, SECRET), entry="not you,")[0] == "b refuses the link: not you, a"
 
 
@@ -139,7 +139,7 @@ def test_an_answer_that_was_heard_before_proves_nothing() -> None:
         )
         return [str(found)]
 
-    assert asyncio.run(run()) == ["this broker has no link to 'a', or the secret is another"]
+    assert asyncio.run(run()) == ["there is no link between 'a' and 'b' here, or the secret is another"]
 
 
 def record(n: int, generation: str = "g1") -> bytes:
@@ -169,8 +169,8 @@ def test_a_mirror_has_each_event_once_whatever_is_sent_again(
 
 def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
     mirror = Mirror(SegmentLog(tmp_path), "gps@a")
-    assert mirror.append([record(4), record(5)], "") == (2, 0, 0)
-    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0, 1)
+    assert mirror.append([record(4), record(5)], "") == (2, 0, 0, 0)
+    assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0, 1, 0)
     assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
 
 
@@ -178,9 +178,9 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     some = [record(n) for n in range(6)]
-    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4, 0)
+    assert mirror.append(some, "", lambda given: [n for n in range(len(given)) if n % 3 == 0]) == (2, 4, 0, 0)
     assert mirror.marks == {"gps@a/g1/p0": 40, "gps@a/g1/p1": 50}
-    assert mirror.append(some, "") == (0, 0, 6)  # what was passed over does not come again
+    assert mirror.append(some, "") == (0, 0, 6, 0)  # what was passed over does not come again
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
 
 
@@ -201,7 +201,7 @@ def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it
         are_judged.wait(20)
         closed = threads.submit(mirror.close)
         may_go_on.set()
-        assert added.result() == (1, 0, 0)
+        assert added.result() == (1, 0, 0, 0)
         assert closed.result().marks == {"gps@a/g1/p0": 0}
     with pytest.raises(LogError, match="the mirror 'gps@a' is closed"):
         mirror.append([record(2)], "there", lambda _: pytest.fail("it was judged"))
@@ -213,14 +213,14 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     lost = Lost("gps@a/g1/p0", 10, 40)
-    assert mirror.append([record(0), lost.note(), record(4)], "", lambda _: []) == (0, 2, 0)
-    assert mirror.append([lost.note(), record(2), record(6)], "") == (1, 0, 1)
+    assert mirror.append([record(0), lost.note(), record(4)], "", lambda _: []) == (0, 2, 0, 0)
+    assert mirror.append([lost.note(), record(2), record(6)], "") == (1, 0, 1, 0)
     assert Mirror(log, "gps@a").marks == mirror.marks == {"gps@a/g1/p0": 60}
     read = told(log.read("gps@a", log.begin("gps@a"), 10))
     assert read.records == (record(6),)
     assert read.gaps == (Gap("p0", 10, 40, at_origin=True),)
     anew = Lost("gps@a/g2/p0", 0, 0).note()
-    assert mirror.append([anew, record(0, "g2"), anew], "") == (1, 0, 0)
+    assert mirror.append([anew, record(0, "g2"), anew], "") == (1, 0, 0, 0)
     assert len(told(log.read("gps@a", log.begin("gps@a"), 10)).gaps) == 2
     log.close()
 
@@ -310,7 +310,7 @@ def test_a_stranger_may_not_say_much() -> None:
             self.heard = data
 
         async def receive(self) -> bytes:
-            return wire.PART + b"x" * 1_000
+            return wire.PART + b"x" * 5_000
 
         async def close(self, reason: str) -> None:
             raise AssertionError(reason)

@@ -21,17 +21,21 @@ import structlog
 
 from tidegate.errors import FederationError, LinkRefused, TidegateError
 from tidegate.federation.link import history, proof
+from tidegate.federation.link.bounds import NeighbourFault, check_message, check_tables, printable
 from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.dialer import dial, pauses
 from tidegate.federation.link.forwarder import Batch, Begin, Forwarder, Supply
+from tidegate.federation.link.keys import KeyFile
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.neighbour import Neighbour
-from tidegate.federation.link.offers import Remote, everything, read_offer
+from tidegate.federation.link.offers import Remote, everything, is_portable
 from tidegate.federation.link.records import origin_of
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.sieve import Sieve
+from tidegate.federation.link.signing import Signer
+from tidegate.federation.link.trust import Trust
 from tidegate.federation.link.wire import LinkClosed, Socket
 from tidegate.federation.routes import Broker, Hello, Message, Refusal, Sent, Table, Update
 from tidegate.federation.routes.messages import from_json, to_json
@@ -51,8 +55,14 @@ FAREWELL_S = 3.0
 """How long a link may take to end."""
 PATIENCE_S = 30.0
 """With a page of history."""
-MOST_PAGES = 1_000
-"""Pages of history that a neighbour may wait for."""
+MAX_ASKED_PAGES = 500
+"""Pages of history that we ask a neighbour for at once: fewer than it lets us wait for."""
+MAX_HANDSHAKES = 256
+"""Sockets at once whose other end has not proved yet who it is."""
+UNWANTED_UNITS = 20
+"""What events cost a neighbour that nobody has asked it for."""
+STEP_BYTES = 16 * 1024
+"""Of filters that are read before the loop may do something else."""
 STEP = 50
 """Filters that are looked at before the loop may do something else: each takes about a tenth of a millisecond."""
 NEVER = 4_102_444_800_000_000
@@ -91,12 +101,17 @@ class Federation:
         self.settings, self._registry, self._log, self._local = settings, registry, log, local
         self.broker = Broker(settings.broker, settings.strategy, self._leads, settings.adaptive)
         self.needs = Needs(self._need, settings.linger_s)
+        self.trust = Trust(settings.broker, settings.origins)
+        self._signer = Signer(None if settings.signing_keys is None else KeyFile(settings.signing_keys))
         self.neighbours: dict[str, Neighbour] = {}
         self.remotes: dict[str, Remote] = {}
         """Other brokers' services, by the name they have here."""
         self._rng = random.Random(seed)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, "links")
+        self._page_threads = ThreadPoolExecutor(2, "links-history")
+        """For pages of history that neighbours ask for: they may ask for many."""
+        self._handshakes = 0
         self._keepers = ThreadPoolExecutor(2, "links-registry")
         """For what may not wait behind events and history: the lease, and what is written down."""
         self._numbers = count(1)
@@ -129,6 +144,7 @@ class Federation:
 
     async def start(self) -> None:
         """Take up all that was known when this broker ended; nothing is said to anybody yet."""
+        self.trust.pin(await self._in_thread(self._registry.trusted_origins))
         links = await self._in_thread(self._registry.links)
         await self._take_up([*links.values()])
 
@@ -157,6 +173,7 @@ class Federation:
             if self._has_turn:
                 await self._in_thread(partial(self._registry.release, self._lease, self._holder))
         await asyncio.gather(*self._keeps, return_exceptions=True)
+        self._page_threads.shutdown(wait=True)
         self._threads.shutdown(wait=True)
         self._keepers.shutdown(wait=True)
 
@@ -185,7 +202,9 @@ class Federation:
             await self._read_states([*self.neighbours.values()])  # what the other gateway has done is in the registry
             for each in self.neighbours.values():
                 self._dial(each)
+        is_other = self.trust.pin(await self._in_thread(self._registry.trusted_origins))
         links = await self._in_thread(self._registry.links)
+        is_other = is_other or links.keys() != self.neighbours.keys()
         for name in self.neighbours.keys() - {name for name, each in links.items()}:
             await self._let_go(self.neighbours[name])
         for name, link in links.items():
@@ -196,6 +215,8 @@ class Federation:
             if known is None:
                 await self._take_up([link])
                 self._dial(self.neighbours[name])
+        if is_other:  # what was believed of others may not be any more, and the other way round
+            await self._judge_again()
 
     async def _take_up(self, links: Iterable[Link]) -> None:
         neighbours = [Neighbour(each) for each in links]
@@ -213,7 +234,7 @@ class Federation:
             states = await self._in_thread(partial(self._registry.link_states, neighbour.name))
             before = neighbour.offers
             with suppress(TidegateError):
-                self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")))
+                self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")), is_heard=False)
             is_other = is_other or neighbour.offers != before
             kept.append((neighbour, states))
         for neighbour, states in kept:
@@ -286,13 +307,13 @@ class Federation:
             except (FederationError, LinkClosed, TimeoutError) as problem:
                 is_refused = "would close a loop" in str(problem)
                 neighbour.state = "refused" if is_refused else "down"
-                neighbour.problem = str(problem) or f"{url} does not answer"
+                neighbour.problem = printable(str(problem)) or f"{url} does not answer"
             except Exception as problem:  # whatever it was, the link is tried again
                 _log.exception("a link has failed", to=neighbour.name)
                 neighbour.state, neighbour.problem = "down", repr(problem)
             if self._loop.time() - begun > self.settings.most_s:
                 waits = pauses(self.settings, self._rng)
-            await asyncio.sleep(next(waits))
+            await asyncio.sleep(max(next(waits), neighbour.wait_until - self._loop.time()))
 
     async def accept(self, socket: Socket, obstacle: Callable[[str], str | None] = lambda _: None) -> None:
         """Serve whoever has dialled us, until the link breaks.
@@ -306,12 +327,18 @@ class Federation:
                 raise FederationError(problem)
             self._may_enter(name)
 
+        if self._handshakes >= MAX_HANDSHAKES:
+            await _close(socket, "too many brokers have yet to prove who they are")
+            return
+        self._handshakes += 1
         try:
             async with asyncio.timeout(self.settings.handshake_s):
                 name = await proof.admit(socket, self.name, self._secret, may_enter)
         except (FederationError, TimeoutError, LinkClosed) as problem:
             await _close(socket, str(problem) or "nobody said who dialled")
             return
+        finally:
+            self._handshakes -= 1
         neighbour = self.neighbours.get(name)
         if neighbour is None:  # it was removed just now
             await _close(socket, "the link was removed")
@@ -333,6 +360,9 @@ class Federation:
         if not self._has_turn:
             raise FederationError(f"{self.name} has its links at another gateway")
         neighbour = self.neighbours[name]
+        wait_s = neighbour.wait_until - self._loop.time()
+        if wait_s > 0:
+            raise FederationError(f"{name} may come back in {wait_s:.1f} s: {neighbour.problem}")
         try:
             self.broker.check(name)
         except LinkRefused as problem:
@@ -352,6 +382,7 @@ class Federation:
             neighbour.is_greeted = False
             neighbour.done.sessions += 1
             _log.info("a link is up", to=neighbour.name)
+            begun = self._loop.time()
             reason = "the link broke"
             try:
                 hello = self.broker.connect(neighbour.name)
@@ -364,8 +395,13 @@ class Federation:
                 reason = str(problem)
                 raise
             finally:
+                bounds = self.settings.bounds
+                if session.fault is not None:
+                    neighbour.need_patience(self._loop.time(), bounds.first_wait_s, bounds.max_wait_s)
+                elif self._loop.time() - begun > bounds.max_wait_s:
+                    neighbour.faults = 0
                 try:
-                    await self._down(neighbour, session, reason)
+                    await self._down(neighbour, session, printable(reason))
                 finally:
                     await _close(socket, reason)
 
@@ -435,9 +471,14 @@ class Federation:
 
     async def _hear(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
         try:
+            check_message(said, self.settings.bounds)
             await self._heed(neighbour, said)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise FederationError(f"expected a message of a broker, not {said!r:.120}: {exc!r}") from exc
+            raise NeighbourFault(f"expected a message of a broker, not {said!r:.120}: {exc!r}") from exc
+        except NeighbourFault:
+            raise
+        except FederationError as exc:
+            raise NeighbourFault(str(exc)) from exc
 
     async def _heed(self, neighbour: Neighbour, said: dict[str, Any]) -> None:
         match said["type"]:
@@ -456,15 +497,29 @@ class Federation:
                 neighbour.is_resumed = True
                 self._supply(neighbour)
             case "history":
-                if neighbour.answering >= MOST_PAGES:
-                    raise FederationError(f"expected at most {MOST_PAGES} questions at once for pages of history")
+                if neighbour.answering >= self.settings.bounds.pages:
+                    most = self.settings.bounds.pages
+                    raise NeighbourFault(f"expected at most {most:,} questions at once for pages of history")
                 neighbour.answering += 1
                 self._spawn(self._answer(neighbour, neighbour.session, said))
             case _:
                 schema = self._schema(neighbour, str(said.get("service")))
-                is_large = len(said.get("entries", said.get("add", ()))) > STEP
+                entries = said.get("entries", said.get("add", ()))
+                is_large = len(entries) > STEP or sum(len(each["filter"]) for each in entries) > STEP_BYTES
                 read = self._in_thread(partial(_read_many, said, schema)) if is_large else None
-                self._routed(neighbour, _read(said, schema) if read is None else await read)
+                message = _read(said, schema) if read is None else await read
+                self._check_tables(neighbour, message)
+                self._routed(neighbour, message)
+
+    def _check_tables(self, neighbour: Neighbour, message: Message) -> None:
+        """Refuse a step after which a neighbour would ask for more than it may."""
+        if not isinstance(message, Update | Table) or neighbour.name not in self.broker.links:
+            return
+        sizes = self.broker.asked_sizes(neighbour.name)
+        add = message.add if isinstance(message, Update) else message.entries
+        filters, size = sizes.get(message.service, (0, 0)) if isinstance(message, Update) else (0, 0)
+        sizes[message.service] = filters + len(add), size + sum(len(each.text) for each in add)
+        check_tables(sizes.values(), self.settings.bounds)
 
     def _routed(self, neighbour: Neighbour, message: Message) -> None:
         session = neighbour.session
@@ -502,32 +557,53 @@ class Federation:
 
     # Services of others ----------------------------------------------------------------
 
-    def _offered(self, neighbour: Neighbour, said: Iterable[Mapping[str, Any]]) -> None:
-        """Take in all that a neighbour offers, in place of what it did."""
+    def _offered(self, neighbour: Neighbour, said: Sequence[Mapping[str, Any]], *, is_heard: bool = True) -> None:
+        """Take in all that a neighbour offers and is believed, in place of what it did.
+
+        `is_heard` is False for what was refused before, and is judged again: that is not counted once more.
+        """
         offers: dict[str, Remote] = {}
         claims: dict[str, Remote] = {}
+        refused: dict[str, str] = {}
         for each in said:
-            found = read_offer(each, neighbour.name)
-            other = self.remotes.get(found.service.name)
-            if found.origin != self.name:
-                is_free = other is None or other.via == neighbour.name
-                (offers if is_free else claims)[found.service.name] = found
+            offer, problem = self.trust.judge(each, neighbour.link, self.neighbours.keys(), self._link_of)
+            name = offer.service.name
+            if problem is None:
+                offers[name] = offer
+                continue
+            refused[name] = problem.reason
+            neighbour.refusals[problem.kind] += is_heard
+            if problem.kind == "conflict":
+                claims[name] = offer
         for service in neighbour.offers.keys() - offers.keys():
             self._forget(service)
-        neighbour.offers, neighbour.claims = offers, claims
+        for name in refused.keys() - neighbour.refused.keys():
+            _log.warning("an offer is not believed", by=neighbour.name, service=name, reason=refused[name])
+        neighbour.offers, neighbour.claims, neighbour.refused = offers, claims, refused
+        neighbour.heard_offers = [dict(each) for each in said]
         self.remotes.update(offers)
         for service in offers:
             self._carry(self.broker.reconsider(service))
+
+    def _link_of(self, origin: str) -> str | None:
+        """Return the neighbour over whose link a broker's services are known; None: over none."""
+        return next((each.via for each in self.remotes.values() if each.origin == origin), None)
+
+    async def _judge_again(self) -> None:
+        """Judge what all neighbours offer by the links and the pinned keys that there are now."""
+        for neighbour in list(self.neighbours.values()):
+            self._offered(neighbour, neighbour.heard_offers, is_heard=False)
+            for service in list(neighbour.mirrors):  # what verifies their events may be another
+                await self._shut(neighbour, service)
+        await self._changed()
 
     async def _changed(self) -> None:
         """Let all know that others' services have changed, then have of one neighbour what another has no more."""
         await self._local.changed()
         is_more = False
         for neighbour in list(self.neighbours.values()):
-            for service in neighbour.claims.keys() - self.remotes.keys():
-                self.remotes[service] = found = neighbour.claims.pop(service)
-                neighbour.offers = {**neighbour.offers, service: found}
-                self._carry(self.broker.reconsider(service))
+            if any(self._link_of(each.origin) is None for each in neighbour.claims.values()):
+                self._offered(neighbour, neighbour.heard_offers, is_heard=False)
                 is_more = True
         if is_more:
             await self._local.changed()
@@ -561,7 +637,7 @@ class Federation:
             if other is not neighbour
             for each in self._passed_on(other, neighbour)
         ]
-        offers = [*self._local.offers(neighbour.link), *onward]
+        offers = [*self._signer.offers(self._local.offers(neighbour.link)), *onward]
         if neighbour.said_offers != offers and neighbour.session is not None:
             neighbour.said_offers = offers
             neighbour.session.say({"type": "offers", "services": offers})
@@ -579,7 +655,8 @@ class Federation:
         """Somebody here listens to another broker's service."""
         remote = self.remotes.get(service)
         if remote is not None:
-            self.needs.hold(holder, service, filter_ if filter_ is not None else everything(remote.schema))
+            is_sent = filter_ is not None and is_portable(filter_, self.settings.bounds.filter_bytes)
+            self.needs.hold(holder, service, filter_ if is_sent and filter_ else everything(remote.schema))
 
     def release(self, holder: Hashable) -> None:
         """They do no more."""
@@ -715,7 +792,10 @@ class Federation:
         policy = self.broker.filtering(service, neighbour.name)
         hand = partial(self._soon, give)
         entries, begin = self.broker.routes(service, neighbour.name), rest or neighbour.begin(service)
-        neighbour.forwarders[service] = Forwarder(self._log, supply, begin, entries, state, hand, self.settings, policy)
+        sign = self._signer.records if supply.is_own else None
+        neighbour.forwarders[service] = Forwarder(
+            self._log, supply, begin, entries, state, hand, self.settings, policy, sign
+        )
 
     def _give(self, neighbour: Neighbour, session: Session, service: str, batch: Batch) -> None:
         if neighbour.session is session:
@@ -731,6 +811,8 @@ class Federation:
     async def _take_in(self, neighbour: Neighbour, head: dict[str, Any], records: list[bytes]) -> None:
         if "history" in head:
             waiting = neighbour.asking.pop(head["history"], None)
+            if waiting is None and neighbour.session is not None:
+                await neighbour.session.spend(UNWANTED_UNITS)
             if waiting is not None and not waiting.done():
                 waiting.set_result((head, records))
             return
@@ -738,6 +820,8 @@ class Federation:
         if service in neighbour.offers and self.broker.is_asked(service, neighbour.name):
             wanted = self._judge(neighbour, service) if head.get("coarse") else None
             dropped = await self._mirror(neighbour, service, records, head["cursor"], wanted)
+        elif neighbour.session is not None:
+            await neighbour.session.spend(UNWANTED_UNITS)
         neighbour.done.dropped += dropped
         if neighbour.session is not None:
             taken = {"type": "taken", "service": service, "events": len(records), "dropped": dropped}
@@ -767,16 +851,22 @@ class Federation:
         """Append events; say how many of them nobody wants."""
         mirror = neighbour.mirrors.get(service)
         if mirror is None:
-            open_ = partial(Mirror, self._log, service, neighbour.kept.get(service))
+            verifier, most = self.trust.verifier(service), self.settings.bounds.partitions
+            open_ = partial(Mirror, self._log, service, neighbour.kept.get(service), verifier, most)
             mirror = neighbour.mirrors[service] = await self._in_thread(open_)
         is_first = mirror.there is None
         try:
             taken = await self._in_thread(partial(mirror.append, records, cursor, wanted))
+        except FederationError as problem:
+            neighbour.mirrors.pop(service, None)
+            neighbour.refusals["record"] += 1
+            raise NeighbourFault(str(problem)) from problem
         except TidegateError as problem:
             neighbour.mirrors.pop(service, None)  # it is opened anew, from what was kept
             raise FederationError(f"can't append to {service!r}: {problem}") from problem
         neighbour.done.received += taken.added
         neighbour.done.repeated += taken.repeated
+        neighbour.refusals["signature"] += taken.unsigned
         neighbour.stale_mirrors.add(service)
         if is_first:
             await self._keep()
@@ -790,7 +880,8 @@ class Federation:
         `until`: what the first page has said, for those behind it; None: this is the first.
         """
         ask: dict[str, Any] = {"service": service, "place": place.text}
-        if filter_ is not None:
+        is_sent = filter_ is None or is_portable(filter_, self.settings.bounds.filter_bytes)
+        if filter_ is not None and is_sent:
             ask["filter"] = _said(filter_)
         if until is not None:
             ask["until"] = until.text
@@ -802,7 +893,13 @@ class Federation:
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
         lost = [read_note(each) for each in records if is_gap(each)]
-        return history.Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
+        page = history.Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
+        check = partial(history.checked, page, service, place, self.trust.verifier(service))
+        page, refused = await self._in_thread(check)
+        remote = self.remotes.get(service)
+        if refused and remote is not None and remote.via in self.neighbours:
+            self.neighbours[remote.via].refusals["signature"] += refused
+        return page if is_sent or filter_ is None else await self._in_thread(partial(history.filtered, page, filter_))
 
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         remote = self.remotes.get(service)
@@ -811,6 +908,8 @@ class Federation:
             raise LinkClosed(f"the link to {'nobody' if neighbour is None else neighbour.name} is down")
         if not self.broker.is_in_step(service, neighbour.name):
             raise LinkClosed(f"{neighbour.name} has yet to hear what is asked of it")
+        if len(neighbour.asking) >= MAX_ASKED_PAGES:
+            raise LinkClosed(f"{neighbour.name} is asked for {MAX_ASKED_PAGES} pages of history already")
         number = next(self._numbers)
         asked: asyncio.Future[tuple[dict[str, Any], list[bytes]]] = self._loop.create_future()
         neighbour.asking[number] = asked
@@ -846,10 +945,10 @@ class Federation:
                 page = await self._own_page(neighbour, supply, said)
                 until = None if page.until is None else page.until.text
                 head |= {"start": page.start.text, "cursor": page.end.text, "until": until, "last": page.is_last}
-                records = [*(each.note() for each in page.lost), *page.records]
+                records = list(self._signer.records([each.note() for each in page.lost])) + list(page.records)
             else:
                 ask = {key: value for key, value in said.items() if key not in ("type", "id")}
-                answer, records = await self._ask(service, ask)
+                answer, records = await self._relayed(neighbour, service, ask)
                 head |= {key: answer[key] for key in ("start", "cursor", "until", "last")}
                 if "until" not in said:
                     await self._flushed(neighbour, service)
@@ -860,6 +959,15 @@ class Federation:
         if session is not None and neighbour.session is session:
             session.give(head, records)
 
+    async def _relayed(
+        self, neighbour: Neighbour, service: str, ask: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Ask the next broker for a page on a neighbour's behalf: it may not use up all that we may ask for."""
+        if neighbour.relays is None:
+            neighbour.relays = asyncio.Semaphore(self.settings.bounds.relayed_pages)
+        async with neighbour.relays:
+            return await self._ask(service, ask)
+
     async def _own_page(self, neighbour: Neighbour, supply: Supply, said: Mapping[str, Any]) -> history.Page:
         asked = said.get("filter")
         wanted = None if asked is None else _filter(asked, supply.schema)
@@ -868,7 +976,9 @@ class Federation:
         else:
             until = await self._flushed(neighbour, supply.service)
         place = Cursor.from_text(said["place"])
-        return await self._in_thread(partial(history.read_page, self._log, supply, wanted, place, until))
+        read = partial(history.read_page, self._log, supply, wanted, place, until, self._signer.records)
+        async with neighbour.reading:
+            return await self._in_thread(read, self._page_threads)
 
     async def _flushed(self, neighbour: Neighbour, service: str) -> Cursor | None:
         """Where the forwarder of a service is, when all before that is on its way."""

@@ -89,11 +89,14 @@ class Forwarder:
         hand: Callable[[Batch], None],
         settings: LinkSettings,
         policy: Adaptive | None = None,
+        sign: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None,
     ) -> None:
         """`hand` is called in the forwarder's thread with every batch; each is to be answered by `taken`.
 
         `policy` says whether events are filtered, and belongs to the forwarder's thread; None: they always are.
+        `sign` signs records of our own as they leave; None: they leave as they are.
         """
+        self._sign = sign
         self.supply, self._log, self._begin, self._hand, self._settings = supply, log, begin, hand, settings
         self._policy = policy
         self._state: State | None = None
@@ -334,6 +337,7 @@ class Forwarder:
         return min(len(records), self._settings.batch_events)
 
     def _give(self, records: Sequence[bytes], behind: str, is_coarse: bool = False) -> None:
+        records = records if self._sign is None else self._sign(records)
         self._room.acquire()
         if self._is_closed:
             self._leave_room()  # a pass may have more to give

@@ -10,23 +10,26 @@ may come back with it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 
 from tidegate.errors import CursorError, LogError
 from tidegate.federation.link.forwarder import Supply, reaches
-from tidegate.federation.link.records import dressed, place_of
+from tidegate.federation.link.records import arrived, dressed, place_of
+from tidegate.federation.link.signing import Verifier
 from tidegate.federation.routes import may_match
 from tidegate.filters import Filter
-from tidegate.logs import Cursor, EventLog
+from tidegate.logs import Cursor, EventLog, Read
 from tidegate.logs.lost import JOINT, Lost
 
 SIGN = "@"
 """What the generation of a place in history begins with: no log gives such a one."""
 MOST = 1_000
 """Records that are looked at for one page."""
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""Of what is looked at for one page, if it is more than one record."""
 
 BEGINNING = Cursor(SIGN, {})
 
@@ -78,14 +81,21 @@ def begin(log: EventLog, stream: str, place: Cursor) -> tuple[Cursor, bool]:
     return found, True
 
 
-def read_page(log: EventLog, supply: Supply, wanted: Filter | None, place: Cursor, until: Cursor | None) -> Page:
-    """Read a page at the origin, from a place on, as a neighbour sees it."""
+def read_page(
+    log: EventLog,
+    supply: Supply,
+    wanted: Filter | None,
+    place: Cursor,
+    until: Cursor | None,
+    sign: Callable[[Sequence[bytes]], Sequence[bytes]] = lambda records: records,
+) -> Page:
+    """Read a page at the origin, from a place on, as a neighbour sees it; `sign` signs its records."""
     if until is None:
         return Page([], place, place, None, is_last=True)
     at, is_there = begin(log, supply.stream, place)
     generation = SIGN + at.generation
     seen = place.offsets if place.generation == generation else {}
-    read = log.read(supply.stream, at, MOST)
+    read = _read_some(log, supply.stream, at)
     source = f"{supply.service}/{at.generation}"
     lost = [Lost(f"{source}/{each.partition}", each.missed_from, each.resumed_at) for each in read.gaps]
     if not is_there:
@@ -101,7 +111,44 @@ def read_page(log: EventLog, supply: Supply, wanted: Filter | None, place: Curso
                 records.append(dressed(record, event, f"{source}/{partition}:{offset}", supply.hidden))
     start = place if place.generation == generation else Cursor(generation, at.offsets)
     is_last = not read.records or reaches(read.cursor, until)
-    return Page(records, start, Cursor(generation, read.cursor.offsets), until, is_last, lost)
+    return Page(sign(records), start, Cursor(generation, read.cursor.offsets), until, is_last, lost)
+
+
+def _read_some(log: EventLog, stream: str, at: Cursor) -> Read:
+    """Read what makes one page: fewer records where they are large."""
+    count = MOST
+    read = log.read(stream, at, count)
+    while len(read.records) > 1 and sum(map(len, read.records)) > MAX_PAGE_BYTES:
+        count = max(1, min(count, len(read.records)) // 2)
+        read = log.read(stream, at, count)
+    return read
+
+
+def checked(page: Page, service: str, place: Cursor, verifier: Verifier | None) -> tuple[Page, int]:
+    """Return a page that a neighbour has sent without what can't belong to it, and how many records that were.
+
+    Its records must be those of the service, each behind the one before it of the same partition, none before the place
+    that was asked for, and signed where keys of the origin are pinned. A gap stands for what is left out.
+    """
+    marks = dict(place.offsets) if place.generation == page.end.generation else {}
+    generation = page.end.generation.removeprefix(SIGN)
+    records, lost = [], list(page.lost)
+    for record in page.records:
+        source, partition, offset = arrived(record, service)
+        is_next = source.split("/")[1] == generation and offset >= marks.get(partition, 0)
+        if is_next and (verifier is None or verifier.is_signed(record)):
+            marks[partition] = offset + 1
+            records.append(record)
+        else:
+            lost.append(Lost(source, offset, offset + 1))
+    if len(records) == len(page.records):
+        return page, 0
+    return replace(page, records=records, lost=lost), len(page.records) - len(records)
+
+
+def filtered(page: Page, wanted: Filter) -> Page:
+    """Return a page with what a filter matches, which its sender could not be told."""
+    return replace(page, records=[each for each in page.records if may_match(wanted, orjson.loads(each))])
 
 
 def behind(page: Page, records: int) -> list[Cursor]:

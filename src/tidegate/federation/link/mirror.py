@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tidegate.errors import LogError
-from tidegate.federation.link.records import place_of
+from tidegate.errors import FederationError, LogError
+from tidegate.federation.link.bounds import MAX_PARTITIONS
+from tidegate.federation.link.records import Place, arrived, place_of
+from tidegate.federation.link.signing import Verifier
 from tidegate.logs import Cursor, EventLog
-from tidegate.logs.lost import JOINT, is_gap
+from tidegate.logs.lost import JOINT, Lost, is_gap
 
 MOST = 2_000
 """Records that are read at once when a mirror is opened."""
+MAX_RETIRED = 256
+"""Sources of former generations that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +32,19 @@ class Progress:
     """By source, the offset at the origin of the last record that is here."""
     here: str | None = None
     """The end of the mirror when that was so: what is behind it is looked at when it is opened."""
+    retired: Sequence[str] = ()
+    """Sources that others have taken the place of: a stream that was made anew does not come back."""
 
     def to_json(self) -> str:
         """As it is kept."""
-        return orjson.dumps({"there": self.there, "marks": self.marks, "here": self.here}).decode()
+        said = {"there": self.there, "marks": self.marks, "here": self.here, "retired": list(self.retired)}
+        return orjson.dumps(said).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
         """As it was kept."""
         said: dict[str, Any] = orjson.loads(text)
-        return cls(said["there"], said["marks"], said["here"])
+        return cls(said["there"], said["marks"], said["here"], tuple(said.get("retired", ())))
 
 
 class Taken(NamedTuple):
@@ -48,15 +55,31 @@ class Taken(NamedTuple):
     """Nobody wants them."""
     repeated: int
     """They were here."""
+    unsigned: int = 0
+    """They have no valid signature of their origin, whose keys are pinned."""
 
 
 class Mirror:
     """Appends what comes over a link. Whoever asks how far it is is told of nothing that is not there yet."""
 
-    def __init__(self, log: EventLog, name: str, kept: Progress | None = None) -> None:
-        """`kept` is how far it had come, at least: what was appended since is found in the mirror itself."""
+    def __init__(
+        self,
+        log: EventLog,
+        name: str,
+        kept: Progress | None = None,
+        verifier: Verifier | None = None,
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
+        """`kept` is how far it had come, at least: what was appended since is found in the mirror itself.
+
+        `verifier` says which records the origin has signed; None: they need no signature.
+        """
         self._log, self.name = log, name
+        self._verifier, self._max_partitions = verifier, max_partitions
+        self._is_owed: set[str] = set()
+        """Partitions of which something was refused since the last record: readers were told, or will be."""
         kept = kept or Progress()
+        self._retired = dict.fromkeys(kept.retired)
         self.there = kept.there
         self._marks = dict(kept.marks)
         self._partitions: set[str] = set()
@@ -70,7 +93,7 @@ class Mirror:
             while (read := self._log.read(self.name, at, MOST)).records:
                 for record in read.records:
                     if record != JOINT:
-                        self._is_new(record)
+                        self._is_new(Place(*place_of(record)))
                 at = read.cursor
             self._partitions.update(self._log.partitions(self.name))
         except LogError:  # there is none yet, or it was made anew
@@ -92,7 +115,7 @@ class Mirror:
             here = self._log.end(self.name).text
         except LogError:
             here = None
-        return Progress(self.there, dict(self._marks), here)
+        return Progress(self.there, dict(self._marks), here, tuple(self._retired))
 
     def close(self) -> Progress:
         """Add nothing more, not even what somebody judges just now; what to keep is how far it has come then."""
@@ -109,17 +132,25 @@ class Mirror:
         Where the log refuses, a part may have been added: the mirror is to be opened anew, and sees which.
         """
         by_partition: dict[str, list[bytes]] = {}
-        added = dropped = repeated = 0
+        added = dropped = repeated = unsigned = 0
         with self._lock:
             if self._is_closed:  # what it would add may be on its way again, to a mirror that has taken its place
                 raise LogError(f"the mirror {self.name!r} is closed")
+            places = [arrived(record, self.name) for record in records]
             some = range(len(records)) if wanted is None else frozenset(wanted(records))
-            for n, record in enumerate(records):
+            for n, (record, place) in enumerate(zip(records, places, strict=True)):
                 is_event = not is_gap(record)
-                if (partition := self._is_new(record)) is None:
+                if self._verifier is not None and not self._verifier.is_signed(record):
+                    unsigned += 1
+                    self._refuse(place, by_partition)
+                    continue
+                owed = self._owed(place)
+                if not self._is_new(place):
                     repeated += is_event
-                elif n in some or not is_event:
-                    by_partition.setdefault(partition, []).append(record)
+                    continue
+                self._is_owed.discard(place.partition)
+                if n in some or not is_event:
+                    by_partition.setdefault(place.partition, []).extend([*owed, record])
                     added += is_event
                 else:
                     dropped += 1
@@ -127,19 +158,47 @@ class Mirror:
                 self._need(partition)
                 self._log.append(self.name, partition, new)
             self.there = there
-        return Taken(added, dropped, repeated)
+        return Taken(added, dropped, repeated, unsigned)
 
     def _need(self, partition: str) -> None:
         if partition not in self._partitions:
+            if len(self._partitions) >= self._max_partitions:
+                raise FederationError(f"expected at most {self._max_partitions:,} partitions of {self.name!r}")
             self._log.create(self.name, [partition])
             self._partitions.add(partition)
 
-    def _is_new(self, record: bytes) -> str | None:
-        """The partition of a record that is beyond what is here of its source; None: it is here."""
-        source, partition, offset = place_of(record)
+    def _is_new(self, place: Place) -> bool:
+        """Say whether a record is beyond what is here of its source; if so, the mark of the source moves up to it."""
+        source, partition, offset = place
         if offset <= self._marks.get(source, -2):  # before all that is there lies what stands for what was lost
-            return None
+            return False
         if source not in self._marks:  # another generation of the origin's stream takes the place of the one before
-            self._marks = {each: at for each, at in self._marks.items() if each.rpartition("/")[2] != partition}
+            if source in self._retired:
+                return False
+            before = [each for each in self._marks if each.rpartition("/")[2] == partition]
+            self._retired.update(dict.fromkeys(before))
+            for each in list(self._retired)[:-MAX_RETIRED]:
+                del self._retired[each]
+            for each in before:
+                del self._marks[each]
         self._marks[source] = offset
-        return partition
+        return True
+
+    # What is not signed ------------------------------------------------------------------------
+
+    def _refuse(self, place: Place, by_partition: dict[str, list[bytes]]) -> None:
+        """Tell readers once that something is missing behind what is here; its place may be a lie, and is not used."""
+        if place.partition in self._is_owed or len(self._is_owed) >= self._max_partitions:
+            return
+        self._is_owed.add(place.partition)
+        known = [each for each in self._marks if each.rpartition("/")[2] == place.partition]
+        if known:
+            behind = max(self._marks[known[0]] + 1, 0)
+            by_partition.setdefault(place.partition, []).append(Lost(known[0], behind, behind).note())
+
+    def _owed(self, place: Place) -> list[bytes]:
+        """What stands before a signed record for what was refused before it, where readers were not told yet."""
+        is_told = any(each.rpartition("/")[2] == place.partition for each in self._marks)
+        if is_told or place.partition not in self._is_owed:
+            return []
+        return [Lost(place.source, max(place.offset, 0), max(place.offset, 0)).note()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,6 +16,8 @@ from tidegate.federation.link.sieve import Sieve
 from tidegate.registry import Kept, Link
 
 State = Literal["down", "up", "refused"]
+REFUSALS = ("name", "conflict", "signature", "record", "fault")
+"""What is counted of what a neighbour has sent and is not believed."""
 
 
 @dataclass(slots=True)
@@ -51,6 +54,21 @@ class Neighbour:
     offers: dict[str, Remote] = field(default_factory=dict)
     claims: dict[str, Remote] = field(default_factory=dict)
     """What it offers, too, but another has offered before: it is had of that one while it is there."""
+    """These are conflicts: shown to the operator, and believed once the other link has withdrawn what it offers."""
+    heard_offers: list[dict[str, Any]] = field(default_factory=list)
+    """All that it has offered last, believed or not."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """What it offers and is not believed, by name, with the reason."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How often something of it was refused, by `REFUSALS`."""
+    faults: int = 0
+    """Sessions in a row that ended as it had sent what it must not."""
+    wait_until: float = 0.0
+    """When it may come back, by the loop's clock, after such a session."""
+    relays: asyncio.Semaphore | None = None
+    """Bounds the pages of history that are asked for elsewhere on its behalf."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a page of history is read for it: its questions cost others no more than one thread."""
     said_offers: list[dict[str, Any]] | None = None
     begins: dict[str, Begin] = field(default_factory=dict)
     """Where its mirrors of our services go on, as it has said since the link came up."""
@@ -87,6 +105,12 @@ class Neighbour:
     def name(self) -> str:
         """Of the broker."""
         return self.link.name
+
+    def need_patience(self, now: float, first_s: float, max_s: float) -> None:
+        """Note that a session has ended by the neighbour's fault: the next may begin after a while."""
+        self.refusals["fault"] += 1
+        self.wait_until = now + min(max_s, first_s * 2.0 ** min(self.faults, 32))
+        self.faults += 1
 
     def progress(self, service: str) -> Progress:
         """How far a mirror has come."""

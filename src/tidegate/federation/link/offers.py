@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link.records import mirror_of, origin_of
 from tidegate.filters import Filter
+from tidegate.filters.tokens import MAX_BYTES
 from tidegate.model import Schema
 from tidegate.registry import need_broker_name
 from tidegate.services import Service, from_dict, to_dict
@@ -66,14 +67,24 @@ def read_offer(said: Mapping[str, Any], via: str) -> Remote:
         name = str(said["name"])
         own, origin = origin_of(name)
         need_broker_name(origin)
-        (found,) = from_dict({"services": {own: {"from": own, **said["definition"]}}}, remote=True).services.values()
+        shown = {key: value for key, value in said["definition"].items() if key in SHOWN}  # never what it is made of
+        (found,) = from_dict({"services": {own: {"from": own, **shown}}}, remote=True).services.values()
         access = Access("public" if said["public"] else "keys")
         schema = Schema(
             said["schema"], constraints=said["constraints"], terms=said["terms"], event_time=said["event_time"]
         )
         return Remote(replace(found, name=name, inputs=(), access=access), schema, via, bool(said["onward"]), said)
-    except (KeyError, TypeError, ValueError, TidegateError) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, TidegateError) as exc:
         raise FederationError(f"expected a service of {via!r}, not {said!r:.120}: {exc}") from exc
+
+
+def is_portable(filter_: Filter, max_bytes: int) -> bool:
+    """Say whether a neighbour can read a filter: parameters are in its text there, which may be too long.
+
+    Where it can't, it is asked for everything, and the subscriber's own broker filters.
+    """
+    written = len(filter_.text) + sum(len(each) if isinstance(each, str) else 8 for each in filter_.params)
+    return written <= max_bytes and len(str(filter_).encode("utf-8", "surrogatepass")) <= MAX_BYTES
 
 
 @lru_cache(maxsize=256)

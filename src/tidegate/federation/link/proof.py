@@ -7,32 +7,40 @@
 
 One secret for each link, rather than an API key for each end: a bearer key that is shown to whoever answers at an
 address could be used by them, and is worth more than the link. Whoever dials proves first, so that a stranger who
-connects learns nothing to guess secrets by. What follows is not signed: where others can change what is on the wire,
-use https.
+connects learns nothing: neither a proof to guess secrets by, nor the broker's name, nor whom it is linked to. What is
+proved is bound to both names, to which end dialled and to both numbers: an answer can't be sent back to its sender, nor
+used again. It is not bound to the connection. Whoever can change what is on the wire may pass the proofs on and alter
+what follows: use https, and sign events at their origin.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable
 from typing import Any
 
 from tidegate.errors import FederationError
+from tidegate.federation.link.bounds import printable
 from tidegate.federation.link.wire import SUBPROTOCOL, Inbox, Socket, control
 
 _NONCE_BYTES = 24
 _MOST_BYTES = 4096
 """Of what somebody may say whom nobody knows yet."""
-_STRANGER = "this broker has no link to {name!r}, or the secret is another"
+_NONCE = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_STRANGER = "there is no link between {name!r} and {to!r} here, or the secret is another"
+"""Whichever of these it is: a stranger does not learn how a broker is called, nor whom it knows."""
 
 
 async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> None:
     """Prove who we are to the broker that we dialled, and see that it is who we meant."""
     inbox, mine = Inbox(socket, _MOST_BYTES), secrets.token_urlsafe(_NONCE_BYTES)
     await _send(socket, {"type": "open", "broker": me, "to": neighbour, "nonce": mine})
-    theirs = str(_need(await inbox.message(), "challenge", neighbour).get("nonce"))
+    theirs = _nonce(_need(await inbox.message(), "challenge", neighbour))
+    if theirs == mine:
+        raise FederationError(f"{neighbour} answers with our own number")
     await _send(socket, {"type": "proof", "proof": _proof(secret, "dials", me, neighbour, mine, theirs)})
     said = _need(await inbox.message(), "welcome", neighbour)
     if not _is(said.get("proof"), _proof(secret, "answers", me, neighbour, mine, theirs)):
@@ -49,15 +57,13 @@ async def admit(
     inbox = Inbox(socket, _MOST_BYTES)
     try:
         said = _need(await inbox.message(), "open", "whoever dialled")
-        name, to, theirs = (str(said.get(key)) for key in ("broker", "to", "nonce"))
-        if to != me:
-            raise FederationError(f"this broker is {me!r}, not {to!r}")
+        name, to, theirs = printable(str(said.get("broker"))), printable(str(said.get("to"))), _nonce(said)
         mine = secrets.token_urlsafe(_NONCE_BYTES)
         await _send(socket, {"type": "challenge", "nonce": mine})
         proof = _need(await inbox.message(), "proof", name).get("proof")
-        secret = secret_of(name)
+        secret = secret_of(name) if to == me else None
         if not _is(proof, _proof(secret or secrets.token_hex(), "dials", name, me, theirs, mine)) or secret is None:
-            raise FederationError(_STRANGER.format(name=name))
+            raise FederationError(_STRANGER.format(name=name, to=to))
         may_enter(name)
         await _send(socket, {"type": "welcome", "proof": _proof(secret, "answers", name, me, theirs, mine)})
     except FederationError as problem:
@@ -73,10 +79,17 @@ async def _send(socket: Socket, message: dict[str, Any]) -> None:
 
 def _need(said: dict[str, Any], kind: str, who: str) -> dict[str, Any]:
     if said["type"] == "refused":
-        raise FederationError(f"{who} refuses the link: {said.get('detail')}")
+        raise FederationError(f"{who} refuses the link: {printable(str(said.get('detail')))}")
     if said["type"] != kind:
         raise FederationError(f"expected {kind!r} of {who}, not {said['type']!r:.60}")
     return said
+
+
+def _nonce(said: dict[str, Any]) -> str:
+    found = said.get("nonce")
+    if not isinstance(found, str) or not _NONCE.fullmatch(found):
+        raise FederationError("expected a nonce of 16 to 128 letters, digits, _ and -")
+    return found
 
 
 def _proof(secret: str, end: str, dials: str, answers: str, *nonces: str) -> str:

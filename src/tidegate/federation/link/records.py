@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from tidegate.errors import FederationError
-from tidegate.logs.lost import is_gap, read_note
+from tidegate.logs.log import is_name
+from tidegate.logs.lost import MOST_OFFSET, is_gap, read_note
 from tidegate.logs.marks import source_of
 
+_ARRIVED = re.compile(
+    rb'\{"_id":(?:"(?:[^"\\]|\\.)*"|null),"_src":"(([^"\\/]+)/([^"\\/]+)/([^"\\/]+)):([0-9]{1,19})"(?=[,}])'
+)
+"""A record as every broker sends it: first its id, then its place at its origin."""
 _FRONT = re.compile(rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?=[,}])')
 
 
@@ -69,3 +74,38 @@ def place_of(record: bytes) -> tuple[str, str, int]:
     if found is None or not isinstance(found[1], int) or found[0].count("/") != 2:
         raise FederationError(f"expected a record with its place at its origin, not {record[:80]!r}")
     return found[0], found[0].rpartition("/")[2], found[1]
+
+
+class Place(NamedTuple):
+    """Where a record is at its origin."""
+
+    source: str
+    """A service, the generation of its stream, and a partition."""
+    partition: str
+    offset: int
+
+
+def arrived(record: bytes, service: str) -> Place:
+    """Return the place of a record that a neighbour has sent as one of a service; refused where it is none.
+
+    The record is read as a whole: what is appended is one JSON object, and says once where it belongs.
+    """
+    if is_gap(record):
+        lost = read_note(record)
+        place = Place(lost.source, lost.partition, lost.resumed_at - 1)
+    else:
+        front = _ARRIVED.match(record)
+        try:
+            said = None if front is None else orjson.loads(record)
+        except orjson.JSONDecodeError:
+            said = None
+        if front is None or not isinstance(said, dict):
+            raise FederationError(f"expected a record with its id and its place at its origin, not {record[:80]!r}")
+        place = Place(front[1].decode(), front[4].decode(), int(front[5]))
+        if said["_src"] != f"{place.source}:{place.offset}":
+            raise FederationError(f"expected a record with one place at its origin, not {record[:120]!r}")
+    if place.source.partition("/")[0] != service:
+        raise FederationError(f"expected a record of {service!r}, not one of {place.source!r:.120}")
+    if not is_name(place.partition) or place.offset >= MOST_OFFSET:
+        raise FederationError(f"expected a partition and an offset that a log can have, not {record[:120]!r}")
+    return place

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidegate.errors import FederationError
+from tidegate.federation.link.bounds import Budget, NeighbourFault, cost_of
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.wire import (
     CONTROL,
@@ -44,6 +45,10 @@ class Session:
         self._closing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.said = self.heard = 0
         """Control messages."""
+        self.budget = Budget(settings.bounds)
+        """The work that the other end may cause."""
+        self.fault: str | None = None
+        """What the other end has done that it must not; None: nothing."""
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Send a message, some time soon."""
@@ -80,6 +85,7 @@ class Session:
                 await self._farewell()
                 return self._closing.result()
             problem = next(each.exception() for each in tasks if each in done)
+            self.fault = str(problem) if isinstance(problem, NeighbourFault) else None
             if isinstance(problem, LinkClosed | FederationError):
                 return str(problem)
             assert problem is not None
@@ -96,21 +102,43 @@ class Session:
                 await self._outbox.join()
 
     async def _read(self, hear: Hear, take: Take) -> None:
-        inbox = Inbox(self._socket)
+        bounds = self._settings.bounds
+        inbox = Inbox(self._socket, max(bounds.control_bytes, bounds.event_bytes))
         while True:
+            kind, body = await self._next(inbox)
             try:
-                async with asyncio.timeout(self._settings.silence_s):
-                    kind, body = await inbox.next()
-            except TimeoutError:
-                raise LinkClosed(f"nothing was heard for {self._settings.silence_s:g} s") from None
-            if kind == EVENTS:
-                await take(*read_events(body))
-            elif kind == CONTROL:
-                said = read_control(body)
-                self.heard += said["type"] != "taken"
-                await hear(said)
-            else:
-                raise FederationError(f"expected a message of kind c or e, not {kind!r}")
+                message = self._parsed(kind, body)
+            except FederationError as problem:
+                raise NeighbourFault(str(problem)) from problem
+            if isinstance(message, tuple):
+                await take(*message)
+                continue
+            await self.spend(cost_of(message, len(body)))
+            self.heard += message["type"] != "taken"
+            await hear(message)
+
+    async def _next(self, inbox: Inbox) -> tuple[bytes, bytes]:
+        try:
+            async with asyncio.timeout(self._settings.silence_s):
+                return await inbox.next()
+        except TimeoutError:
+            raise LinkClosed(f"nothing was heard for {self._settings.silence_s:g} s") from None
+        except FederationError as problem:
+            raise NeighbourFault(str(problem)) from problem
+
+    def _parsed(self, kind: bytes, body: bytes) -> dict[str, Any] | tuple[dict[str, Any], list[bytes]]:
+        """Return a control message, or events with what is said of them."""
+        if kind not in (CONTROL, EVENTS):
+            raise FederationError(f"expected a message of kind c or e, not {kind!r}")
+        bounds = self._settings.bounds
+        most = bounds.control_bytes if kind == CONTROL else bounds.event_bytes
+        if len(body) > most:
+            raise FederationError(f"expected a message of at most {most:,} bytes over a link, not {len(body):,}")
+        return read_control(body) if kind == CONTROL else read_events(body)
+
+    async def spend(self, units: float) -> None:
+        """Let the other end cause some work, as soon as it may; other links get their turn first."""
+        await asyncio.sleep(self.budget.spend(units))
 
     async def _write(self) -> None:
         while True:

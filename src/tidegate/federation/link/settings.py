@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from tidegate.federation.link.bounds import Bounds
+from tidegate.federation.link.keys import OriginKey
 from tidegate.federation.routes import AdaptiveSettings
 
 
@@ -42,3 +45,9 @@ class LinkSettings:
     tls: Callable[[], ssl.SSLContext] | None = None
     """Makes the TLS context with which a neighbour is dialled, anew each time, as its files may have changed; None:
     the authorities that this machine trusts, and no certificate of our own."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """What each neighbour may make this broker keep or compute."""
+    signing_keys: Path | None = None
+    """The file with the keys that this broker signs with, a JWK set; while it is absent nothing is signed."""
+    origins: Mapping[str, tuple[OriginKey, ...]] = field(default_factory=dict)
+    """Pinned public keys by broker, in place of those in the registry: what it has not signed is refused."""

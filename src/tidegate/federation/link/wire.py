@@ -21,8 +21,10 @@ from tidegate.errors import FederationError
 SUBPROTOCOL = "tidegate.link.v1"
 PART_BYTES = 512 * 1024
 """Of one frame: what any gateway takes."""
-MOST_BYTES = 256 * 1024 * 1024
+MOST_BYTES = 32 * 1024 * 1024
 """Of one message, in all its parts."""
+MIN_PART_BYTES = 64 * 1024
+"""Of a frame that another follows: a message can't be cut into more parts than there is memory for."""
 
 CONTROL, EVENTS, PART = b"c", b"e", b"+"
 
@@ -83,6 +85,8 @@ class Inbox:
                 raise FederationError(f"expected a message of at most {self._most_bytes:,} bytes over a link")
             if frame[:1] != PART:
                 return frame[:1], b"".join(parts)
+            if len(frame) < MIN_PART_BYTES:
+                raise FederationError(f"expected a part of at least {MIN_PART_BYTES:,} bytes, not {len(frame):,}")
 
     async def message(self) -> dict[str, Any]:
         """The next message, which is to be JSON."""

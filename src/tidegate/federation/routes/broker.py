@@ -192,6 +192,11 @@ class Broker:
         incoming = self._link(neighbour).incoming.get(service, Incoming())
         return Table(service, incoming.state, tuple(incoming.entries.values()))
 
+    def asked_sizes(self, neighbour: str) -> dict[str, tuple[int, int]]:
+        """Return how many filters a neighbour has asked us for of each service, and their characters."""
+        incoming = self._link(neighbour).incoming
+        return {service: (len(each.entries), each.size_bytes) for service, each in incoming.items()}
+
     def reaches(self, neighbour: str) -> tuple[Path, ...]:
         """Whom we reach over a link, by which way."""
         return self._paths.get(neighbour, ())
@@ -278,7 +283,8 @@ class Broker:
         """Make a step of a neighbour's table ours, and tell the others what they must know of it."""
         drop = [incoming.needs.pop(number) for number in update.remove]
         for number in update.remove:
-            del incoming.entries[number]
+            incoming.size_bytes -= len(incoming.entries.pop(number).text)
+        incoming.size_bytes += sum(len(each.text) for each in update.add)
         put = {next(self._numbers): each for each in update.add}
         incoming.entries.update((each.number, each) for each in update.add)
         incoming.needs.update((each.number, number) for number, each in put.items())

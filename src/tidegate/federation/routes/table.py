@@ -91,6 +91,8 @@ class Incoming:
     def __init__(self) -> None:
         self.state = State()
         self.entries: dict[int, Entry] = {}
+        self.size_bytes = 0
+        """Characters of all filters."""
         self.needs: dict[int, int] = {}
         """The number under which each entry is needed here, by its own."""
         self.is_asking = False

@@ -88,6 +88,7 @@ _WEBHOOK = {"deliver": {"webhook": {"url": "https://example.com/in", "batch": 10
 _WANTED = _json(
     "SubscriptionRequest", pull={"filter": "speed > %0", "params": [60], "select": ["vid"]}, webhook=_WEBHOOK
 )
+_PUBLIC_KEY = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
 _DIALLED = {"name": "city", "url": "https://city.example:8080", "secret": "what both ends of it know alone"}
 _REPLAY = _json(
     "ReplayRequest",
@@ -160,6 +161,14 @@ CALLS: dict[str, Call] = {
     ),
     "GET /v1/links/{broker}": Call("getLink", _json("Link"), (404, 409)),
     "GET /v1/links/{broker}/routes": Call("listRoutes", _json("Routes"), (404, 409, 422)),
+    "PATCH /v1/links/{broker}": Call(
+        "changeLink", _json("Link"), (400, 404, 409, 413, 422), body=_json("LinkChange", transit={"transit": ["rail"]})
+    ),
+    "GET /v1/links/{broker}/keys": Call("getPinnedKeys", _json("PinnedKeys"), (404, 409)),
+    "PUT /v1/links/{broker}/keys": Call(
+        "pinKeys", _json("PinnedKeys"), (400, 409, 413, 422), body=_json("KeySet", public={"keys": [_PUBLIC_KEY]})
+    ),
+    "DELETE /v1/links/{broker}/keys": Call("unpinKeys", None, (404, 409), status=204),
     "DELETE /v1/links/{broker}": Call("removeLink", None, (404, 409), status=204),
     "GET /v1/services/{name}": Call("getService", _json("Service"), (404,)),
     "PUT /v1/services/{name}": Call("putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -14,17 +14,21 @@ from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
 
 from tidegate.errors import FederationError, NotRegistered, did_you_mean
 from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
-from tidegate.federation.link.neighbour import Neighbour
+from tidegate.federation.link.neighbour import REFUSALS, Neighbour
 from tidegate.filters import Filter
 from tidegate.gateway.bodies import json_of
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.certificates import peer_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.protocol import establish
+from tidegate.gateway.routes.link_keys import described_keys
 
 BAD_REQUEST = 4400
 _LONGEST_REASON = 123
 """Bytes, as RFC 6455 has it."""
-_FIELDS = ("name", "url", "secret", "services")
+_FIELDS = ("name", "url", "secret", "services", "transit", "public")
+_CHANGES = ("transit", "public")
 MOST_ROUTES = 1000
 """Of one answer: a table may have tens of thousands."""
 
@@ -98,7 +102,11 @@ def router(gateway: Gateway) -> APIRouter:
             "created_at": found.link.created_at.isoformat(),
             "state": found.state,
             "problem": found.problem,
+            "transit": list(found.link.transit),
+            "public": list(found.link.public),
             "offers": sorted(found.offers),
+            "refused": dict(sorted(found.refused.items())),
+            "refusals": {kind: found.refusals[kind] for kind in REFUSALS},
             "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
             "entries": entries(found) if is_known else {},
             "paths": [list(path) for path in broker.reaches(found.name)],
@@ -109,21 +117,36 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get("/links", summary="All links to other brokers, and how they do")
     async def links() -> dict[str, Any]:
         known = federation()
-        return {"broker": known.name, "links": [described(each) for _, each in sorted(known.neighbours.items())]}
+        pinned = [described_keys(name, keys) for name, keys in sorted(known.trust.pinned.items())]
+        found = [described(each) for _, each in sorted(known.neighbours.items())]
+        return {"broker": known.name, "links": found, "pinned": pinned}
 
     @routes.post("/links", status_code=201, summary="Link this broker to another")
     async def add(request: Request) -> dict[str, Any]:
-        said = _read(await json_of(request))
+        said = _read(await json_of(request, gateway.executors, caller_of(request)))
         known = federation()
         if said["name"] not in known.neighbours:
             known.broker.check(said["name"])
-        call = partial(gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"])
+        believed = {"transit": said["transit"] or (), "public": said["public"] or ()}
+        call = partial(
+            gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"], **believed
+        )
         link = await asyncio.get_running_loop().run_in_executor(None, call)
         await known.look()
         return {**described(neighbour(link.name)), "secret": link.secret}
 
     @routes.get("/links/{broker}", summary="One link")
     async def link(broker: str) -> dict[str, Any]:
+        return described(neighbour(broker))
+
+    @routes.patch("/links/{broker}", summary="Change what is believed of a neighbour")
+    async def change(broker: str, request: Request) -> dict[str, Any]:
+        said = _entries(await json_of(request), _CHANGES)
+        lists = {name: _names(said.get(name), name) for name in _CHANGES}
+        known = federation()
+        call = partial(gateway.registry.change_link, broker, **lists)
+        await asyncio.get_running_loop().run_in_executor(None, call)
+        await known.look()
         return described(neighbour(broker))
 
     @routes.get(
@@ -157,26 +180,39 @@ def router(gateway: Gateway) -> APIRouter:
             await websocket.close(BAD_REQUEST, "this gateway has no links")
         else:
             peer = peer_of(websocket.scope)
-            await gateway.linked.federation.accept(
-                Accepted(websocket), lambda name: gateway.certificates.link_problem(name, peer)
-            )
+            # By then it has proved who it is, or the federation has closed it.
+            proven_s = gateway.linked.federation.settings.handshake_s + 1
+            proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
+            try:
+                await gateway.linked.federation.accept(
+                    Accepted(websocket), lambda name: gateway.certificates.link_problem(name, peer)
+                )
+            finally:
+                proven.cancel()
 
     return routes
 
 
 def _read(said: Any) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise FederationError(f"expected an object with {', '.join(_FIELDS)}, not {said!r:.60}")
-    for key in said:
-        if key not in _FIELDS:
-            hint = did_you_mean(key, _FIELDS) or f"; expected {', '.join(_FIELDS)}"
-            raise FederationError(f"unknown field {key!r}{hint}")
-    found = {key: said.get(key) for key in _FIELDS}
+    given = _entries(said, _FIELDS)
+    found = {key: given.get(key) for key in _FIELDS}
     for key in ("name", "url", "secret"):
         if not isinstance(found[key], str) and (key == "name" or found[key] is not None):
             raise FederationError(f"{key}: expected a text, not {found[key]!r:.60}")
-    services = found["services"]
-    is_list = isinstance(services, list) and all(isinstance(each, str) for each in services)
-    if services is not None and not is_list:
-        raise FederationError(f"services: expected a list of names, not {services!r:.60}")
-    return found
+    return found | {name: _names(found[name], name) for name in ("services", *_CHANGES)}
+
+
+def _entries(said: Any, known: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise FederationError(f"expected an object with {', '.join(known)}, not {said!r:.60}")
+    for key in said:
+        if key not in known:
+            hint = did_you_mean(key, known) or f"; expected {', '.join(known)}"
+            raise FederationError(f"unknown field {key!r}{hint}")
+    return said
+
+
+def _names(value: Any, field: str) -> list[str] | None:
+    if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        raise FederationError(f"{field}: expected a list of names, not {value!r:.60}")
+    return value
