@@ -545,7 +545,11 @@ def database(spark: SparkSession) -> Iterator[str]:
     if postgres.FOLDER is None:
         pytest.skip("needs a PostgreSQL server in /usr/lib/postgresql, and a user that is not root")
     try:
-        jars = maven.fetch("org.postgresql:postgresql:42.7.7", Path(__file__).parents[2] / ".cache" / "postgresql")
+        jars = maven.fetch(
+            "org.postgresql:postgresql:42.7.7",
+            Path(__file__).parents[2] / ".cache" / "postgresql",
+            Path(__file__).parents[1] / "jars.sha256",
+        )
     except EnvironmentProblem as problem:
         pytest.skip(f"needs the driver, which Maven fetches: {problem}")
     for jar in jars:
