@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from tidegate.errors import CursorError, LogError
+from tidegate.errors import CursorError, FederationError, LogError
 from tidegate.federation.link.forwarder import Supply, reaches
 from tidegate.federation.link.records import arrived, dressed, place_of
 from tidegate.federation.link.signing import Verifier
@@ -130,13 +130,15 @@ def checked(page: Page, service: str, place: Cursor, verifier: Verifier | None) 
     Its records must be those of the service, each behind the one before it of the same partition, none before the place
     that was asked for, and signed where keys of the origin are pinned. A gap stands for what is left out.
     """
+    if len(page.records) > MOST:
+        raise FederationError(f"expected a page of at most {MOST:,} records of {service!r}, not {len(page.records):,}")
     marks = dict(place.offsets) if place.generation == page.end.generation else {}
     generation = page.end.generation.removeprefix(SIGN)
     records, lost = [], list(page.lost)
     for record in page.records:
         source, partition, offset = arrived(record, service)
         is_next = source.split("/")[1] == generation and offset >= marks.get(partition, 0)
-        if is_next and (verifier is None or verifier.is_signed(record)):
+        if is_next and (verifier is None or verifier.signed_at(record) is not None):
             marks[partition] = offset + 1
             records.append(record)
         else:
