@@ -42,7 +42,7 @@ from tidegate.federation.routes import Broker, Hello, Message, Refusal, Sent, Ta
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Retention
-from tidegate.logs.lost import JOINT, is_gap, read_note
+from tidegate.logs.lost import JOINT
 from tidegate.model import Schema
 from tidegate.registry import Kept, Link, Registry, need_broker_name
 
@@ -908,20 +908,13 @@ class Federation:
         if until is not None:
             ask["until"] = until.text
         head, records = await self._ask(service, ask)
-        try:
-            start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
-            until = None if head["until"] is None else Cursor.from_text(head["until"])
-            is_last = bool(head["last"])
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
-        lost = [read_note(each) for each in records if is_gap(each)]
-        page = history.Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
-        check = partial(history.checked, page, service, place, self.trust.verifier(service))
         remote = self.remotes.get(service)
         refusals = self.neighbours[remote.via].refusals if remote and remote.via in self.neighbours else Counter[str]()
         try:
+            page = history.read_answer(head, records, service)
+            check = partial(history.checked, page, service, place, self.trust.verifier(service))
             page, refused = await self._in_thread(check)
-        except FederationError:
+        except TidegateError:
             refusals["record"] += 1
             raise
         refusals["signature"] += refused

@@ -10,8 +10,9 @@ may come back with it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
@@ -22,7 +23,7 @@ from tidegate.federation.link.signing import Verifier
 from tidegate.federation.routes import may_match
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
-from tidegate.logs.lost import JOINT, Lost
+from tidegate.logs.lost import JOINT, Lost, is_gap, read_note
 
 SIGN = "@"
 """What the generation of a place in history begins with: no log gives such a one."""
@@ -122,6 +123,18 @@ def _read_some(log: EventLog, stream: str, at: Cursor) -> Read:
         count = max(1, min(count, len(read.records)) // 2)
         read = log.read(stream, at, count)
     return read
+
+
+def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str) -> Page:
+    """Read a page that a neighbour has sent; what is in it is yet to be checked."""
+    try:
+        start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
+        until = None if head["until"] is None else Cursor.from_text(head["until"])
+        is_last = bool(head["last"])
+    except (KeyError, TypeError, ValueError, AttributeError, CursorError) as exc:
+        raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
+    lost = [read_note(each) for each in records if is_gap(each)]
+    return Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
 
 
 def checked(page: Page, service: str, place: Cursor, verifier: Verifier | None) -> tuple[Page, int]:

@@ -92,10 +92,13 @@ def within_bounds(
 
     So no neighbour can have us disconnected by another by all that it offers.
     """
-    limits = bounds.services, bounds.offer_bytes - _HEAD_BYTES, bounds.offer_values
-    found, used = _first_within(own, limits)
-    rest = [(limit - use) // max(1, sum(map(bool, others))) for limit, use in zip(limits, used, strict=True)]
-    return [*found, *(each for offers in others for each in _first_within(offers, rest)[0])]
+    limits = [bounds.services, bounds.offer_bytes - _HEAD_BYTES, bounds.offer_values]
+    found: list[dict[str, Any]] = []
+    for offers, share in [(own, 1), *((each, len(others) - n) for n, each in enumerate(sorted(others, key=len)))]:
+        some, used = _first_within(offers, [limit // share for limit in limits])
+        found += some
+        limits = [limit - use for limit, use in zip(limits, used, strict=True)]
+    return found
 
 
 def _first_within(offers: Iterable[dict[str, Any]], limits: Sequence[int]) -> tuple[list[dict[str, Any]], list[int]]:

@@ -21,10 +21,12 @@ def paths_for(me: str, known: Mapping[str, Iterable[Path]], neighbour: str) -> t
     """
     ways = [[path for path in paths if me not in path] for link, paths in known.items() if link != neighbour]
     if sum(map(len, ways)) >= MAX_PATHS:  # an equal share of each: none keeps a neighbour from knowing the others
-        share = max(1, (MAX_PATHS - 1) // len(ways))
-        ways = [sorted(paths, key=len)[:share] for paths in ways]
+        left = MAX_PATHS - 1
+        for n, paths in enumerate(ways := sorted(ways, key=len)):
+            ways[n] = sorted(paths, key=len)[: left // (len(ways) - n)]
+            left -= len(ways[n])
     found = [(me,), *((me, *path) for paths in ways for path in paths if len(path) < MAX_HOPS)]
-    return tuple(sorted(found[:MAX_PATHS]))
+    return tuple(sorted(found))
 
 
 def loop_by(me: str, known: Mapping[str, Iterable[Path]], neighbour: str, paths: Iterable[Path]) -> Path | None:
