@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from tidegate import Space
+from tidegate.filters.vectors import NumpyArray
 from tidegate.semantics import CosineEsa, Embedding, Esa, Measure, PaperEsa, both
-from tidegate.semantics.storage import Array
 
-Figures = Callable[[Sequence[str], Sequence[str]], Array]
+Figures = Callable[[Sequence[str], Sequence[str]], NumpyArray]
 
 
 def measures(space: Space) -> dict[str, Figures]:

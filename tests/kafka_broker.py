@@ -7,10 +7,12 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.certificates import Authority
 from tests.ports import free_port
 from tidegate.errors import EnvironmentProblem
 from tidegate.pipelines.connector.maven import fetch
@@ -25,8 +27,10 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={listener}://127.0.0.1:{port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL
+inter.broker.listener.name={listener}
 controller.listener.names=CONTROLLER
 log.dirs={folder}/logs
 auto.create.topics.enable=false
@@ -43,6 +47,49 @@ log.retention.check.interval.ms=100
 log.initial.task.delay.ms=100
 """
 
+_SECURE = """\
+sasl.enabled.mechanisms=SCRAM-SHA-512
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={module} required username="{user}" password="{password}";
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+ssl.client.auth=required
+"""
+
+
+@dataclass(frozen=True)
+class Secure:
+    """A broker that lets in whoever has a client certificate of an authority, and the password of one user."""
+
+    authority: Authority
+    user: str
+    password: str
+
+    def properties(self, folder: Path) -> str:
+        """What the broker is told of it."""
+        server = self.authority.server("kafka")
+        keystore = folder / "keystore.pem"
+        keystore.write_bytes(server.key.read_bytes() + server.cert.read_bytes())
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return _SECURE.format(
+            module=module, user=self.user, password=self.password, keystore=keystore, ca=self.authority.cert
+        )
+
+    def client(self) -> dict[str, str]:
+        """Settings of a client that is let in."""
+        issued = self.authority.client("kafka-client")
+        return {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": self.user,
+            "sasl.password": self.password,
+            "ssl.ca.location": str(self.authority.cert),
+            "ssl.certificate.location": str(issued.cert),
+            "ssl.key.location": str(issued.key),
+        }
+
 
 def need_kafka() -> None:
     """Fetch what a broker runs with; an EnvironmentProblem says what is missing."""
@@ -52,21 +99,25 @@ def need_kafka() -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """Start a broker, and give its address when it answers."""
+def running(folder: Path, secure: Secure | None = None) -> Iterator[str]:
+    """Start a broker, with SASL and TLS or without, and give its address when it answers."""
     port, controller = free_port(), free_port()
     settings = folder / "server.properties"
-    settings.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
+    listener = "PLAINTEXT" if secure is None else "SASL_SSL"
+    text = _PROPERTIES.format(port=port, controller=controller, folder=folder, listener=listener)
+    settings.write_text(text + ("" if secure is None else secure.properties(folder)))
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(CACHE / BROKER.split(":", 1)[1].replace(":", "-") / "*")]
     # Kafka reads an id that begins with "-" as an option: the zero byte makes every id begin with "A".
     cluster = urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     with (folder / "said").open("wb") as said:
         format_ = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+        if secure is not None:
+            format_ += ["--add-scram", f"SCRAM-SHA-512=[name={secure.user},password={secure.password}]"]
         subprocess.run(format_, stdout=said, stderr=said, check=True, timeout=START_S)
         process = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=said, stderr=said)
     try:
         address = f"127.0.0.1:{port}"
-        _wait_until_it_answers(address, process, folder / "said")
+        _wait_until_it_answers(address, process, folder / "said", {} if secure is None else secure.client())
         yield address
     finally:
         process.terminate()
@@ -77,14 +128,16 @@ def running(folder: Path) -> Iterator[str]:
             process.wait()
 
 
-def _wait_until_it_answers(address: str, process: subprocess.Popen[bytes], said: Path) -> None:
+def _wait_until_it_answers(
+    address: str, process: subprocess.Popen[bytes], said: Path, client: Mapping[str, str]
+) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     until = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < until:
         # A client each time: one that was refused waits longer and longer.
-        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0, **client})
         try:
             admin.list_topics(timeout=1.0)
         except KafkaException:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.certificates import Authority
 from tests.ports import free_port
 from tidegate.errors import EnvironmentProblem
 
@@ -34,8 +35,11 @@ def need_postgres() -> Path:
 
 
 @contextmanager
-def running(programs: Path) -> Iterator[str]:
-    """Start a server, and give the URL of its database when it answers."""
+def running(programs: Path, authority: Authority | None = None) -> Iterator[str]:
+    """Start a server, and give the URL of its database when it answers.
+
+    With an authority it takes connections by TLS alone, from whoever has a client certificate and the password.
+    """
     who = _unprivileged()
     with TemporaryDirectory(prefix="tidegate-pg-") as name:  # short: a socket's path has at most 107 characters
         folder = Path(name)
@@ -55,11 +59,26 @@ def running(programs: Path) -> Iterator[str]:
                 raise RuntimeError(f"{program} failed:\n{(folder / 'said').read_text()[-3_000:]}")
 
         run("initdb", "-U", USER, "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "-E", "UTF8", "-N")
-        run("pg_ctl", "-w", "-o", f"{_SETTINGS} -p {port} -k {folder}", "start")
+        settings = _SETTINGS if authority is None else f"{_SETTINGS} {_secured(data, authority, who)}"
+        run("pg_ctl", "-w", "-o", f"{settings} -p {port} -k {folder}", "start")
         try:
             yield f"postgresql://{USER}:{PASSWORD_IN_URL}@127.0.0.1:{port}/postgres"
         finally:
             run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+
+def _secured(data: Path, authority: Authority, who: Mapping[str, Any]) -> str:
+    """Let a server take connections by TLS alone; give the settings for that."""
+    server = authority.server("postgres", hosts=["localhost"])
+    shutil.copy(authority.cert, data / "ca.pem")
+    shutil.copy(server.cert, data / "server.pem")
+    shutil.copy(server.key, data / "server.key")
+    (data / "server.key").chmod(0o600)
+    (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n")
+    for each in ("ca.pem", "server.pem", "server.key", "pg_hba.conf"):
+        if who:
+            shutil.chown(data / each, who["user"], who["group"])
+    return "-c ssl=on -c ssl_ca_file=ca.pem -c ssl_cert_file=server.pem -c ssl_key_file=server.key"
 
 
 def _unprivileged() -> Mapping[str, Any]:

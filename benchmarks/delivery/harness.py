@@ -40,6 +40,7 @@ class Serving:
     gateway: int
     """The one that has the sockets."""
     port: int
+    tls: bool = False
 
     @property
     def log(self) -> Path:
@@ -73,15 +74,22 @@ def whole(services: str) -> Iterator[Serving]:
 
 
 @contextmanager
-def gateway_alone(services: str) -> Iterator[Serving]:
-    """A gateway without Spark: whoever appends to a service's output is the service."""
+def gateway_alone(services: str, certify: Callable[[Path], tuple[Path, Path]] | None = None) -> Iterator[Serving]:
+    """A gateway without Spark: whoever appends to a service's output is the service.
+
+    `certify` writes a certificate and its key into a folder, for TLS.
+    """
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
         folder = Path(name)
         registry = SqliteRegistry(folder / "registry.sqlite")
         registry.apply(loads(services))
         make_streams(folder, list(registry.services()))
         registry.close()
-        with serving(folder, [sys.executable, "-m", "tidegate", "gateway", "--data", name, "--port", "0"]) as found:
+        command = [sys.executable, "-m", "tidegate", "gateway", "--data", name, "--port", "0"]
+        if certify is not None:
+            cert, key = certify(folder)
+            command += ["--tls-cert", str(cert), "--tls-key", str(key)]
+        with serving(folder, command) as found:
             yield found
 
 
@@ -100,12 +108,12 @@ def serving(folder: Path, command: Sequence[str]) -> Iterator[Serving]:
     with said.open("wb") as written:
         process = subprocess.Popen(command, stdout=written, stderr=written, start_new_session=True)
     try:
-        address = re.compile(rb"listening: http://127\.0\.0\.1:([0-9]+)")
+        address = re.compile(rb"listening: http(s?)://127\.0\.0\.1:([0-9]+)")
         wait_for(lambda: address.search(said.read_bytes()) is not None or process.poll() is not None, "it to listen")
         found = address.search(said.read_bytes())
         if found is None:
             raise RuntimeError(f"it ended: {said.read_text()[-2_000:]}")
-        yield Serving(folder, process.pid, process.pid, int(found[1]))
+        yield Serving(folder, process.pid, process.pid, int(found[2]), bool(found[1]))
     finally:
         _end(process, group=True)
 
@@ -176,13 +184,15 @@ def _end(process: subprocess.Popen[bytes], *, group: bool = False) -> None:
 
 
 @contextmanager
-def listening(port: int, wanted: Sequence[Wanted], *, ids: bool = False, small: bool = False) -> Iterator[Helper]:
+def listening(
+    port: int, wanted: Sequence[Wanted], *, ids: bool = False, small: bool = False, tls: bool = False
+) -> Iterator[Helper]:
     """Subscribers by SSE, all of them live; `ask` gives what came since the last `ask`.
 
     `ids`: they note which events came; `small`: the system holds little for them.
     """
     with helper("benchmarks.delivery.listeners") as found:
-        said = {"port": port, "wanted": [asdict(each) for each in wanted], "ids": ids, "small": small}
+        said = {"port": port, "wanted": [asdict(each) for each in wanted], "ids": ids, "small": small, "tls": tls}
         found.tell(json.dumps(said))
         heard = found.hear()
         assert heard == "connected", heard
@@ -190,9 +200,11 @@ def listening(port: int, wanted: Sequence[Wanted], *, ids: bool = False, small: 
 
 
 @contextmanager
-def sending(port: int, stream: str, rate: int, seconds: float, cells: int, size: int) -> Iterator[Helper]:
+def sending(
+    port: int, stream: str, rate: int, seconds: float, cells: int, size: int, *, tls: bool = False
+) -> Iterator[Helper]:
     """Events over HTTP; it says how many were acknowledged, and in how many seconds."""
-    with helper("benchmarks.delivery.sender", port, stream, rate, seconds, cells, size) as found:
+    with helper("benchmarks.delivery.sender", port, stream, rate, seconds, cells, size, int(tls)) as found:
         yield found
 
 

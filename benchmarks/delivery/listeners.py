@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -138,10 +139,18 @@ def request(wanted: Wanted) -> bytes:
     return f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{shown}\r\n".encode()
 
 
+def unverified() -> ssl.SSLContext:
+    """TLS to a server of our own on loopback, whose certificate nobody has signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 async def listen(said: dict[str, Any], hear: Callable[[], str]) -> None:
     """Connect all, then answer."""
     loop = asyncio.get_running_loop()
     came = Came()
+    context = unverified()
     all_: list[tuple[Listener, asyncio.Future[None]]] = []
     for given in said["wanted"]:
         wanted = Wanted(**given)
@@ -156,7 +165,8 @@ async def listen(said: dict[str, Any], hear: Callable[[], str]) -> None:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BYTES)
         link.setblocking(False)
         await loop.sock_connect(link, ("127.0.0.1", said["port"]))
-        await loop.create_connection(lambda made=made: made, sock=link)  # type: ignore[misc]
+        secure: dict[str, Any] = {"ssl": context, "server_hostname": "localhost"} if said.get("tls") else {}
+        await loop.create_connection(lambda made=made: made, sock=link, **secure)  # type: ignore[misc]
         all_.append((made, live))
     await asyncio.gather(*(live for _, live in all_))
     print("connected", flush=True)

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.delivery.events import event, moment
+from benchmarks.delivery.listeners import unverified
 
 HEADERS = {"content-type": "application/x-ndjson"}
 if "TIDEGATE_KEY" in os.environ:
@@ -22,7 +23,9 @@ MOST = 20
 """Chunks that a request has at most: who is late sends what has come due together, as a producer would."""
 
 
-def send(port: int, stream: str, rate: int, seconds: float, cells: int, size: int) -> tuple[int, float]:
+def send(
+    port: int, stream: str, rate: int, seconds: float, cells: int, size: int, tls: bool = False
+) -> tuple[int, float]:
     """Send so many events a second, in chunks of `size` as soon as each is due; rate 0: as fast as it goes.
 
     An event's time is when its chunk was due, whenever it is sent: that a server makes its producer wait is in the
@@ -33,6 +36,8 @@ def send(port: int, stream: str, rate: int, seconds: float, cells: int, size: in
 
     def work(lane: int) -> int:
         link = http.client.HTTPConnection("127.0.0.1", port)
+        if tls:
+            link = http.client.HTTPSConnection("127.0.0.1", port, context=unverified())
         k, count = lane, 0
         while (spent := time.perf_counter() - begun) < seconds:
             late = 1 if rate == 0 else (int(spent * rate / size) - k + lanes - 1) // lanes
@@ -59,5 +64,6 @@ def send(port: int, stream: str, rate: int, seconds: float, cells: int, size: in
 
 
 if __name__ == "__main__":
-    port_, stream_, rate_, seconds_, cells_, size_ = sys.argv[1:7]
-    print(json.dumps(send(int(port_), stream_, int(rate_), float(seconds_), int(cells_), int(size_))), flush=True)
+    port_, stream_, rate_, seconds_, cells_, size_, tls_ = sys.argv[1:8]
+    numbers = int(rate_), float(seconds_), int(cells_), int(size_)
+    print(json.dumps(send(int(port_), stream_, *numbers, tls_ == "1")), flush=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.delivery.consoles import consoles
+from benchmarks.delivery.encrypted import encrypted
 from benchmarks.delivery.events import CONSTRAINTS, STREAM
 from benchmarks.delivery.fanout import fanout
 from benchmarks.delivery.harness import Helper, listening, sending, whole
@@ -78,4 +79,5 @@ WORKLOADS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "fanout": fanout,
     "models": models,
     "most": most,
+    "tls": encrypted,
 }

@@ -118,18 +118,18 @@ def fuzzy_services(setting: Setting) -> Iterator[Row]:
     """A request's time a service: by the matching tree, by the paper's algorithm, and by ours."""
     services = workloads.prices(workloads.FITTED[setting.quick])
     table = Properties()
-    for place, each in enumerate(services):
-        table.put(place, each)
-    places = np.arange(len(services))
+    for slot, each in enumerate(services):
+        table.put(slot, each)
+    slots = np.arange(len(services))
     requests = [Filter(text) for text in workloads.wishes(5 if setting.quick else 20)]
     trees = [_tree(each) for each in requests]
     papers = [PaperMatching.of(each) for each in requests]
-    found = [int(table.ask(each, places)[0].sum()) for each in requests]
+    found = [int(table.ask(each, slots)[0].sum()) for each in requests]
     assert found == [len(each.match(services)) for each in papers]
     repeats = 5 if setting.quick else 15
     tree_s = measure.taken(lambda root: _walk_all(root, services), trees, repeats, 2.0).wall_s
     paper_s = measure.taken(lambda each: each.match(services), papers, repeats, 2.0).wall_s
-    ours_s = measure.taken(lambda each: table.ask(each, places), requests, repeats, 2.0).wall_s
+    ours_s = measure.taken(lambda each: table.ask(each, slots), requests, repeats, 2.0).wall_s
     micros = 1e6 / len(services)
     yield measured(f"{len(services):,} services: the tree, of the group's outer box", tree_s * micros, "µs a service")
     row = measured("the paper's algorithm, mended", paper_s * micros, "µs a service")

@@ -14,8 +14,8 @@ from benchmarks import measure
 from benchmarks.discovery import workloads
 from benchmarks.reporting import Row, Setting, measured
 from tidegate.discovery import Directory, Observation, Request, kernels
-from tidegate.discovery.attributes import Wanted
-from tidegate.discovery.index import AttributeIndex, least_count
+from tidegate.discovery.attributes import WantedAttribute
+from tidegate.discovery.index import AttributeIndex, minimum_count
 from tidegate.discovery.names import by_edits
 from tidegate.discovery.vectors import each_bit, forms
 
@@ -38,7 +38,7 @@ def million(setting: Setting) -> Iterator[Row]:
         counted = [
             forms([[index.dictionary.positions((each.name, "number"))] for each in wanted]) for wanted in requests
         ]
-        at_least = least_count(least, len(requests[0]))
+        at_least = minimum_count(least, len(requests[0]))
         taken = measure.taken(partial(index.vectors.count, least=at_least), counted, repeats, 3.0)
         row = measured(
             f"{said}: scan for {least:.0%} of ten attributes", count / taken.wall_s / 1e6, "M vectors/s", least=20
@@ -91,7 +91,7 @@ def bitmaps(setting: Setting) -> Iterator[Row]:
         for n in range(count):
             index.add(f"s{n}", [known[each] for each in rng.permutation(200)[:20].tolist()])
         said = index.describe()
-        wanted = [Wanted(each.name, "number") for each in known[:10]]
+        wanted = [WantedAttribute(each.name, "number") for each in known[:10]]
         taken = measure.taken(partial(index.search, least=0.4), [wanted], 9, 1.0)
         candidates = index.covering(wanted, least=0.4).candidates
         what = f"{count:,} services, {said['attributes']} attributes, {said['encoding']}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.discovery import Offer
-from tidegate.discovery.attributes import Attribute, Wanted
+from tidegate.discovery.attributes import ServiceAttribute, WantedAttribute
 from tidegate.filters import sets
 from tidegate.services.definitions import Qos
 
@@ -35,16 +35,16 @@ def _words(count: int) -> list[str]:
 
 
 @cache
-def attributes(seed: int = 1) -> tuple[Attribute, ...]:
+def attributes(seed: int = 1) -> tuple[ServiceAttribute, ...]:
     """All attributes; every fourth has a range."""
     rng = np.random.default_rng(seed)
     return tuple(
-        Attribute(word, "number", sets.between(0, float(rng.integers(10, 1_000))) if n % 4 == 0 else sets.ALL)
+        ServiceAttribute(word, "number", sets.between(0, float(rng.integers(10, 1_000))) if n % 4 == 0 else sets.ALL)
         for n, word in enumerate(_words(KNOWN))
     )
 
 
-def services(count: int, size: int = 10, seed: int = 2) -> Iterator[tuple[str, list[Attribute]]]:
+def services(count: int, size: int = 10, seed: int = 2) -> Iterator[tuple[str, list[ServiceAttribute]]]:
     """Services of ten attributes each; a few attributes are in many of them, most in few."""
     rng, known = np.random.default_rng(seed), attributes()
     done = 0
@@ -56,13 +56,13 @@ def services(count: int, size: int = 10, seed: int = 2) -> Iterator[tuple[str, l
         done += some
 
 
-def requests(count: int, size: int = 10, seed: int = 3) -> list[list[Wanted]]:
+def requests(count: int, size: int = 10, seed: int = 3) -> list[list[WantedAttribute]]:
     """Requests for attributes that some service has together, and two that it has not."""
     rng = np.random.default_rng(seed)
     made = []
     for _, offered in services(count, size, seed):
-        wanted = [Wanted(each.name, "number") for each in offered[: size - 2]]
-        more = (Wanted(attributes()[n].name, "number") for n in rng.permutation(KNOWN)[: 2 * size].tolist())
+        wanted = [WantedAttribute(each.name, "number") for each in offered[: size - 2]]
+        more = (WantedAttribute(attributes()[n].name, "number") for n in rng.permutation(KNOWN)[: 2 * size].tolist())
         wanted += [each for each in more if each not in wanted][: size - len(wanted)]
         made.append(wanted)
     return made

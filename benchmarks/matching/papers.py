@@ -95,4 +95,4 @@ def _work(matcher: Matcher, batch: Any) -> Any:
     counted = getattr(matcher._index, "work", None)
     if counted is None:
         raise SkippedError("the improved tree does not count its work")
-    return counted(forms.read(batch))
+    return counted(forms.read_batch(batch))

@@ -28,7 +28,7 @@ from benchmarks.thematic.scoring import Interned, Score, score
 from benchmarks.thematic.table3 import parts_exchanged, table3
 from benchmarks.thematic.thesaurus import Thesaurus
 from tidegate import Space
-from tidegate.semantics import Embedding, Semantics, both, embedding_only, esa_only, paper
+from tidegate.semantics import Embedding, NamedSemantics, both, embedding_only, esa_only, paper
 from tidegate.semantics.builder import Document, build
 from tidegate.semantics.storage import Parameters
 
@@ -55,7 +55,7 @@ SPEED_TARGETS = {94: 100_000, 10_000: 10_000}
 """Events/s through the matcher, by the number of subscriptions."""
 FIRST_MATCH_S = 2.0
 
-MODES: dict[str, Callable[[Space], Semantics]] = {
+MODES: dict[str, Callable[[Space], NamedSemantics]] = {
     "letter": partial(paper, rules=False),
     "paper": paper,
     "best": esa_only,
@@ -111,9 +111,9 @@ def own_space(folder: Path) -> Space:
     return Space.open(folder)
 
 
-def every_semantics(space: Space) -> list[Semantics]:
+def every_semantics(space: Space) -> list[NamedSemantics]:
     """Both modes, and `best` by each source that there is."""
-    found: list[Semantics] = [paper(space, rules=False), paper(space), esa_only(space)]
+    found: list[NamedSemantics] = [paper(space, rules=False), paper(space), esa_only(space)]
     if Embedding.installed():
         embedding = Embedding.open()
         found += [embedding_only(embedding), both(space, embedding)]

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.thematic.events import EventSet
 from tidegate.filters.thematic import competed
-from tidegate.semantics import Semantics
-from tidegate.semantics.storage import Array
+from tidegate.filters.vectors import NumpyArray
+from tidegate.semantics import NamedSemantics
 
 
 class Interned:
@@ -34,7 +34,9 @@ class Interned:
         self._wanted = _numbers(given.subscriptions, wanted)
         self._events = _numbers([tuple(each.items()) for each in given.events], met)
 
-    def degrees(self, semantics: Semantics, themes: Collection[str] = (), event_themes: Collection[str] = ()) -> Array:
+    def degrees(
+        self, semantics: NamedSemantics, themes: Collection[str] = (), event_themes: Collection[str] = ()
+    ) -> NumpyArray:
         """A row a subscription, a column an event."""
         tags = frozenset(themes), frozenset(event_themes)
         names = semantics.relatedness(self.attributes, self.event_attributes, *tags)
@@ -53,7 +55,7 @@ def _places(side: int, *several: tuple[Pairs, list[str]]) -> list[list[int]]:
     return [[terms.index(pair[side]) for pair in pairs] for pairs, terms in several]
 
 
-def _numbers(lists: Sequence[Pairs], every: Pairs) -> tuple[Array, Array]:
+def _numbers(lists: Sequence[Pairs], every: Pairs) -> tuple[NumpyArray, NumpyArray]:
     """Each list of pairs as places among all, and how many it has."""
     place = {pair: n for n, pair in enumerate(every)}
     sizes = np.array([len(each) for each in lists])
@@ -64,7 +66,14 @@ def _numbers(lists: Sequence[Pairs], every: Pairs) -> tuple[Array, Array]:
 
 
 @numba.njit(cache=True)
-def _score(similar: Array, wanted: Array, predicates: Array, events: Array, tuples: Array, out: Array) -> None:
+def _score(
+    similar: NumpyArray,
+    wanted: NumpyArray,
+    predicates: NumpyArray,
+    events: NumpyArray,
+    tuples: NumpyArray,
+    out: NumpyArray,
+) -> None:
     best = np.empty(16)
     for row in range(len(predicates)):
         sets = 1 << predicates[row]
@@ -86,7 +95,7 @@ def _score(similar: Array, wanted: Array, predicates: Array, events: Array, tupl
 LEVELS = np.arange(11) / 10
 
 
-def best_f1(degrees: Array, relevant: Array) -> float:
+def best_f1(degrees: NumpyArray, relevant: NumpyArray) -> float:
     """The greatest F1 over eleven levels of recall; precision is the mean over subscriptions, ties rank against us."""
     total = np.zeros(len(LEVELS))
     asked = 0
@@ -103,7 +112,7 @@ def best_f1(degrees: Array, relevant: Array) -> float:
     return float((2 * LEVELS * precision / (LEVELS + precision)).max())
 
 
-def f1_at(degrees: Array, relevant: Array, threshold: float) -> float:
+def f1_at(degrees: NumpyArray, relevant: NumpyArray, threshold: float) -> float:
     """F1 of one threshold for all: precision and recall averaged over subscriptions; no match has precision 0."""
     asked = relevant.any(axis=1)
     matched = (degrees >= threshold)[asked]
@@ -126,7 +135,7 @@ class Score:
 
 
 def score(
-    given: Interned, semantics: Semantics, themes: Collection[str] = (), event_themes: Collection[str] = ()
+    given: Interned, semantics: NamedSemantics, themes: Collection[str] = (), event_themes: Collection[str] = ()
 ) -> Score:
     """One run."""
     begin = time.perf_counter()

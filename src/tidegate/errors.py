@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 
 class TidegateError(Exception):
@@ -261,6 +262,10 @@ class BodyError(IngestError):
     """A body that is not what its content type says, with the place; no event of it is taken."""
 
 
+class BodyTooLarge(BodyError):  # noqa: N818 - reads as the state it reports
+    """A body with more events, or that would expand to more bytes, than one request may have."""
+
+
 class UnknownStream(IngestError):  # noqa: N818 - reads as the state it reports
     """A raw stream that is not defined."""
 
@@ -337,6 +342,10 @@ class EnvironmentProblem(TidegateError):  # noqa: N818 - reads as the state it r
     """Something outside Python that is missing or unfit, and how to mend it."""
 
 
+_MAX_KNOWN, _MAX_WORD = 1_000, 100
+"""Words that are looked at for a hint, and letters of the one that it is for: whoever sends it chooses both."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Suggest the nearest of some words, as the end of a message; nothing where none is near.
 
@@ -345,8 +354,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     from rapidfuzz import process, utils
 
-    best = process.extractOne(word, list(known), processor=utils.default_process, score_cutoff=60)
+    some = list(islice(known, _MAX_KNOWN))
+    best = process.extractOne(word[:_MAX_WORD], some, processor=utils.default_process, score_cutoff=60)
     return f"; did you mean {best[0]!r}?" if best else ""
+
+
+_MAX_SHOWN = 20
+"""Problems of one text that a message shows: a text of 16 KB may have thousands."""
 
 
 def _report(text: str, problems: Sequence[Problem]) -> str:
@@ -354,7 +368,9 @@ def _report(text: str, problems: Sequence[Problem]) -> str:
     headline = problems[0].message
     if len(problems) > 1:
         headline = f"{len(problems)} problems, the first: {headline}"
-    return "\n".join([headline, *(_underline(text, problem) for problem in problems)])
+    shown = [_underline(text, problem) for problem in problems[:_MAX_SHOWN]]
+    more = [f"  ... and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
+    return "\n".join([headline, *shown, *more])
 
 
 def _underline(text: str, problem: Problem, context: int = 60) -> str:

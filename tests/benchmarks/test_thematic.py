@@ -19,7 +19,7 @@ from benchmarks.thematic.table3 import parts_exchanged
 from benchmarks.thematic.thesaurus import Thesaurus
 from tidegate import Matcher, Space
 from tidegate.errors import EnvironmentProblem
-from tidegate.filters.thematic import Predicate, Thematic, match
+from tidegate.filters.thematic import Thematic, ThematicPredicate, match
 from tidegate.semantics import PaperEsa, esa_only, paper
 from tidegate.semantics.relatedness import Relatedness
 
@@ -155,7 +155,7 @@ def test_degrees_are_those_of_the_matcher(own: Thesaurus, space: Space) -> None:
     found = Interned(given).degrees(paper(space), ["pollution"], ["climate"])
     related = Relatedness(space, PaperEsa())
     for row, wanted in list(zip(found, given.subscriptions, strict=True))[:20]:
-        filter_ = Thematic(tuple(Predicate(*each, True, True) for each in wanted), frozenset(["pollution"]))
+        filter_ = Thematic(tuple(ThematicPredicate(*each, True, True) for each in wanted), frozenset(["pollution"]))
         best = [match(related, filter_, event, ["climate"]) for event in given.events]
         assert row == pytest.approx([each[0].degree if each else 0 for each in best], abs=1e-6)
 

@@ -18,7 +18,16 @@ runner = CliRunner()
 
 def test_everything_is_looked_at() -> None:
     told = json.loads(runner.invoke(app, ["doctor", "--json", "--port", str(free_port())]).stdout)
-    assert [each["what"] for each in told] == ["python", "java", "pyarrow", "pyspark", "connector", "port", "disk"]
+    assert [each["what"] for each in told] == [
+        "python",
+        "java",
+        "pyarrow",
+        "pyspark",
+        "connector",
+        "port",
+        "disk",
+        "folder",
+    ]
     assert all(each["remedy"] == "" for each in told if each["ok"])
 
 

@@ -61,11 +61,31 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         (
             "[1]",
             "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, functions, roots, "
-            "connections, limits, tls, links, not [1]",
+            "connections, limits, tls, secrets, links, not [1]",
         ),
         ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),
-        ("log: kafka", "log: expected files, or {kafka: 'host:9092'}, not 'kafka'"),
+        ("log: kafka", "log: expected files, {kafka: 'host:9092'}, or {kafka: {brokers: 'host:9092', sasl:"),
+        ("log: {kafka: {sasl: {}}}", "log.kafka.brokers: expected host:9092, or several with commas, not nothing"),
+        ("log: {kafka: {brokers: 'a:1', sals: {}}}", "log.kafka: unknown key 'sals'; did you mean 'sasl'?"),
+        (
+            "log: {kafka: {brokers: 'a:1', sasl: {mechanism: GSSAPI}}}",
+            "log.kafka.sasl.mechanism: expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, not 'GSSAPI'",
+        ),
+        (
+            "log: {kafka: {brokers: 'a:1', sasl: {mechanism: PLAIN, username: me, password: hush}}}",
+            "log.kafka.sasl.password: expected a reference to a secret, env:NAME or file:PATH",
+        ),
+        ("log: {kafka: {brokers: 'a:1', tls: {cert: a}}}", "log.kafka.tls: expected cert and key together"),
+        ("log: {kafka: {brokers: 'a:1', tls: hush}}", "log.kafka.tls: expected a map with ca, cert, key"),
+        ("registry: {url: 'postgresql://me@head/db', tls: yes please}", "registry.tls: expected true, or a map"),
+        ("registry: {url: 'postgresql://me@head/db', tls: {mode: prefer}}", "registry.tls.mode: expected one of"),
+        ("registry: {url: 'postgresql://me@head/db', tls: {ca: none.pem}}", "registry.tls.ca: there is no file"),
+        ("registry: {url: 'postgresql://me@head/db', tls: {mode: verify-ca}}", "registry.tls.ca: expected the path"),
+        (
+            "registry: {url: 'postgresql://me@head/db?sslmode=disable', tls: true}",
+            "registry.tls: the url has parameters of TLS too; say it in one place",
+        ),
         ("master: 7", "master: expected text such as 'spark://host:7077', not 7"),
         ("spark: 7", "spark: expected settings by name, not 7"),
         ("shared: perhaps", "shared: expected true or false, not 'perhaps'"),

@@ -1,4 +1,4 @@
-"""Requests: every form, and every problem at once."""
+"""Requests: every form, and all problems at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.discovery import Request
-from tidegate.discovery.attributes import Wanted, value_range
+from tidegate.discovery.attributes import WantedAttribute, value_range
 from tidegate.errors import DiscoveryError
 from tidegate.filters import sets
 
@@ -15,7 +15,7 @@ from tidegate.filters import sets
 def problems(document: Any) -> list[str]:
     with pytest.raises(DiscoveryError) as caught:
         Request.from_dict(document)
-    return [str(each) for each in caught.value.problems]
+    return [str(problem) for problem in caught.value.problems]
 
 
 def test_every_form_of_an_attribute() -> None:
@@ -41,15 +41,15 @@ def test_every_form_of_an_attribute() -> None:
     ).attributes
     assert listed == named
     assert listed == (
-        Wanted("speed"),
-        Wanted("vid", "text"),
-        Wanted("time", "time", value_range(1_767_225_600_000_000, None)),
-        Wanted("kind", None, sets.points(["CAR"])),
+        WantedAttribute("speed"),
+        WantedAttribute("vid", "text"),
+        WantedAttribute("time", "time", value_range(1_767_225_600_000_000, None)),
+        WantedAttribute("kind", None, sets.points(["CAR"])),
     )
 
 
-def test_all_of_a_request() -> None:
-    found = Request.from_dict(
+def test_request_with_all_keys() -> None:
+    actual = Request.from_dict(
         {
             "attributes": ["speed"],
             "names": "edits",
@@ -64,15 +64,15 @@ def test_all_of_a_request() -> None:
             "explain": True,
         }
     )
-    assert str(found.filter) == "price < 5"
-    assert (found.categories, found.themes) == (("traffic",), ("land transport",))
-    assert dict(found.limits) == {"latency": 0.05, "availability": 0.99}
-    assert dict(found.qos_weights) == {"latency": 2.0, "rate": 1.0}
-    assert dict(found.weights) == {"coverage": 1.0, "degree": 1.0, "qos": 3.0}
+    assert str(actual.filter) == "price < 5"
+    assert (actual.categories, actual.themes) == (("traffic",), ("land transport",))
+    assert dict(actual.limits) == {"latency": 0.05, "availability": 0.99}
+    assert dict(actual.qos_weights) == {"latency": 2.0, "rate": 1.0}
+    assert dict(actual.weights) == {"coverage": 1.0, "degree": 1.0, "qos": 3.0}
     assert Request.from_dict({}) == Request()
 
 
-def test_every_problem_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert problems(
         {
             "attributes": ["speed", {"nam": "x"}, 3],
@@ -92,7 +92,7 @@ def test_every_problem_at_once() -> None:
         "qos.limits.latency: expected a length of time such as 50ms, "
         "or one of instant, fast, moderate, slow, not 'fsat'; "
         "did you mean 'fast'?",
-        "qos.weights: expected at least one weight above 0: with none nothing matters, not {'rate': 0, 'latency': 0}",
+        "qos.weights: expected at least one weight above 0, not {'rate': 0, 'latency': 0}",
         "limit: expected 1 to 1,000 results, not 0",
         "explain: expected true or false, not 'yes'",
     ]
@@ -105,7 +105,7 @@ def test_every_problem_at_once() -> None:
         ({"attributes": "speed"}, 'attributes: expected attributes, such as ["speed"'),
         ({"attributes": {"speed": "flot64"}}, "attributes.speed: unknown type 'flot64'; did you mean 'float64'?"),
         ({"attributes": {"speed": 3}}, "expected a type, such as float64, or one of number, text"),
-        ({"attributes": ["a", "a"]}, "expected each attribute once, and 'a' is there twice"),
+        ({"attributes": ["a", "a"]}, "expected each attribute once, but 'a' is repeated"),
         ({"attributes": [f"a{n}" for n in range(300)]}, "attributes: expected at most 256 attributes, not 300"),
         ({"attributes": {"a": {"range": [1]}}}, "expected the least and the greatest value, such as [0, 120]"),
         ({"attributes": {"a": {"range": [None, None]}}}, "expected the least and the greatest value"),
@@ -133,5 +133,5 @@ def test_every_problem_at_once() -> None:
         ({"names": 3}, "names: expected how names are compared: exact, edits or meaning, not 3"),
     ],
 )
-def test_a_problem_says_what_was_expected(document: Any, problem: str) -> None:
-    assert any(problem in each for each in problems(document)), problems(document)
+def test_problem_says_what_was_expected(document: Any, problem: str) -> None:
+    assert any(problem in item for item in problems(document)), problems(document)

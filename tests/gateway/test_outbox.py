@@ -6,15 +6,21 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from random import Random
+from typing import cast
 
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.certificates import Authority
 from tests.conftest import LARGE_EXAMPLES
+from tidegate.client.tls import client_context
 from tidegate.gateway import outbox
 from tidegate.gateway.outbox import FEW, Outbox, Wire
+from tidegate.gateway.settings import TlsSettings
+from tidegate.gateway.tls import ServerTls
 
 SMALL_BYTES = 4_096
 """What the system holds for a reader that does not read."""
@@ -134,3 +140,50 @@ def test_no_event_waits_for_a_compiler() -> None:
 
     run(work)
     assert outbox.send_all.signatures == before
+
+
+class _Arriving(asyncio.Protocol):
+    """The server's side of a connection."""
+
+    def __init__(self, box: Outbox, made: asyncio.Queue[Wire]) -> None:
+        self._box, self._made = box, made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._made.put_nowait(Wire(cast(asyncio.Transport, transport), self._box))
+
+
+def test_encrypted_and_plain_sockets_get_all_in_order(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.server()
+    tls = ServerTls(TlsSettings(server.cert, server.key))
+    chance = Random(7)
+
+    async def work(box: Outbox) -> None:
+        loop, made = asyncio.get_running_loop(), asyncio.Queue[Wire]()
+        listeners = [
+            await loop.create_server(lambda: _Arriving(box, made), "127.0.0.1", 0, ssl=context)
+            for context in (None, tls.context)
+        ]
+        readers, wires, sent = [], [], [b""] * (4 * FEW)
+        for n in range(4 * FEW):
+            port = listeners[n % 2].sockets[0].getsockname()[1]
+            context = client_context(authority.cert) if n % 2 else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            readers.append((reader, writer))
+            wires.append(await made.get())
+        assert [each.file is None for each in wires] == [bool(n % 2) for n in range(4 * FEW)]
+        for _ in range(30):
+            with box:
+                for n in chance.sample(range(4 * FEW), chance.randrange(4 * FEW)):
+                    data = chance.randbytes(chance.choice((10, 1_000, 20_000)))
+                    wires[n].write(data)
+                    sent[n] += data
+            await asyncio.sleep(0)
+        for n, (reader, writer) in enumerate(readers):
+            assert await reader.readexactly(len(sent[n])) == sent[n], n
+            wires[n].close()
+            writer.close()
+        for each in listeners:
+            each.close()
+
+    run(work)

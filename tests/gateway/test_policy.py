@@ -234,7 +234,7 @@ def test_a_hidden_attribute_is_not_in_what_is_told_of_a_service(city: City) -> N
     said = city.ask("citizen", "/services/gps").json()
     assert said["schema"] == {"speed": "float64", "time": "timestamp"}
     assert "vid" not in json.dumps(said)
-    assert said["definition"] == {"from": "gps_taxi"}
+    assert said["definition"] == {}
     assert "vid" in city.ask("police", "/services/gps").json()["schema"]
 
 

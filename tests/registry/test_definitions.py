@@ -105,6 +105,28 @@ def test_what_breaks_a_service_further_down_is_refused_too(registry: Registry) -
     assert registry.stream("gps").forced
 
 
+TRUSTED = f"""{STREAMS}
+  lines: {{schema: {{vid: string}}, source: {{files: /srv/lines.csv}}}}
+services:
+{FAST}
+  joined: {{from: gps, pipeline: [{{custom: {{function: "os.path:join", schema: {{vid: string}}}}}}]}}
+"""
+
+
+def test_operator_who_states_a_remote_definition_again_makes_a_new_version_where_trust_matters(
+    registry: Registry,
+) -> None:
+    registry.apply(loads(TRUSTED), origin="remote")
+    assert registry.service("joined").service.origin == "remote"
+    changes = registry.apply(loads(TRUSTED))
+    assert (changes.changed, changes.unchanged) == ({"lines": 2, "joined": 2}, {"gps": 1, "anpr": 1, "fast": 1})
+    assert registry.service("joined").service.origin == registry.stream("lines").stream.origin == "operator"
+    assert registry.apply(loads(TRUSTED)).changed == {}, "it is trusted now"
+    changed = loads(f"{STREAMS}services:\n  joined: {{from: gps}}")
+    assert registry.apply(changed, origin="remote", force=True).changed == {"joined": 3}
+    assert registry.service("joined").service.origin == "remote", "what somebody else changes is not trusted"
+
+
 def test_force_alone_is_not_forced(registry: Registry) -> None:
     registry.apply(CITY)
     registry.apply(loads("services: {fast: {from: gps, pipeline: [{filter: speed > 90}]}}"), force=True)

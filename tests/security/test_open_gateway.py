@@ -22,6 +22,8 @@ from websockets.sync.client import connect
 from tests.gateway.running import World
 from tests.security.processes import Running, create_key, gateway, tidegate, write_profile
 
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("open-gateway")]
+
 CITY = "streams: {gps_taxi: {schema: {vid: string}}}\nservices: {gps: {from: gps_taxi}}\n"
 PATHS = ("/v1/services", "/v1/streams/gps_taxi", "/", "/metrics", "/openapi.json", "/asyncapi.json", "/readyz")
 

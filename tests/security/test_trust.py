@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ services:
     pipeline: [{custom: {function: "os.path:join", schema: {vid: string}}}]
 """
 OUTPUT = {"vid": "string"}
+RAW = {"schema": {"vid": "string"}}
 
 
 @dataclass(frozen=True)
@@ -196,9 +199,68 @@ def _origins(place: Place) -> dict[str, str]:
         return dict(database.execute("SELECT name, origin FROM definitions"))
 
 
-# Files -----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "java_method('java.lang.Runtime', 'getRuntime')",
+        "reflect('java.lang.System', 'getenv', 'PATH')",
+        "try_reflect('java.lang.System', 'getProperty', 'user.home')",
+        "input_file_name()",
+        "current_user()",
+        "vid) FROM x --",
+        "`vid`",
+        "(select 1)",
+        "${env:PATH}",
+    ],
+)
+def test_expression_calls_nothing_but_the_functions_of_the_language(place: Place, expression: str) -> None:
+    project = {"from": "mine_raw", "pipeline": [{"project": {"x": expression}}]}
+    assert "services.mine.pipeline[0].project" in refusal(put(place, "admin", project))
+    where = {"from": "mine_raw", "pipeline": [{"filter": f"{expression} = 1"}]}
+    assert "services.mine.pipeline[0].filter" in refusal(put(place, "admin", where))
+    constrained = {"from": "mine_raw", "constraints": {"vid": f"= {expression}"}}
+    assert put(place, "admin", constrained).status_code == 422
 
-RAW = {"schema": {"vid": "string"}}
+
+@pytest.mark.parametrize("where", [{"origin": "operator"}, {"trusted": True}, {"access": {"origin": "operator"}}])
+def test_definition_does_not_state_its_own_origin(place: Place, where: dict[str, Any]) -> None:
+    for path, body in (("services/mine", {"from": "mine_raw", **where}), ("streams/mine", {**RAW, **where})):
+        detail = refusal(put(place, "admin", body, path))
+        assert "unknown key" in detail, detail
+
+
+@pytest.mark.parametrize("origin", ["?origin=operator", "?trusted=true", "?name=operator"])
+def test_parameters_do_not_make_a_definition_trusted(place: Place, origin: str) -> None:
+    definition = custom("evil_on_import:f")
+    assert "is an import path" in refusal(put(place, "admin", definition, f"services/mine{origin}"))
+    with place.client("admin") as client:
+        text = json.dumps({"services": {"mine": definition}})
+        assert "is an import path" in refusal(client.post(f"/v1/apply{origin}", content=text))
+    assert not place.canary.exists()
+
+
+def test_apply_with_a_url_is_not_trusted(place: Place) -> None:
+    file = place.folder / "sent.yaml"
+    file.write_text(yaml.safe_dump({"services": {"mine": custom("evil_on_import:f")}}))
+    command = [sys.executable, "-m", "tidegate", "apply", str(file), "--url", place.running.url]
+    said = subprocess.run(
+        [*command, "--key", place.keys["admin"]], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert said.returncode != 0
+    assert "is an import path, which only a file of the operator may hold" in said.stderr
+    assert not place.canary.exists()
+
+
+@pytest.mark.parametrize("call", ["backtest", "explain", "status", "asyncapi.json"])
+def test_definition_in_the_body_of_a_call_that_reads_is_not_run(place: Place, call: str) -> None:
+    with place.client("admin") as client:
+        body = json.dumps(custom("evil_on_import:f"))
+        answer = client.request("GET", f"/v1/services/gps/{call}", content=body, params={"filter": "speed > 1"})
+    assert answer.status_code < 500, answer.text
+    assert not place.canary.exists()
+
+
+# Files -----------------------------------------------------------------------
 
 
 def forbidden_paths(place: Place) -> dict[str, str]:
@@ -358,6 +420,8 @@ def test_database_of_the_callers_choice_is_refused(place: Place, table: dict[str
         {"streams": {"s": {**RAW, "source": {"kafka": {"topic": "t", "brokers": "kafka://u:hunter2@host:1"}}}}},
         {"services": {"s": {"from": "gps", "pipeline": [{"custom": {"function": "os:getcwd", "schema": OUTPUT,
             "options": {"targets": ["https://u:hunter2@host/x"]}}}]}}},
+        {"services": {"s": {"from": "gps", "pipeline": [{"custom": {"function": "os:getcwd", "schema": OUTPUT,
+            "options": {"sinks": [{"dbPassword": "hunter2"}]}}}]}}},
         {"services": {"s": {"from": "gps", "pipeline": [{"enrich": {"on": "vid", "schema": {"vid": "string"},
             "jdbc": {"url": "jdbc:sqlserver://db;user=a;pass%77ord=hunter2", "table": "t"}}}]}}},
     ],
@@ -369,14 +433,12 @@ def test_password_in_a_file_of_the_operator_is_refused_too(place: Place, part: d
         data = place.running.data
         said = tidegate(command, file, data=data) if command == "apply" else _validate(file)
         assert said.returncode == 2, said.stdout
-        assert "let the profile bind host and secret to a name under connections" in said.stderr
+        remedy = "let the profile bind host and secret to a name under connections"
+        assert remedy in said.stderr or "let the function read it from a file or the environment" in said.stderr
         assert "hunter2" not in said.stdout + said.stderr
 
 
 def _validate(*args: object) -> Any:
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "tidegate", "validate", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

@@ -22,6 +22,7 @@ from tidegate.cli.audience import LAST_S, Audience
 from tidegate.cli.gateway import HOST, PORT, free_port
 from tidegate.cli.home import Home
 from tidegate.cli.logging import log_to_stderr
+from tidegate.cli.permissions import restrict_new_files
 from tidegate.cli.profile import EMBEDDED
 from tidegate.cli.up import run, serving, until_told
 from tidegate.errors import EnvironmentProblem, MissingDependency, TidegateError
@@ -73,6 +74,7 @@ def demo(
 
 @contextmanager
 def _folder(data: str | None) -> Iterator[Home]:
+    restrict_new_files(shared=False)
     if data is not None:
         yield Home(Path(data))
         return

@@ -17,6 +17,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.permissions import open_to_others
+
 _LEAST_JAVA = 17
 _LEAST_DISK_GB = 2
 
@@ -65,6 +67,7 @@ def examine(port: int, data: Path) -> list[Finding]:
         connector,
         lambda: free_port(port),
         lambda: disk(data),
+        lambda: folder(data),
     ]
     return [check() for check in checks]
 
@@ -133,6 +136,17 @@ def disk(folder: Path) -> Finding:
         return Finding("disk", False, f"{there} can't be written", "choose another folder with --data")
     remedy = f"free {_LEAST_DISK_GB} GiB, or choose another folder with --data"
     return _finding("disk", free_gb >= _LEAST_DISK_GB, f"{free_gb:.0f} GiB free in {there}", remedy)
+
+
+def folder(data: Path) -> Finding:
+    """Look whether other users of this machine can read a data folder."""
+    if not (data / "registry.sqlite").exists() and not (data / "log").is_dir():
+        return Finding("folder", True, f"no data in {data.absolute()} yet")
+    found = open_to_others(data)
+    if not found:
+        return Finding("folder", True, f"{data.absolute()} is private")
+    said = f"other users can reach {found[0].absolute()}"
+    return Finding("folder", False, said, f"restart Tidegate, which closes it, or chmod 700 {data.absolute()}")
 
 
 def _finding(what: str, ok: bool, found: str, remedy: str) -> Finding:

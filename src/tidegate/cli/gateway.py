@@ -74,6 +74,7 @@ def gateway(
     """Serve the API alone, over the log and the registry of a folder or a profile, until Ctrl-C."""
     home = options.home(data, profile, lambda tls: with_options(tls, tls_cert, tls_key, tls_client_ca))
     log_to_stderr()
+    home.protect()
     name = broker_name(broker)
     if broker is not None:  # it may have no service of its own, and be there for those of others
         home.registry().close()
@@ -116,6 +117,7 @@ def serve(
 
     knows = home.semantics(semantics)
     registry = home.existing_registry()
+    home.warn_of_plain_secrets(registry)
     log = home.log()
     webhooks = WebhookSettings(allow_private=private or home.profile.allow_private_webhooks)
     limits = home.profile.limits

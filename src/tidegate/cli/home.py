@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tidegate.cli.keyring import keyring_of_file
 from tidegate.cli.logging import logger
+from tidegate.cli.permissions import mask, tighten
 from tidegate.cli.profile import Profile
 from tidegate.errors import EnvironmentProblem
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # each takes its time to import, and no command needs all
     from tidegate.pipelines.resources import RunnerResources
     from tidegate.pipelines.streams import Streams
     from tidegate.registry import PostgresRegistry, SqliteRegistry
+    from tidegate.registry.secrets import Keyring
     from tidegate.services.trust import Resources
 
 MASK_KEY = "TIDEGATE_MASK_KEY"
@@ -118,7 +121,7 @@ class Home:
             return SegmentLog(self.log_folder)
         from tidegate.logs import KafkaLog
 
-        return KafkaLog(self.profile.kafka)
+        return KafkaLog(self.profile.kafka, client_settings=self.profile.kafka_security.settings())
 
     @cached_property
     def obstacle(self) -> str:
@@ -135,7 +138,9 @@ class Home:
         from tidegate.pipelines.session import service_session
 
         profile, kafka = self.profile, self.profile.kafka is not None
-        return service_session(app, profile.spark, master=profile.master, connector=not self.obstacle, kafka=kafka)
+        # Hadoop's files, the checkpoints among them, have permissions of their own, whatever the umask is.
+        settings = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}", **profile.spark}
+        return service_session(app, settings, master=profile.master, connector=not self.obstacle, kafka=kafka)
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
         """The log as Spark reads and writes it."""
@@ -144,7 +149,8 @@ class Home:
         if isinstance(log, KafkaLog):
             from tidegate.pipelines.kafka import KafkaStreams
 
-            return KafkaStreams(spark, log, str(self.profile.kafka))
+            settings = self.profile.kafka_security.java_settings()
+            return KafkaStreams(spark, log, str(self.profile.kafka), client_settings=settings)
         if self.obstacle:
             from tidegate.pipelines.plain.log import PlainLog
 
@@ -162,7 +168,7 @@ class Home:
         profile = self.profile
         connections = {name: each.named for name, each in profile.connections.items()}
         functions = frozenset(registered_functions(profile.functions))
-        return Resources(functions, profile.roots, connections, (self.folder.absolute(),))
+        return Resources(functions, profile.roots, connections, self._private())
 
     def runner_resources(self) -> RunnerResources:
         """What definitions may name, with hosts and references to secrets: for whoever runs them."""
@@ -172,15 +178,44 @@ class Home:
 
         profile = self.profile
         connections = {name: each.connection for name, each in profile.connections.items()}
-        files = Confinement(tuple(each.path for each in profile.roots), (self.folder.absolute(),))
+        files = Confinement(tuple(each.path for each in profile.roots), self._private())
         return RunnerResources(registered_functions(profile.functions), connections, files)
+
+    def _private(self) -> tuple[Path, ...]:
+        """What no root opens: the data folder, the profile, and files with secrets."""
+        from tidegate.cli.private_files import private_files
+
+        return (self.folder.absolute(), *private_files(self.profile))
 
     def registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open the registry, which is made where there is none."""
         from tidegate.registry import open_registry
 
-        database = self.profile.database
-        return open_registry(self.folder / "registry.sqlite" if database is None else database.address())
+        database, keyring = self.profile.database, self.keyring()
+        place = self.folder / "registry.sqlite" if database is None else database.address()
+        return open_registry(place, keyring=keyring)
+
+    def keyring(self) -> Keyring | None:
+        """Return what the registry's secrets are encrypted with; None: a shared database and no key in the profile.
+
+        Such a database keeps its secrets plain: a key of one machine would lock the others out.
+        """
+        own = self.folder / "secrets.key"
+        if self.profile.secrets is not None:
+            return self.profile.secrets.keyring(own)
+        if self.profile.database is not None:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _create_key(own)
+        return keyring_of_file(own)
+
+    def warn_of_plain_secrets(self, registry: SqliteRegistry | PostgresRegistry) -> None:
+        """Say at start that a shared database holds secrets as they are."""
+        if registry.has_plain_secrets:
+            logger("tidegate.home").warning(
+                "secrets of webhooks and links are not encrypted in the registry",
+                remedy="name a key in the profile: secrets: {key: 'file:PATH'}",
+            )
 
     def existing_registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open a registry that must be there."""
@@ -195,6 +230,7 @@ class Home:
     def locked(self) -> Iterator[Lock]:
         """Run alone: every partition has one writer. Let go of when the process ends, however it does."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.protect()
         with (self.folder / "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,6 +240,10 @@ class Home:
                     "change it with `tidegate apply`, or choose another folder with --data"
                 ) from None
             yield Lock(file)
+
+    def protect(self) -> None:
+        """Keep other users of this machine out of what is in the folder."""
+        tighten(self.folder, shared=self.profile.shared)
 
     def running(self) -> Running | None:
         """What runs in this folder now; None: nothing does."""
@@ -225,17 +265,23 @@ class Home:
             return given.encode()
         path = self.folder / "mask.key"
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            new = path.with_suffix(f".{os.getpid()}")
-            new.touch(mode=0o600)
-            new.write_text(secrets.token_hex(32))
-            try:
-                os.link(new, path)  # whoever is first has made it
-            except FileExistsError:
-                pass
-            finally:
-                new.unlink()
+        _create_key(path)
         return path.read_bytes()
+
+
+def _create_key(path: Path) -> None:
+    """Create a file with a random key that only its owner can read, unless there is one."""
+    if path.exists():
+        return
+    new = path.with_suffix(f".{os.getpid()}")
+    new.touch(mode=0o600)
+    new.write_text(secrets.token_hex(32))
+    try:
+        os.link(new, path)  # whoever is first has made it
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()
 
 
 def _running(file: TextIO) -> Running:

@@ -22,6 +22,7 @@ from tidegate.cli import (
     plan,
     publish,
     quarantine,
+    secrets,
     semantics,
     services,
     subscribe,
@@ -52,6 +53,7 @@ app.command("gateway")(gateway.gateway)
 app.command("apply")(apply.apply)
 app.add_typer(keys.app, name="keys")
 app.add_typer(link.app, name="link")
+app.add_typer(secrets.app, name="secrets")
 app.command("services")(services.services)
 app.command("discover")(discover.discover)
 app.command("top")(top.top)

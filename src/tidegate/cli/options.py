@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.home import Home
+from tidegate.cli.permissions import restrict_new_files
 from tidegate.cli.profile import EMBEDDED, load_profile
 from tidegate.cli.secret_input import read_secret_file
 from tidegate.cli.tls import Tls
@@ -89,6 +90,7 @@ def home(data: str, profile: str = EMBEDDED, tls: Callable[[Tls], Tls] = lambda 
     if here not in sys.path:
         sys.path.insert(0, here)
     found = load_profile(profile)
+    restrict_new_files(shared=found.shared)
     return Home(Path(data), replace(found, tls=tls(found.tls)))
 
 

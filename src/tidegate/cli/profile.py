@@ -13,18 +13,21 @@ from tidegate.cli.access import read_access
 from tidegate.cli.connections import ProfileConnection, read_connections
 from tidegate.cli.database import Database, read_database
 from tidegate.cli.functions import read_functions
+from tidegate.cli.kafka_log import read_log
+from tidegate.cli.keyring import SecretsSettings, read_secrets
 from tidegate.cli.limits import read_limits
 from tidegate.cli.links import LinkProfile, read_links
 from tidegate.cli.roots import read_roots
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings
+from tidegate.logs.kafka_security import KafkaSecurity
 from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls", "links"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets", "links"),
 )
 
 
@@ -60,8 +63,12 @@ class Profile:
     """Folders that definitions which come over the network may read."""
     connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
     """Databases and brokers that definitions may name."""
+    secrets: SecretsSettings | None = None
+    """What the registry's secrets are encrypted with; None: a key that the data folder makes for itself."""
     links: LinkProfile = field(default_factory=LinkProfile)
     """What this broker signs with, and which keys of others are pinned."""
+    kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
+    """How clients sign in to Kafka, where the log is Kafka, and encrypt what they send."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
@@ -98,14 +105,12 @@ def _profile(document: Any, path: str) -> Profile:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS) or f"; expected {', '.join(_KEYS)}"
             raise EnvironmentProblem(f"{path}: unknown key {key!r}{hint}")
-    master, settings, log = document.get("master", "local"), document.get("spark") or {}, document.get("log", "files")
+    master, settings = document.get("master", "local"), document.get("spark") or {}
     if not isinstance(master, str):
         raise EnvironmentProblem(f"{path}: master: expected text such as 'spark://host:7077', not {master!r}")
     if not isinstance(settings, Mapping):
         raise EnvironmentProblem(f"{path}: spark: expected settings by name, not {settings!r}")
-    brokers = log.get("kafka") if isinstance(log, Mapping) else None
-    if log != "files" and not isinstance(brokers, str):
-        raise EnvironmentProblem(f"{path}: log: expected files, or {{kafka: 'host:9092'}}, not {log!r}")
+    log = read_log(document.get("log", "files"), path)
     shared = document.get("shared", False)
     if not isinstance(shared, bool):
         raise EnvironmentProblem(f"{path}: shared: expected true or false, not {shared!r}")
@@ -119,7 +124,7 @@ def _profile(document: Any, path: str) -> Profile:
     return Profile(
         master,
         spark,
-        brokers,
+        log.kafka,
         shared,
         database,
         private,
@@ -131,7 +136,9 @@ def _profile(document: Any, path: str) -> Profile:
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),
         connections=read_connections(document.get("connections"), path),
+        secrets=read_secrets(document.get("secrets"), path),
         links=read_links(document.get("links"), path),
+        kafka_security=log.security,
     )
 
 

@@ -1,13 +1,13 @@
-"""Finds services: by what they offer, how well they fit, and how good they are.
+"""Finds services by their attributes, properties and quality, and ranks them.
 
-Knows attributes, properties and figures of quality; no registry, log or network, and
-no clock: whoever feeds it says what there is and what time it is.
+Does no I/O and reads no clock: the caller puts services and observations in and passes the current time. Knows neither
+registry nor log nor network.
 """
 
-from tidegate.discovery.answer import Answer, Changes, Found, changes
+from tidegate.discovery.answer import Answer, Changes, DiscoveryResult, changes
 from tidegate.discovery.directory import Directory, DirectorySettings
-from tidegate.discovery.holdings import Offer
 from tidegate.discovery.request import Request
+from tidegate.discovery.service_table import Offer
 from tidegate.discovery.windows import Observation
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "Changes",
     "Directory",
     "DirectorySettings",
-    "Found",
+    "DiscoveryResult",
     "Observation",
     "Offer",
     "Request",

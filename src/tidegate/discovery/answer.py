@@ -1,4 +1,4 @@
-"""What a consumer gets: services, ranked, with the reasons; and what changed since the last time."""
+"""The answer to a request: ranked services with the reasons, and the difference of two answers."""
 
 from __future__ import annotations
 
@@ -8,65 +8,65 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from tidegate.discovery.fits import Match, Reason
-from tidegate.discovery.index import Given
+from tidegate.discovery.index import AttributeMatch
 from tidegate.discovery.quality import Certified
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One metric of a service, as selection saw it."""
+    """One metric of a service as selection used it."""
 
     value: float | None
     """None: neither measured nor promised."""
     measured: bool
-    """Whether it was measured; else it is what the service promises."""
+    """True if the value was measured; else it is what the service promises."""
     weight: float
     adds: float
-    """What it adds to the service's quality."""
+    """Contribution to the service's quality."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscoveryResult:
     """One service of an answer."""
 
     name: str
     rank: int
     score: float
-    """Coverage, degree and quality, weighed: 0 to 1."""
+    """Weighted mean of coverage, degree and quality: 0 to 1."""
     coverage: float | None
-    """The share of the wanted attributes that it has; None: none were asked for."""
+    """Share of the requested attributes that the service has; None: none were requested."""
     likeness: float | None
-    """How alike their names are."""
+    """Mean similarity of the attributes' names to the requested ones."""
     degree: float | None
-    """How well its properties fit the filter; None: there was none."""
+    """How well its properties fit the filter; None: the request has no filter."""
     match: Match
     qos: float | None
-    """W_QoS; None: nothing was said to matter."""
+    """W_QoS; None: the request has no weights."""
     missing: tuple[str, ...]
-    """The wanted attributes that it has not."""
+    """Requested attributes that the service does not have."""
     promises: tuple[Certified, ...]
-    """All that it promises, and what became of it."""
+    """Its promises, compared with their measurements."""
     why: tuple[str, ...]
-    """In sentences."""
-    given: tuple[Given, ...] = ()
-    """Explained: what it has for each wanted attribute."""
+    """Reasons for the rank, as sentences."""
+    given: tuple[AttributeMatch, ...] = ()
+    """If the request asks to explain: the attribute offered for each requested one."""
     reasons: tuple[Reason, ...] = ()
-    """Explained: what each part of the filter says of it."""
+    """If the request asks to explain: the result of each predicate."""
     figures: Mapping[str, Figure] | None = None
-    """Explained: the metrics that matter or are limited."""
+    """If the request asks to explain: the metrics with a weight or a limit."""
 
     @property
     def broken(self) -> tuple[Certified, ...]:
-        """The promises that it does not keep."""
-        return tuple(each for each in self.promises if each.verdict == "broken")
+        """The promises that the service breaks."""
+        return tuple(promise for promise in self.promises if promise.verdict == "broken")
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What may be wrong with a request, as the services are."""
+    """A probable mistake in a request."""
 
     path: str
-    """The part of the request: `attributes[2]`, `filter`."""
+    """Part of the request: `attributes[2]`, `filter`."""
     message: str
 
     def __str__(self) -> str:
@@ -75,32 +75,32 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Services that fit a request, the best first."""
+    """The services that fit a request, best first."""
 
-    results: tuple[Found, ...]
+    results: tuple[DiscoveryResult, ...]
     total: int
-    """How many fit, those beyond the limit included."""
+    """Number of services that fit, including those beyond the limit."""
     hints: tuple[Hint, ...]
-    near: tuple[Found, ...]
-    """Where nothing fits: what comes nearest to the filter."""
+    near: tuple[DiscoveryResult, ...]
+    """If nothing fits: the services that come nearest to the filter."""
     left: Mapping[str, int]
-    """How many services were left after each step: `services`, `present`, `attributes`, ..."""
+    """Number of services left after each step: `services`, `present`, `attributes`, ..."""
     version: int
-    """Of the directory that answered: it grows with every change."""
+    """Version of the directory that answered; it grows with every change."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as JSON values."""
-        found: dict[str, Any] = _plain(self)
-        return found
+        """Return the answer as JSON values."""
+        document: dict[str, Any] = _plain(self)
+        return document
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -108,64 +108,63 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A service that is still in the answer, and stands elsewhere or otherwise in it."""
+    """A service in both answers whose result differs."""
 
-    before: Found
-    after: Found
+    before: DiscoveryResult
+    after: DiscoveryResult
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is different between two answers to one request."""
+    """The differences between two answers to one request."""
 
-    appeared: tuple[Found, ...]
-    left: tuple[Found, ...]
+    appeared: tuple[DiscoveryResult, ...]
+    left: tuple[DiscoveryResult, ...]
     changed: tuple[Changed, ...]
-    better: Found | None
-    """The best, where it is another one and better than what was best, or is used, is now."""
+    better: DiscoveryResult | None
+    """The best service, if it is better than the one in use; see `changes`."""
 
     def __bool__(self) -> bool:
         return bool(self.appeared or self.left or self.changed)
 
 
 def changes(before: Answer, after: Answer, *, used: str | None = None, margin: float = 0.01) -> Changes:
-    """Compare two answers to one request, for whoever watches.
+    """Return the differences between two answers to one request.
 
-    Scores that moved by less than `margin` and broke no promise are no change: figures
-    of quality move all the time. `used` is the service that the consumer has; without
-    it, the one that was best. It is better where the best leads it by `margin`, or where
-    it is gone.
+    A score that moved by less than `margin` without breaking a promise is no change, because measurements move all the
+    time. `used` is the service that the consumer uses; None: the one that was best. `better` is set if the best service
+    leads the used one by `margin`, or if the used one is gone.
     """
-    old, new = ({each.name: each for each in answer.results} for answer in (before, after))
+    old, new = ({result.name: result for result in answer.results} for answer in (before, after))
     changed = [
-        Changed(old[each.name], each)
-        for each in after.results
-        if each.name in old and _differs(old[each.name], each, margin)
+        Changed(old[result.name], result)
+        for result in after.results
+        if result.name in old and _differs(old[result.name], result, margin)
     ]
     return Changes(
-        tuple(each for each in after.results if each.name not in old),
-        tuple(each for each in before.results if each.name not in new),
+        tuple(result for result in after.results if result.name not in old),
+        tuple(result for result in before.results if result.name not in new),
         tuple(changed),
         _better(before, after, used, margin),
     )
 
 
-def _differs(one: Found, other: Found, margin: float) -> bool:
-    if (one.match, one.missing, [each.metric for each in one.broken]) != (
+def _differs(one: DiscoveryResult, other: DiscoveryResult, margin: float) -> bool:
+    if (one.match, one.missing, [promise.metric for promise in one.broken]) != (
         other.match,
         other.missing,
-        [each.metric for each in other.broken],
+        [promise.metric for promise in other.broken],
     ):
         return True
     return abs(one.score - other.score) >= margin
 
 
-def _better(before: Answer, after: Answer, used: str | None, margin: float) -> Found | None:
+def _better(before: Answer, after: Answer, used: str | None, margin: float) -> DiscoveryResult | None:
     if not after.results:
         return None
     best = after.results[0]
     name = used if used is not None else before.results[0].name if before.results else None
-    held = next((each for each in after.results if each.name == name), None)
-    if best.name == name or (held is not None and best.score < held.score + margin):
+    current = next((result for result in after.results if result.name == name), None)
+    if best.name == name or (current is not None and best.score < current.score + margin):
         return None
     return best

@@ -1,8 +1,7 @@
-"""What a service offers and a consumer wants, attribute by attribute.
+"""Attributes that services offer and consumers request.
 
-An attribute is a name, a family of types and the values that may occur. Types are
-compared by family, since a consumer that wants a number can use an `int32` and a
-`float64` alike: one word of `FAMILIES` for every type that compares with another.
+An attribute is a name, a family of types, and the values that may occur. Types are compared by family, because a
+consumer that needs a number can use an `int32` as well as a `float64`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tidegate.model import Schema
 from tidegate.model.types import INTEGER_RANGES, Array, Enum, Scalar, Struct, Type
 
 FAMILIES = ("number", "text", "bool", "time", "object", "list")
-"""Families of types: what compares with each other is one."""
+"""Families of types; types of one family compare with each other."""
 
 _FAMILY = {
     "bool": "bool",
@@ -32,38 +31,38 @@ _FAMILY = {
     "array": "list",
 }
 
-Key = tuple[str, str]
-"""What is hashed: name and family (definition 1)."""
+AttributeKey = tuple[str, str]
+"""Name and family, which are hashed (definition 1)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class ServiceAttribute:
     """An attribute that a service offers."""
 
     name: str
-    """With dots inside of structs: `pos.x`."""
+    """Path of the field: `pos.x` inside a struct."""
     family: str
     allowed: Cuts | None = ALL
-    """The values that its type and its constraint let through; None: no set can say."""
+    """Values that type and constraint allow; None: no set expresses them."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AttributeKey:
         """Name and family."""
         return self.name, self.family
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """An attribute that a consumer wants."""
+class WantedAttribute:
+    """An attribute that a consumer requests."""
 
     name: str
     family: str | None = None
-    """None: of any type."""
+    """None: any type."""
     values: Cuts | None = None
-    """What has to lie inside the service's constraint; None: nothing is asked."""
+    """Values that the service's constraint must allow; None: no condition."""
 
-    def fits(self, offered: Attribute) -> bool:
-        """Whether an attribute of a fitting name has the type and allows the values."""
+    def fits(self, offered: ServiceAttribute) -> bool:
+        """Return True if an attribute with a matching name has the type and allows the values."""
         if self.family not in (None, offered.family):
             return False
         if self.values is None:
@@ -72,7 +71,7 @@ class Wanted:
 
 
 def is_within(wanted: Cuts, allowed: Cuts) -> bool:
-    """Whether all wanted values are allowed; values that do not compare are not.
+    """Return True if all requested values are allowed; False if the values do not compare.
 
     >>> is_within(sets.between(10, 20), sets.related(">", 0)), is_within(sets.points(["a"]), sets.between(1, 5))
     (True, False)
@@ -84,7 +83,7 @@ def is_within(wanted: Cuts, allowed: Cuts) -> bool:
 
 
 def family_of(kind: Type) -> str:
-    """The family of a type.
+    """Return the family of a type.
 
     >>> family_of(Scalar("int32")), family_of(Enum("CAR"))
     ('number', 'text')
@@ -92,14 +91,14 @@ def family_of(kind: Type) -> str:
     return _FAMILY[kind.kind]
 
 
-def attributes_of(schema: Schema) -> tuple[Attribute, ...]:
-    """Give what a service offers: the attributes of its output, those inside of structs by their paths.
+def attributes_of(schema: Schema) -> tuple[ServiceAttribute, ...]:
+    """Return the attributes of a schema; fields of structs by their paths.
 
-    >>> [each.name for each in attributes_of(Schema({"vid": "string", "pos": {"x": "float64"}}))]
+    >>> [attribute.name for attribute in attributes_of(Schema({"vid": "string", "pos": {"x": "float64"}}))]
     ['vid', 'pos', 'pos.x']
     """
-    constraints = {path.parts: found for path, (found, _) in constraint_sets(schema).items()}
-    # A constraint that no set can say is in the schema, but not among the sets.
+    constraints = {path.parts: values for path, (values, _) in constraint_sets(schema).items()}
+    # A constraint that no set expresses is in the schema, but not in `constraints`.
     unsaid = {name for name in schema.constraints if (name,) not in constraints and _parts(name) not in constraints}
     return tuple(_walk(schema.root, (), constraints, unsaid))
 
@@ -110,12 +109,12 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def _walk(
     struct: Struct, above: tuple[str, ...], constraints: Mapping[tuple[str | int, ...], ValueSet], unsaid: set[str]
-) -> Iterator[Attribute]:
+) -> Iterator[ServiceAttribute]:
     for field in struct:
         parts = (*above, field.name)
         name = ".".join(parts)
         allowed = None if name in unsaid else _allowed(field.type, constraints.get(parts))
-        yield Attribute(name, family_of(field.type), allowed)
+        yield ServiceAttribute(name, family_of(field.type), allowed)
         if isinstance(field.type, Struct):
             yield from _walk(field.type, parts, constraints, unsaid)
 
@@ -140,6 +139,6 @@ def _allowed(kind: Type, constraint: ValueSet | None) -> Cuts | None:
 
 
 def value_range(low: Any, high: Any) -> Cuts:
-    """The values from `low` to `high`, both included; None: no end on that side."""
+    """Return the values from `low` to `high`, both included; None means no bound on that side."""
     begin = ALL if low is None else sets.related(">=", low)
     return sets.intersect(begin, ALL if high is None else sets.related("<=", high))

@@ -1,7 +1,7 @@
 """The distinct attributes of all services, numbered, and their bits.
 
-A service is a list of numbers; what a million services say in words is here once. A
-number is given back with its last use, and taken again.
+A service is a list of numbers; names and types are stored here once, also for a million services. A number is released
+with its last use, and used again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.discovery.attributes import Attribute, Key, Wanted
+from tidegate.discovery.attributes import AttributeKey, ServiceAttribute, WantedAttribute
 from tidegate.discovery.bloom import Bloom
 from tidegate.filters.sets import Cuts
 
 
-class Numbers:
-    """Numbers for values, as low as can be, with how often each is used."""
+class RefCountedNumbers:
+    """Small numbers for values, with a reference count each."""
 
     def __init__(self) -> None:
         self.of: dict[Any, int] = {}
@@ -30,7 +30,7 @@ class Numbers:
         return len(self.of)
 
     def use(self, value: Any) -> tuple[int, bool]:
-        """Use a value once more: its number, and whether it is new."""
+        """Add a reference to a value; return its number, and whether the value is new."""
         number = self.of.get(value)
         if number is not None:
             self._uses[number] += 1
@@ -46,7 +46,7 @@ class Numbers:
         return number, True
 
     def drop(self, number: int) -> bool:
-        """Use a value once less: whether that was its last use."""
+        """Remove a reference to a number; return True if it was the last."""
         self._uses[number] -= 1
         if self._uses[number]:
             return False
@@ -57,15 +57,15 @@ class Numbers:
 
 
 class Dictionary:
-    """Attributes by number, their keys, and the keys' bits: by hashes, or one of their own each."""
+    """Attributes by number, their keys, and the bits of the keys: by hashes, or one bit each."""
 
     def __init__(self, bloom: Bloom | None) -> None:
         self.bloom = bloom
-        """None: a key's number is its bit, and nothing is mistaken for another."""
-        self.offers = Numbers()
-        self.keys = Numbers()
+        """None: the number of a key is its bit, and there are no false positives."""
+        self.offers = RefCountedNumbers()
+        self.keys = RefCountedNumbers()
         self._by_key: dict[int, set[int]] = {}
-        self._by_name: dict[str, set[Key]] = {}
+        self._by_name: dict[str, set[AttributeKey]] = {}
         self.key_of = np.zeros(64, np.int32)
         self.low = np.zeros(64)
         self.high = np.zeros(64)
@@ -76,12 +76,12 @@ class Dictionary:
         return 1 if self.bloom is None else self.bloom.hashes
 
     @property
-    def names(self) -> dict[str, set[Key]]:
-        """The names of all attributes, with the types that each has."""
+    def names(self) -> dict[str, set[AttributeKey]]:
+        """The names of all attributes, with the keys of each."""
         return self._by_name
 
-    def use(self, offer: Attribute) -> int:
-        """Use an attribute once more, and give its number."""
+    def use(self, offer: ServiceAttribute) -> int:
+        """Add a reference to an attribute, and return its number."""
         number, is_new = self.offers.use(offer)
         if is_new:
             key, is_new_key = self.keys.use(offer.key)
@@ -97,8 +97,8 @@ class Dictionary:
         return number
 
     def drop(self, number: int) -> None:
-        """Use an attribute once less."""
-        offer: Attribute = self.offers.values[number]
+        """Remove a reference to an attribute."""
+        offer: ServiceAttribute = self.offers.values[number]
         key = int(self.key_of[number])
         if self.offers.drop(number):
             self._by_key[key].discard(number)
@@ -108,20 +108,20 @@ class Dictionary:
                 if not self._by_name[offer.name]:
                     del self._by_name[offer.name]
 
-    def positions(self, key: Key) -> tuple[int, ...]:
-        """The bits of a key; none where it has none, as nobody offers it."""
+    def positions(self, key: AttributeKey) -> tuple[int, ...]:
+        """Return the bits of a key; none for a key without a bit, which no service has."""
         if self.bloom is not None:
             return self.bloom.positions(key)
         number = self.keys.of.get(key)
         return () if number is None else (number,)
 
     def hash_by(self, bloom: Bloom) -> None:
-        """Give each key the bits of a Bloom filter from now on."""
+        """Switch to the bits of a Bloom filter."""
         self.bloom = bloom
         self.bits_of = bits_of(self.keys, bloom)
 
-    def fitting(self, key: Key, wanted: Wanted) -> Any:
-        """The numbers of the attributes of a key that allow what is wanted."""
+    def fitting(self, key: AttributeKey, wanted: WantedAttribute) -> Any:
+        """Return the numbers of the attributes with a key that allow the requested values."""
         number = self.keys.of.get(key)
         if number is None:
             return np.zeros(0, np.int64)
@@ -131,21 +131,21 @@ class Dictionary:
         low, high = _interval(wanted.values)
         if math.isnan(low):
             return np.array([n for n in offers if wanted.fits(self.offers.values[n])], np.int64)
-        # Intervals of numbers are compared all at once: a million services may have a constraint each.
+        # Intervals of numbers are compared as arrays, because a million services may have a constraint each.
         lows = self.low[offers]
         within = (lows <= low) & (high <= self.high[offers])
         for at in np.flatnonzero(np.isnan(lows)):
             within[at] = wanted.fits(self.offers.values[offers[at]])
-        found: Any = offers[within]
-        return found
+        numbers: Any = offers[within]
+        return numbers
 
 
-def bits_of(keys: Numbers, bloom: Bloom) -> Any:
-    """The bits of all keys by number."""
-    found = np.zeros((max(64, len(keys.values)), bloom.hashes), np.int32)
+def bits_of(keys: RefCountedNumbers, bloom: Bloom) -> Any:
+    """Return the bits of all keys by number."""
+    bits = np.zeros((max(64, len(keys.values)), bloom.hashes), np.int32)
     for number in keys.of.values():
-        found[number] = bloom.positions(keys.values[number])
-    return found
+        bits[number] = bloom.positions(keys.values[number])
+    return bits
 
 
 def _grown(array: Any, number: int) -> Any:
@@ -155,7 +155,7 @@ def _grown(array: Any, number: int) -> Any:
 
 
 def _interval(cuts: Cuts | None) -> tuple[float, float]:
-    """One interval of numbers as its least and greatest one; NaN where it is none."""
+    """Return the least and the greatest number of an interval; NaN if the set is not one interval of numbers."""
     if cuts is None or len(cuts) != 2:
         return math.nan, math.nan
     (rank, low, side), (end_rank, high, end_side) = cuts

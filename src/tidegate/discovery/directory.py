@@ -1,8 +1,8 @@
-"""All services that can be found, and who asks for them.
+"""The directory of all services that can be found, and the search over it.
 
-A service is told of by `put` and `remove`, and how it is by `observe`; one that was heard
-of and falls silent is lost after some seconds and leaves every answer until it is heard
-of again. May be used by several threads: a request sees all of a change or nothing.
+Services are added by `put`, removed by `remove` and observed by `observe`. A service that was observed and then falls
+silent is lost after some seconds: it is left out of every answer until it is observed again. Thread-safe: a request
+sees all of a change or nothing.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from types import MappingProxyType
 
 from tidegate.discovery.answer import Answer
 from tidegate.discovery.bloom import Bloom
-from tidegate.discovery.holdings import Holdings, Offer
-from tidegate.discovery.names import Alike, by_edits, exact
+from tidegate.discovery.names import NameMatcher, by_edits, exact
 from tidegate.discovery.quality import Certified, certify
-from tidegate.discovery.query import Query
+from tidegate.discovery.query import DiscoveryQuery
 from tidegate.discovery.request import Request
+from tidegate.discovery.service_table import Offer, ServiceTable
 from tidegate.discovery.windows import Observation
 from tidegate.errors import DiscoveryError, NotRegistered, did_you_mean
 
-ALIKE: Mapping[str, Alike] = MappingProxyType({"exact": exact, "edits": by_edits})
-"""How names are compared, by what a request calls it."""
+ALIKE: Mapping[str, NameMatcher] = MappingProxyType({"exact": exact, "edits": by_edits})
+"""Name matchers by the word that requests use for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectorySettings:
-    """What a directory goes by."""
+    """Settings of a directory."""
 
     lost_after_s: float = 5.0
-    """A service that was heard of and falls silent for so long is lost: a runner tells of its services every second."""
+    """A service that was observed and is silent for longer is lost. A runner reports its services every second."""
     window_s: float = 300.0
-    """How long an observation counts."""
+    """Length of the observation window."""
 
 
 class Directory:
-    """Services that come and go, and whoever asks for them.
+    """All services, searchable by requests. Thread-safe.
 
-    >>> from tidegate.discovery.attributes import Attribute
+    >>> from tidegate.discovery.attributes import ServiceAttribute
     >>> directory = Directory()
-    >>> directory.put(Offer("gps", (Attribute("speed", "number"),), {"price": 3}))
+    >>> directory.put(Offer("gps", (ServiceAttribute("speed", "number"),), {"price": 3}))
     >>> answer = directory.discover(Request.from_dict({"attributes": ["speed"], "filter": "price < 5"}), now=0.0)
-    >>> [(each.name, each.score, each.match) for each in answer.results]
+    >>> [(result.name, result.score, result.match) for result in answer.results]
     [('gps', 1.0, 'full')]
     """
 
@@ -51,86 +51,89 @@ class Directory:
         self,
         bloom: Bloom | None = None,
         settings: DirectorySettings | None = None,
-        alike: Mapping[str, Alike] = ALIKE,
+        alike: Mapping[str, NameMatcher] = ALIKE,
     ) -> None:
         self.settings = settings or DirectorySettings()
         self._alike = alike
-        self._held = Holdings(bloom, self.settings.window_s)
+        self._services = ServiceTable(bloom, self.settings.window_s)
         self._lock = threading.RLock()
         self._version = 0
 
     def __len__(self) -> int:
-        return len(self._held.offers)
+        return len(self._services.offers)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._held.index
+        return name in self._services.index
 
     @property
     def version(self) -> int:
-        """A number that grows whenever services come, change, go, say that they are down, or are back."""
+        """A number that grows when a service is added, changed, removed, goes down or comes back."""
         return self._version
 
     def put(self, offer: Offer) -> None:
-        """Add a service, or change it; what was seen of it stays."""
+        """Add a service, or change it; its observations are kept."""
         with self._lock:
-            self._held.put(offer)
+            self._services.put(offer)
             self._version += 1
 
     def remove(self, name: str) -> bool:
-        """Remove a service; whether it was there."""
+        """Remove a service; return True if it was there."""
         with self._lock:
-            was_there = self._held.remove(name)
+            was_there = self._services.remove(name)
             self._version += was_there
             return was_there
 
-    def observe(self, name: str, seen: Observation) -> None:
-        """Note what was seen of a service: that it is there, and how it does."""
+    def observe(self, name: str, observation: Observation) -> None:
+        """Record an observation of a service. Raises `NotRegistered`."""
         with self._lock:
-            self._version += self._held.observe(self._place(name), seen)
+            self._version += self._services.observe(self._place(name), observation)
 
     def narrowed(self, offers: Iterable[Offer]) -> Directory:
-        """Make a directory of some of these services, as somebody else sees them; what was seen of them comes along."""
-        made = Directory(None, self.settings, self._alike)
+        """Return a directory of some of these services as another caller sees them, with their observations."""
+        narrowed = Directory(None, self.settings, self._alike)
         with self._lock:
             for offer in offers:
-                made.put(offer)
-                made._held.take_seen(made._place(offer.name), self._held, self._place(offer.name))
-        return made
+                narrowed.put(offer)
+                narrowed._services.take_seen(narrowed._place(offer.name), self._services, self._place(offer.name))
+        return narrowed
 
     def offer(self, name: str) -> Offer:
-        """A service as it was put."""
+        """Return a service as it was put. Raises `NotRegistered`."""
         with self._lock:
-            return self._held.offers[self._place(name)]
+            return self._services.offers[self._place(name)]
 
     def measured(self, name: str, now: float) -> Mapping[str, float]:
-        """What is measured of a service, by metric."""
+        """Return the measured value of each metric of a service. Raises `NotRegistered`."""
         with self._lock:
-            return self._held.measured(self._place(name), now)
+            return self._services.measured(self._place(name), now)
 
     def certify(self, name: str, now: float) -> tuple[Certified, ...]:
-        """Hold a service's promises against what is measured of it."""
+        """Return a service's promises compared with their measurements. Raises `NotRegistered`."""
         with self._lock:
             return certify(self.offer(name).qos, self.measured(name, now))
 
     def lost(self, now: float) -> list[str]:
-        """The services that were heard of, and are not any more."""
+        """Return the names of services that were observed and have fallen silent, or are down."""
         with self._lock:
-            places = self._held.places()
-            found = places[self._held.is_lost(places, now, self.settings.lost_after_s)]
-            return sorted(self._held.offers[place].name for place in found.tolist())
+            slots = self._services.slots()
+            lost_slots = slots[self._services.is_lost(slots, now, self.settings.lost_after_s)]
+            return sorted(self._services.offers[slot].name for slot in lost_slots.tolist())
 
     def discover(self, request: Request, now: float) -> Answer:
-        """Answer a request with the services that fit, the best first, and why."""
+        """Return the services that fit a request, best first, with the reasons.
+
+        Raises `DiscoveryError` if the request compares names in an unknown way, or has too many attributes.
+        """
         alike = self._alike.get(request.names)
         if alike is None:
             hint = did_you_mean(request.names, self._alike) or f"; expected one of {', '.join(self._alike)}"
             raise DiscoveryError.one("names", f"names can't be compared by {request.names!r}{hint}")
         with self._lock:
-            return Query(self._held, request, alike, now, self.settings.lost_after_s).answer(self._version)
+            return DiscoveryQuery(self._services, request, alike, now, self.settings.lost_after_s).answer(self._version)
 
     def _place(self, name: str) -> int:
-        place = self._held.index.place(name)
-        if place is None:
-            known = [offer.name for offer in self._held.offers.values()]
+        slot = self._services.index.slot(name)
+        if slot is None:
+            known = [offer.name for offer in self._services.offers.values()]
             raise NotRegistered(f"no service is named {name!r}{did_you_mean(name, known)}")
-        return place
+        return slot

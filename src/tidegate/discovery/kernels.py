@@ -1,6 +1,6 @@
-"""The loops over all services, compiled by numba: no Python per service, no GIL held.
+"""The loops over all services, compiled by numba; they release the GIL.
 
-Compiled code is cached on disk; `warm_up` makes sure that no request waits for a compiler.
+Compiled code is cached on disk. Call `warm_up` at start, so that no request waits for the compiler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _compiled: Any = njit(nogil=True, cache=True, boundscheck=False, error_model="nu
 
 
 def _lowest_bit(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 - numba's signature
-    """The number of the lowest bit that is set, by one instruction; of none anything."""
+    """Return the index of the lowest set bit by one instruction; undefined for 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 - numba's signature
         from llvmlite import ir
@@ -28,18 +28,16 @@ def _lowest_bit(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 - numba's signat
 _trailing_zeros: Any = intrinsic(_lowest_bit)
 
 _CHUNK = 64
-"""Words that are counted together: what is added up stays in the first cache, and the compiler takes
-several words at once."""
+"""Words that are counted together: the sums stay in the first-level cache, and the compiler vectorises the loops."""
 
 
 @_compiled
-def count(slices: Any, first: Any, begins: Any, bits: Any, least: int, out: Any) -> None:
-    """Count for each place the wanted attributes of which some form has all its bits set.
+def count(slices: Any, first: Any, begins: Any, bits: Any, minimum: int, out: Any) -> None:
+    """Count for each slot the requested attributes of which some form has all its bits set.
 
-    Forms of wanted attribute q are `first[q]` to `first[q + 1]`; form f is the bits
-    from `begins[f]` to `begins[f + 1]`, each a line of `slices`. The sums are kept in
-    slices too: line p of `planes` holds bit p of 64 sums a word. Where a sum is under
-    `least`, nothing is written.
+    The forms of requested attribute q are `first[q]` to `first[q + 1]`; form f has the bits from `begins[f]` to
+    `begins[f + 1]`, each of which is a line of `slices`. The sums are bit slices too: line p of `planes` holds bit p of
+    64 sums per word. Sums below `minimum` are not written.
     """
     wanted = first.shape[0] - 1
     depth = 1
@@ -63,7 +61,7 @@ def count(slices: Any, first: Any, begins: Any, bits: Any, least: int, out: Any)
                         whole[w] &= line[begin + w]
                 for w in range(end):
                     some[w] |= whole[w]
-            # Add one bit to 64 sums a word; no sum is above q, so there is no carry beyond its own depth.
+            # Add one bit to 64 sums per word; no sum is above q, so no carry goes beyond its depth.
             p = 0
             while (1 << p) <= q + 1:
                 for w in range(end):
@@ -74,7 +72,7 @@ def count(slices: Any, first: Any, begins: Any, bits: Any, least: int, out: Any)
         for w in range(end):
             enough, equal = zero, ones
             for p in range(depth - 1, -1, -1):
-                if (least >> p) & 1:
+                if (minimum >> p) & 1:
                     equal &= planes[p, w]
                 else:
                     enough |= equal & planes[p, w]
@@ -86,14 +84,14 @@ def count(slices: Any, first: Any, begins: Any, bits: Any, least: int, out: Any)
                 total = zero
                 for p in range(depth):
                     total |= ((planes[p, w] >> at) & np.uint64(1)) << np.uint64(p)
-                place = 64 * (begin + w) + np.int64(at)
-                if place < out.shape[0]:
-                    out[place] = total
+                slot = 64 * (begin + w) + np.int64(at)
+                if slot < out.shape[0]:
+                    out[slot] = total
 
 
 @_compiled
 def turn(slices: Any, place: int, positions: Any, on: bool) -> None:
-    """Set or clear some bits of one place."""
+    """Set or clear bits of one slot."""
     word, bit = place >> 6, np.uint64(1) << np.uint64(place & 63)
     for n in range(positions.shape[0]):
         if on:
@@ -103,19 +101,20 @@ def turn(slices: Any, place: int, positions: Any, on: bool) -> None:
 
 
 @_compiled
-def verify(chosen: Any, begin: Any, count: Any, pool: Any, place: Any, likeness: Any, found: Any, total: Any) -> None:
-    """Count for each chosen row the wanted attributes that it truly has, and how alike they are.
+def verify(
+    chosen: Any, begin: Any, count: Any, pool: Any, line_of: Any, likeness: Any, counts: Any, total: Any
+) -> None:
+    """Count for each chosen row the requested attributes that it has, and sum up their similarities.
 
-    A row's attributes are `pool[begin[r] : begin[r] + count[r]]`; `place` gives the
-    line of `likeness` of an attribute that somebody wants, -1 of all others; a line
-    says for each wanted attribute how alike it is, 0: not at all.
+    The attributes of row r are `pool[begin[r] : begin[r] + count[r]]`. `line_of` has the line of `likeness` for each
+    requested attribute, and -1 for all others; a line has the similarity to each requested attribute, 0 for none.
     """
     best = np.empty(likeness.shape[1], np.float32)
     for n in range(chosen.shape[0]):
         best[:] = 0
         r = chosen[n]
         for p in range(begin[r], begin[r] + count[r]):
-            line = place[pool[p]]
+            line = line_of[pool[p]]
             if line >= 0:
                 for q in range(likeness.shape[1]):
                     best[q] = max(best[q], likeness[line, q])
@@ -123,13 +122,13 @@ def verify(chosen: Any, begin: Any, count: Any, pool: Any, place: Any, likeness:
         for q in range(likeness.shape[1]):
             number += best[q] > 0
             likenesses += best[q]
-        found[n] = number
+        counts[n] = number
         total[n] = likenesses
 
 
 @_compiled
 def encode(slices: Any, begin: Any, count: Any, pool: Any, key_of: Any, bits_of: Any) -> None:
-    """Set the bits of each place's attributes: those of the keys that its attributes have."""
+    """Set the bits of each slot's attributes."""
     for r in range(count.shape[0]):
         word, bit = r >> 6, np.uint64(1) << np.uint64(r & 63)
         for p in range(begin[r], begin[r] + count[r]):
@@ -140,7 +139,7 @@ def encode(slices: Any, begin: Any, count: Any, pool: Any, key_of: Any, bits_of:
 
 @_compiled
 def compact(begin: Any, count: Any, pool: Any, into: Any) -> Any:
-    """Copy the attributes of all rows end to end, and give where the last one ends."""
+    """Copy the attributes of all rows into one contiguous array, and return its end."""
     end: Any = 0
     for r in range(count.shape[0]):
         at = begin[r]
@@ -152,12 +151,12 @@ def compact(begin: Any, count: Any, pool: Any, into: Any) -> Any:
 
 
 def warm_up() -> None:
-    """Compile, or load what was compiled before, on a case of one."""
+    """Compile all kernels, or load them from the cache, by calling them on minimal input."""
     slices, two, one = np.zeros((1, 1), np.uint64), np.zeros(2, np.int32), np.zeros(1, np.int32)
     count(slices, two, two, one, 1, np.zeros(1, np.uint16))
     turn(slices, 0, one, True)
     counts, pool = np.zeros(1, np.uint16), np.zeros(1, np.uint32)
-    found, total = np.zeros(1, np.uint16), np.zeros(1, np.float32)
-    verify(np.zeros(1, np.int64), one, counts, pool, one, np.zeros((1, 1), np.float32), found, total)
+    counts_out, total = np.zeros(1, np.uint16), np.zeros(1, np.float32)
+    verify(np.zeros(1, np.int64), one, counts, pool, one, np.zeros((1, 1), np.float32), counts_out, total)
     encode(slices, one, counts, pool, one, np.zeros((1, 1), np.int32))
     compact(one, counts, pool, pool)

@@ -1,7 +1,7 @@
-"""Which of the names that services have a consumer may mean.
+"""Finds the attribute names that a requested name may refer to.
 
-An `Alike` takes the wanted name and all known ones and gives those that may be meant,
-each with its likeness from 0 to 1: exact, by edit distance, by meaning.
+A `NameMatcher` takes the requested name and all known names, and returns those that may be meant, each with its
+similarity from 0 to 1. There are three: exact, by edit distance, by relatedness.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from tidegate.filters.meaning import NO_SEMANTICS, Semantics
 from tidegate.filters.patterns import default_edits
 from tidegate.filters.thematic import readable
 
-MOST_ALIKE = 16
-"""Names that one may stand for: `sensor1` to `sensor999` are all alike, and to mean all of them is to mean none."""
+MAX_SIMILAR_NAMES = 16
+"""Maximum number of names that one may refer to: `sensor1` to `sensor999` are similar, but none of them is meant."""
 
-LEAST_ALIKE = 0.05
-"""What two names of nearly the same meaning reach, whatever the threshold of those who compare them."""
+MIN_SIMILARITY = 0.05
+"""Minimum relatedness of two names of nearly the same meaning, if the threshold of the semantics is lower."""
 
-Alike = Callable[[str, Collection[str]], Mapping[str, float]]
-
-
-def exact(wanted: str, known: Collection[str]) -> Mapping[str, float]:
-    """Just the name itself."""
-    del known  # asked for whether or not it is there: vectors of others may have it
-    return {wanted: 1.0}
+NameMatcher = Callable[[str, Collection[str]], Mapping[str, float]]
 
 
-def by_edits(wanted: str, known: Collection[str]) -> Mapping[str, float]:
-    """The names a few edits away: as many edits as STRLIKE allows by the wanted name's length.
+def exact(requested: str, known: Collection[str]) -> Mapping[str, float]:
+    """Return only the requested name."""
+    del known  # also returned if no service here has it: other registries may
+    return {requested: 1.0}
+
+
+def by_edits(requested: str, known: Collection[str]) -> Mapping[str, float]:
+    """Return the names within a few edits: as many as STRLIKE allows for the length of the requested name.
 
     >>> by_edits("temperatur", ["temperature", "humidity"])
     {'temperatur': 1.0, 'temperature': 0.9090909090909091}
@@ -37,35 +37,40 @@ def by_edits(wanted: str, known: Collection[str]) -> Mapping[str, float]:
     from rapidfuzz import process
     from rapidfuzz.distance import Levenshtein
 
-    budget = default_edits(wanted)
-    found = process.extract(wanted, list(known), scorer=Levenshtein.distance, score_cutoff=budget, limit=None)
-    near = sorted((-1.0 + edits / max(len(wanted), len(name)), name) for name, edits, _ in found if edits)
-    return {wanted: 1.0, **{name: -unlike for unlike, name in near[: MOST_ALIKE - 1]}}
+    budget = default_edits(requested)
+    candidates = process.extract(requested, list(known), scorer=Levenshtein.distance, score_cutoff=budget, limit=None)
+    near = sorted((-1.0 + edits / max(len(requested), len(name)), name) for name, edits, _ in candidates if edits)
+    return {requested: 1.0, **{name: -unlike for unlike, name in near[: MAX_SIMILAR_NAMES - 1]}}
 
 
-def by_meaning(semantics: Semantics | None) -> Alike:
-    """The names that mean nearly the same, as far as `semantics` knows; None: nothing here knows what words mean."""
+def by_meaning(semantics: Semantics | None) -> NameMatcher:
+    """Return a matcher for names of nearly the same meaning, as `semantics` knows it.
 
-    def alike(wanted: str, known: Collection[str]) -> Mapping[str, float]:
+    If `semantics` is None, the matcher raises `DiscoveryError`.
+    """
+
+    def alike(requested: str, known: Collection[str]) -> Mapping[str, float]:
         if semantics is None:
             raise DiscoveryError.one("names", f"names can't be compared by meaning here: {NO_SEMANTICS}")
-        others = sorted(name for name in known if name != wanted)
+        others = sorted(name for name in known if name != requested)
         everywhere: frozenset[str] = frozenset()
-        figures = semantics.relatedness([readable(wanted)], [readable(name) for name in others], everywhere, everywhere)
+        figures = semantics.relatedness(
+            [readable(requested)], [readable(name) for name in others], everywhere, everywhere
+        )
         near = sorted((-float(figure), name) for figure, name in zip(figures[0], others, strict=True))
-        found = [(name, -unlike) for unlike, name in near if -unlike >= max(LEAST_ALIKE, semantics.threshold)]
-        return {wanted: 1.0, **dict(found[: MOST_ALIKE - 1])}
+        similar = [(name, -unlike) for unlike, name in near if -unlike >= max(MIN_SIMILARITY, semantics.threshold)]
+        return {requested: 1.0, **dict(similar[: MAX_SIMILAR_NAMES - 1])}
 
     return alike
 
 
-def remembered(alike: Alike) -> Alike:
-    """The same for one request: a name is looked for once, however many services it is explained for."""
-    found: dict[str, Mapping[str, float]] = {}
+def cached(alike: NameMatcher) -> NameMatcher:
+    """Return the matcher with a cache, for use in one request: each name is looked up once, for all services."""
+    cache: dict[str, Mapping[str, float]] = {}
 
-    def ask(wanted: str, known: Collection[str]) -> Mapping[str, float]:
-        if wanted not in found:
-            found[wanted] = alike(wanted, known)
-        return found[wanted]
+    def ask(requested: str, known: Collection[str]) -> Mapping[str, float]:
+        if requested not in cache:
+            cache[requested] = alike(requested, known)
+        return cache[requested]
 
     return ask

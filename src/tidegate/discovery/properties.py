@@ -1,7 +1,7 @@
-"""The properties of all services, asked by filters: columns in parts, made when they are first needed.
+"""The properties of all services, evaluated by filters as Arrow columns that are built on first use.
 
-A change makes one part's columns anew, some thousands of services, and not all. A part
-whose services disagree about a property's type is asked service by service.
+The columns are split into parts of some thousands of services, so that a change rebuilds one part only. A part whose
+services have different types for one property is evaluated service by service.
 """
 
 from __future__ import annotations
@@ -15,72 +15,72 @@ import pyarrow as pa
 from tidegate.filters import Filter
 
 PART = 4_096
-"""Services in a part."""
+"""Services per part."""
 
-_FEW = 5
-"""Fewer services than these are asked one by one: columns are asked as a whole."""
-_MANY = 128
-"""For fewer services than these columns are not made, only asked where they are there."""
+_MIN_COLUMNAR = 5
+"""Fewer services are evaluated one by one, because a filter evaluates columns as a whole."""
+_MIN_TO_BUILD = 128
+"""For fewer services no columns are built; existing ones are used."""
 
 _NOTHING: Mapping[str, Any] = {}
 
 
 class Properties:
-    """Properties by place."""
+    """Properties by slot."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._uses: dict[str, int] = {}
 
     def names(self) -> Mapping[str, int]:
-        """All properties, with how many services have each."""
+        """Return all property names with the number of services that have each."""
         return self._uses
 
-    def get(self, place: int) -> Mapping[str, Any]:
-        """The properties of a service."""
-        return self._parts[place // PART].rows[place % PART]
+    def get(self, slot: int) -> Mapping[str, Any]:
+        """Return the properties of the service in a slot."""
+        return self._parts[slot // PART].rows[slot % PART]
 
-    def put(self, place: int, properties: Mapping[str, Any]) -> None:
-        """Put properties at a place, in the stead of what was there; none: it is left."""
-        while place // PART >= len(self._parts):
+    def put(self, slot: int, properties: Mapping[str, Any]) -> None:
+        """Replace the properties of a slot; an empty mapping clears it."""
+        while slot // PART >= len(self._parts):
             self._parts.append(_Part())
-        part = self._parts[place // PART]
-        for name in part.rows[place % PART]:
+        part = self._parts[slot // PART]
+        for name in part.rows[slot % PART]:
             self._uses[name] -= 1
             if not self._uses[name]:
                 del self._uses[name]
         for name in properties:
             self._uses[name] = self._uses.get(name, 0) + 1
-        part.rows[place % PART] = properties
-        part.size = max(part.size, place % PART + 1)
+        part.rows[slot % PART] = properties
+        part.size = max(part.size, slot % PART + 1)
         part.columns = None
 
-    def ask(self, filter_: Filter, places: Any) -> tuple[Any, Any]:
-        """Say for each of some places, ascending, whether it matches a filter, and how well it fits."""
-        matches, degrees = np.zeros(len(places), bool), np.zeros(len(places))
-        ends = np.searchsorted(places, [n * PART for n in range(len(self._parts) + 1)])
+    def ask(self, filter_: Filter, slots: Any) -> tuple[Any, Any]:
+        """Return which of some slots, ascending, match a filter, and the degree of each."""
+        matches, degrees = np.zeros(len(slots), bool), np.zeros(len(slots))
+        ends = np.searchsorted(slots, [n * PART for n in range(len(self._parts) + 1)])
         for n, part in enumerate(self._parts):
             chosen = slice(ends[n], ends[n + 1])
-            rows = places[chosen] - n * PART
+            rows = slots[chosen] - n * PART
             if len(rows):
                 matches[chosen], degrees[chosen] = part.ask(filter_, rows)
         return matches, degrees
 
 
 class _Part:
-    """Some services' properties, and their columns."""
+    """The properties of some services, and their columns."""
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = [_NOTHING] * PART
         self.size = 0
-        """The rows that were ever taken."""
+        """Number of rows up to the last one that was ever used."""
         self.columns: pa.RecordBatch | bool | None = None
-        """False: they can't be columns; None: not known yet."""
+        """False: the rows can't be columns; None: not built yet."""
 
     def ask(self, filter_: Filter, rows: Any) -> tuple[Any, Any]:
-        if self.columns is None and len(rows) >= _MANY:
-            self.columns = self._made()
-        if self.columns is None or self.columns is False or len(rows) < _FEW:
+        if self.columns is None and len(rows) >= _MIN_TO_BUILD:
+            self.columns = self._build_columns()
+        if self.columns is None or self.columns is False or len(rows) < _MIN_COLUMNAR:
             chosen = [self.rows[n] for n in rows.tolist()]
             return (
                 np.fromiter((filter_.matches(row) for row in chosen), bool, len(chosen)),
@@ -89,7 +89,7 @@ class _Part:
         matches, degrees = filter_.judged(self.columns)
         return matches[rows], degrees[rows]
 
-    def _made(self) -> pa.RecordBatch | bool:
+    def _build_columns(self) -> pa.RecordBatch | bool:
         rows = self.rows[: self.size]
         names = dict.fromkeys(name for row in rows for name in row)
         # A batch has a length only if it has a column.

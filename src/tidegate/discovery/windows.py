@@ -1,8 +1,7 @@
-"""What is seen of a service lately: rolling windows of observations.
+"""Rolling windows over the observations of services.
 
-Whoever observes says when: nothing here asks for the time. Latencies are counted in
-steps of 5 percent, so that a window of any number of them is small, and its percentile
-right to that.
+The caller passes the time; nothing here reads a clock. Latencies are counted in buckets of 5 percent, so that a window
+is small for any number of events, and its percentiles are exact to 5 percent.
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _STEP = math.log(1.05)
-_LEAST_S = 1e-6
+_MIN_LATENCY_S = 1e-6
 PERCENTILE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What somebody saw of a service at a moment; what is not said was not seen."""
+    """What was observed of a service at one time; fields with their default were not observed."""
 
     at: float
-    """When, in seconds since 1970."""
+    """Time in seconds since 1970."""
     up: bool | None = None
-    """Whether it answered, or runs."""
+    """True if the service answered, or runs."""
     latency_s: float | None = None
-    """Of one event, or a percentile that others measured."""
+    """Latency of one event, or a percentile measured elsewhere."""
     events: int = 0
-    """That came out since the last observation."""
+    """Events emitted since the last observation."""
     refused: int = 0
-    """That did not, as they violated a constraint."""
+    """Events that violated a constraint since the last observation."""
     newest_at: float | None = None
-    """The time of the newest event."""
+    """Time of the newest event, in seconds since 1970."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A piece of the window."""
+    """One interval of the window."""
 
     up: int = 0
     down: int = 0
@@ -45,10 +44,10 @@ class _Slot:
     latencies: dict[int, int] = field(default_factory=dict)
 
 
-class Window:
-    """The observations of one service, as long as they count.
+class ObservationWindow:
+    """The observations of one service during the last `length_s` seconds.
 
-    >>> window = Window(60.0)
+    >>> window = ObservationWindow(60.0)
     >>> for n in range(10):
     ...     window.observe(Observation(at=100.0 + n, up=n != 3, events=5, latency_s=0.02))
     >>> sorted(window.figures(110.0))
@@ -64,43 +63,45 @@ class Window:
         self._first_at = math.inf
         self._newest_at: float | None = None
 
-    def observe(self, seen: Observation) -> None:
-        """Count an observation, also one that comes a little late."""
-        slot = self._slots.setdefault(math.floor(seen.at / self._slot_s), _Slot())
-        self._first_at = min(self._first_at, seen.at)
-        if seen.up is not None:
-            slot.up += seen.up
-            slot.down += not seen.up
-        slot.events += seen.events
-        slot.refused += seen.refused
-        if seen.latency_s is not None:
-            step = round(math.log(max(seen.latency_s, _LEAST_S)) / _STEP)
+    def observe(self, observation: Observation) -> None:
+        """Add an observation, also one that arrives a little late."""
+        slot = self._slots.setdefault(math.floor(observation.at / self._slot_s), _Slot())
+        self._first_at = min(self._first_at, observation.at)
+        if observation.up is not None:
+            slot.up += observation.up
+            slot.down += not observation.up
+        slot.events += observation.events
+        slot.refused += observation.refused
+        if observation.latency_s is not None:
+            step = round(math.log(max(observation.latency_s, _MIN_LATENCY_S)) / _STEP)
             slot.latencies[step] = slot.latencies.get(step, 0) + 1
-        if seen.newest_at is not None:
-            self._newest_at = seen.newest_at if self._newest_at is None else max(self._newest_at, seen.newest_at)
+        if observation.newest_at is not None:
+            self._newest_at = (
+                observation.newest_at if self._newest_at is None else max(self._newest_at, observation.newest_at)
+            )
 
     def figures(self, now: float) -> Mapping[str, float]:
-        """What the window says by now, by metric; a metric that nothing says anything of is not in it."""
+        """Return the window's value of each metric at a time; metrics without observations are left out."""
         oldest = math.floor((now - self.length_s) / self._slot_s)
         for number in [n for n in self._slots if n <= oldest]:
             del self._slots[number]
         slots = self._slots.values()
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         up, down = sum(slot.up for slot in slots), sum(slot.down for slot in slots)
         if up + down:
-            found["availability"] = up / (up + down)
+            values["availability"] = up / (up + down)
         events, refused = sum(slot.events for slot in slots), sum(slot.refused for slot in slots)
         if events + refused:
-            found["completeness"] = events / (events + refused)
+            values["completeness"] = events / (events + refused)
         since_s = min(self.length_s, now - self._first_at)
         if since_s > 0 and (events or slots):
-            found["rate"] = events / since_s
+            values["rate"] = events / since_s
         latency_s = self._latency()
         if latency_s is not None:
-            found["latency"] = latency_s
+            values["latency"] = latency_s
         if self._newest_at is not None:
-            found["freshness"] = max(0.0, now - self._newest_at)
-        return found
+            values["freshness"] = max(0.0, now - self._newest_at)
+        return values
 
     def _latency(self) -> float | None:
         counts: dict[int, int] = {}

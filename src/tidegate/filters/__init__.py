@@ -1,9 +1,8 @@
 """The filter language: one syntax, one tree, three evaluators.
 
-Text becomes a tree (`tokens`, `parser`, `nodes`), is fitted to a schema
-(`typing`), and is then evaluated on one event (`evaluate`), on an Arrow record
-batch (`columns`) or, in `tidegate.pipelines`, as a Spark column. `normalize`,
-`sets` and `covering` say what a filter means. No I/O, no JVM, no server.
+`parser` turns text into a tree (`nodes`), `typing` checks the tree against a schema, and an evaluator applies it:
+`evaluate` to one event, `columns` to an Arrow record batch, `tidegate.pipelines.filters` to a Spark DataFrame.
+`normalize`, `sets` and `covering` compare filters. Does no I/O and needs neither a JVM nor a server.
 """
 
 from tidegate.filters.constraints import Constraints

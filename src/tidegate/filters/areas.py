@@ -1,6 +1,6 @@
 """Areas on the map: boxes, circles and polygons of longitude and latitude.
 
-A place beyond 180 degrees of longitude or 90 of latitude is in no area.
+A point beyond 180 degrees of longitude or 90 of latitude is in no area.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from itertools import pairwise
 
 EARTH_M = 6_371_008.8
-"""Mean radius of the Earth: circles are great circles on a sphere of it."""
+"""Mean radius of the Earth. Distances are great-circle distances on a sphere of this radius."""
 
 Contains = Callable[[float, float], bool]
 
 
 def problem(name: str, numbers: tuple[float, ...]) -> str | None:
-    """Say why these numbers make no area, or None.
+    """Return why these numbers make no area; None if they do.
 
     >>> problem("BOX", (39.9, 116.3, 40.0, 116.4))
     'a latitude from -90 to 90, not 116.3 (longitude comes first)'
@@ -37,7 +37,7 @@ def problem(name: str, numbers: tuple[float, ...]) -> str | None:
 
 
 def contains(name: str, numbers: tuple[float, ...]) -> Contains:
-    """Give the test of an area; its edge is inside.
+    """Return the test whether a point is inside an area; the edge is inside.
 
     >>> tiananmen = contains("CIRCLE", (116.3975, 39.9087, 500))
     >>> tiananmen(116.3970, 39.9100), tiananmen(116.42, 39.91)
@@ -52,14 +52,14 @@ def contains(name: str, numbers: tuple[float, ...]) -> Contains:
 
 
 def _box(west: float, south: float, east: float, north: float) -> Contains:
-    """A box whose west is beyond its east crosses the date line."""
+    """Return the test of a box; if its west is beyond its east, it crosses the date line."""
     if west <= east:
         return lambda x, y: west <= x <= east and south <= y <= north
     return lambda x, y: (west <= x <= 180 or -180 <= x <= east) and south <= y <= north
 
 
 def _circle(longitude: float, latitude: float, metres: float) -> Contains:
-    least = circle_threshold(metres)
+    threshold = circle_threshold(metres)
     x0, y0 = math.radians(longitude), math.radians(latitude)
     cos_y0 = math.cos(y0)
 
@@ -68,26 +68,26 @@ def _circle(longitude: float, latitude: float, metres: float) -> Contains:
             return False
         lon, lat = math.radians(x), math.radians(y)
         a = math.sin((lat - y0) / 2) ** 2 + cos_y0 * math.cos(lat) * math.sin((lon - x0) / 2) ** 2
-        return a <= least
+        return a <= threshold
 
     return test
 
 
 def circle_threshold(metres: float) -> float:
-    """The haversine of a radius that is widened by a billionth."""
+    """Return the haversine of a radius, widened by one part in a billion."""
     angle = min(metres / EARTH_M * (1 + 1e-9), math.pi)
     haversine: float = math.sin(angle / 2) ** 2
     return haversine
 
 
 def corners(numbers: tuple[float, ...]) -> list[tuple[float, float]]:
-    """The corners of a polygon, the first again at the end."""
+    """Return the corners of a polygon; the first is repeated at the end."""
     places = list(zip(numbers[::2], numbers[1::2], strict=True))
     return places if places[0] == places[-1] else [*places, places[0]]
 
 
 def _polygon(ring: list[tuple[float, float]]) -> Contains:
-    """Planar, in degrees, even-odd; a point on an edge is inside."""
+    """Return the test of a polygon: planar, in degrees, even-odd rule; a point on an edge is inside."""
     edges = list(pairwise(ring))
 
     def test(x: float, y: float) -> bool:
@@ -104,7 +104,7 @@ def _polygon(ring: list[tuple[float, float]]) -> Contains:
 
 
 def bounding_box(name: str, numbers: tuple[float, ...]) -> tuple[list[tuple[float, float]], tuple[float, float]]:
-    """Give longitude ranges and a latitude range that hold all of an area."""
+    """Return longitude ranges and a latitude range that contain all of an area."""
     match name:
         case "BOX":
             west, south, east, north = numbers
@@ -119,7 +119,7 @@ def bounding_box(name: str, numbers: tuple[float, ...]) -> tuple[list[tuple[floa
 def _circle_box(
     longitude: float, latitude: float, metres: float
 ) -> tuple[list[tuple[float, float]], tuple[float, float]]:
-    """A circle that holds a pole or meets the date line spans all longitudes."""
+    """Return the bounding box of a circle; one that contains a pole or meets the date line spans all longitudes."""
     angle = metres / EARTH_M * (1 + 1e-9) + 1e-12
     reach = math.degrees(angle)
     south, north = max(latitude - reach, -90.0), min(latitude + reach, 90.0)
@@ -132,7 +132,7 @@ def _circle_box(
 
 
 def holds(name: str, numbers: tuple[float, ...], other: str, others: tuple[float, ...]) -> bool:
-    """Say whether an area holds all of another. Sound, not complete."""
+    """Return True if an area contains all of another. Sound, not complete: False may mean unknown."""
     if (name, numbers) == (other, others):
         return True
     if name == "BOX":
@@ -145,7 +145,7 @@ def holds(name: str, numbers: tuple[float, ...], other: str, others: tuple[float
 
 
 def distance(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """Metres between two places along a great circle."""
+    """Return the great-circle distance of two points in metres."""
     (x1, y1), (x2, y2) = map(math.radians, one), map(math.radians, other)
     a = math.sin((y2 - y1) / 2) ** 2 + math.cos(y1) * math.cos(y2) * math.sin((x2 - x1) / 2) ** 2
     return 2 * EARTH_M * math.asin(min(1.0, math.sqrt(a)))

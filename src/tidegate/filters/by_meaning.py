@@ -1,11 +1,12 @@
-"""Evaluates a filter with `~`: by the mapping of each alternative, and the language for the rest.
+"""Evaluates filters with `~`.
 
     a~ = 'x'~ AND b > 3 OR NOT c~ = 'y'      ──▶      a~ = 'x'~  and  b > 3
                                                       (nothing)  and  "_~ c~ = 'y'" < threshold
 
-The alternatives of a filter are those of its canonical form. The predicates with ~ of an alternative are matched
-together, as one mapping. One that is negated, or an item of a fuzzy group, is judged alone: its degree is an attribute
-of the event, under a reserved name, that what is left of the filter reads like any other. So what is left has no ~.
+The alternatives of a filter are those of its canonical form. The predicates with ~ of one alternative are matched
+together, as one mapping. A predicate with ~ that is negated, or that is an item of a fuzzy group, is evaluated alone:
+its degree is added to the event as an attribute with a reserved name. So the rest of each alternative has no ~ and is
+evaluated like any other filter.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import pyarrow as pa
 
 from tidegate.errors import FilterTypeError, Problem
 from tidegate.filters import columns, evaluate, thematic
+from tidegate.filters.arrow_columns import in_one_piece
 from tidegate.filters.meaning import Meaning
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     And,
     Compare,
@@ -36,73 +39,74 @@ from tidegate.filters.nodes import (
     predicates,
 )
 from tidegate.filters.normalize import MAX_CONJUNCTS, push_not_inwards, taken_by, to_dnf
-from tidegate.filters.shapes import SLACK
 from tidegate.filters.thematic import (
-    MOST_PREDICATES,
-    Array,
+    MAX_PREDICATES,
     Meant,
-    Predicate,
     Rivals,
     Thematic,
+    ThematicPredicate,
     Tuple,
     rivals_among,
 )
 from tidegate.filters.tuples import rows_of
+from tidegate.filters.vectors import NumpyArray
 from tidegate.model.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One conjunct: what is matched by meaning, if anything is, and what else has to hold."""
+    """One conjunct: the predicates with ~, if there are any, and the rest of the conjunct."""
 
     thematic: Thematic | None
     rest: Node
-    """Without ~ and without `Not`."""
+    """The other predicates; without ~ and without `Not`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """A filter with ~ as its alternatives."""
+class SemanticParts:
+    """A filter with ~, split into its alternatives."""
 
     alternatives: tuple[Alternative, ...]
     lone: Mapping[str, Thematic]
-    """Predicates that are judged alone, by the attribute under which the rest reads their degree."""
+    """Predicates that are evaluated alone, by the attribute from which the rest reads their degree."""
 
     @property
     def thematics(self) -> Iterator[Thematic]:
-        """All that is matched by meaning."""
-        yield from (each.thematic for each in self.alternatives if each.thematic is not None)
+        """All predicates with ~: those of the alternatives, then those evaluated alone."""
+        yield from (alternative.thematic for alternative in self.alternatives if alternative.thematic is not None)
         yield from self.lone.values()
 
 
-def parts_of(query: Query, text: str, least: float) -> Parts:
-    """Take a filter in its canonical form apart; `least` is the threshold if it names none.
+def parts_of(query: Query, text: str, least: float) -> SemanticParts:
+    """Split a filter in canonical form; `least` is the threshold if the filter names none.
 
-    Raise `FilterTypeError` where it is too much.
+    Raises `FilterTypeError` if the filter has too many predicates or alternatives with ~, or ~ on an array element.
     """
-    return _Apart(query, text, least).parts()
+    return _Splitter(query, text, least).parts()
 
 
 @dataclass(slots=True)
-class _Apart:
+class _Splitter:
+    """Splits one filter; see `parts_of`."""
+
     query: Query
     text: str
     least: float
     lone: dict[str, Thematic] = field(default_factory=dict)
 
-    def parts(self) -> Parts:
+    def parts(self) -> SemanticParts:
         if self.query.threshold is not None:
             assert isinstance(self.query.threshold, Literal)
             self.least = float(self.query.threshold.value)
         alternatives = tuple(map(self.alternative, to_dnf(self.query.root)))
-        return Parts(alternatives, self.lone)
+        return SemanticParts(alternatives, self.lone)
 
     def alternative(self, terms: tuple[Node, ...]) -> Alternative:
         meant = [term for term in terms if isinstance(term, Semantic) and not term.negated]
         rest = tuple(self.without(term) for term in terms if term not in meant)
-        if len(meant) > MOST_PREDICATES:
-            message = f"expected at most {MOST_PREDICATES} predicates with ~ in one alternative, not {len(meant)}"
-            self.refuse(meant[MOST_PREDICATES], message)
+        if len(meant) > MAX_PREDICATES:
+            message = f"expected at most {MAX_PREDICATES} predicates with ~ in one alternative, not {len(meant)}"
+            self.fail(meant[MAX_PREDICATES], message)
         node = rest[0] if len(rest) == 1 else And(rest)
         if not meant:
             return Alternative(None, node)
@@ -112,14 +116,14 @@ class _Apart:
         wanted = tuple(map(self.predicate, meant))
         return Thematic(wanted, frozenset(self.query.themes), self.least, taken)
 
-    def predicate(self, node: Semantic) -> Predicate:
+    def predicate(self, node: Semantic) -> ThematicPredicate:
         if not all(isinstance(part, str) for part in node.path.parts):
-            self.refuse(node, "expected a whole field beside ~, not an element of an array")
+            self.fail(node, "expected a whole field beside ~, not an element of an array")
         assert isinstance(node.value, Literal)
-        return Predicate(_name(node.path), node.value.value, node.soft_path, node.soft_value)
+        return ThematicPredicate(_name(node.path), node.value.value, node.soft_path, node.soft_value)
 
     def without(self, node: Node) -> Node:
-        """What is left of a term: the degrees of predicates that are judged alone are attributes."""
+        """Return a term without ~: it reads the degrees of predicates that are evaluated alone as attributes."""
         match node:
             case Semantic(negated=True):
                 bound = max(self.least - SLACK, np.nextafter(0.0, 1.0))
@@ -127,31 +131,31 @@ class _Apart:
             case Group(items=items) if any(isinstance(item.predicate, Semantic) for item in items):
                 return replace(node, items=tuple(map(self.item, items)))
             case And(terms) | Or(terms):
-                for each in predicates(node):
-                    if isinstance(each, Semantic) and not each.negated:
+                for inner in predicates(node):
+                    if isinstance(inner, Semantic) and not inner.negated:
                         message = f"expected at most {MAX_CONJUNCTS} alternatives of a filter with ~: write fewer ORs"
-                        self.refuse(each, message)
+                        self.fail(inner, message)
                 return type(node)(tuple(self.without(term) for term in terms))
         return node
 
     def item(self, item: Item) -> Item:
         if not isinstance(item.predicate, Semantic):
             return item
-        member = Member(self.alone(item.predicate), _AS_IT_IS, item.predicate.span)
+        member = Member(self.alone(item.predicate), _IDENTITY, item.predicate.span)
         return replace(item, predicate=member, negated=item.negated ^ item.predicate.negated)
 
     def alone(self, node: Semantic) -> Path:
         wanted = replace(self.thematic([node]), threshold=0.0)
-        name = f"_~ {wanted.predicates[0]} {sorted(wanted.themes)}"  # the same for the same in every filter
+        name = f"_~ {wanted.predicates[0]} {sorted(wanted.themes)}"  # equal predicates share a name
         self.lone[name] = wanted
         return Path((name,))
 
-    def refuse(self, node: Semantic, message: str) -> None:
+    def fail(self, node: Semantic, message: str) -> None:
         raise FilterTypeError(self.text, [Problem(node.span[0], message, max(1, node.span[1] - node.span[0]))])
 
 
-_AS_IT_IS = Shape("TRAPEZOID", tuple(Literal(edge, "float") for edge in (0.0, 1.0, 1.0, 2.0)))
-"""From 0 to 1 the membership of a number is that number."""
+_IDENTITY = Shape("TRAPEZOID", tuple(Literal(edge, "float") for edge in (0.0, 1.0, 1.0, 2.0)))
+"""A membership function that returns its argument, for numbers from 0 to 1."""
 
 
 def _name(path: Path) -> str:
@@ -159,35 +163,42 @@ def _name(path: Path) -> str:
 
 
 class ByMeaning:
-    """A filter with ~ that can be evaluated: obvious, and the judge of all that is faster."""
+    """Evaluates a filter with ~ event by event. The oracle that tests compare `matching.meaning_index` with.
 
-    def __init__(self, parts: Parts, schema: Schema | None, meaning: Meaning, rivals: Rivals | None = None) -> None:
+    Not thread-safe, because its `Semantics` need not be.
+    """
+
+    def __init__(
+        self, parts: SemanticParts, schema: Schema | None, meaning: Meaning, rivals: Rivals | None = None
+    ) -> None:
         self.parts, self._schema, self._meaning = parts, schema, meaning
         self._rivals = rivals_among(parts.thematics) if rivals is None else rivals
         self._tuples = thematic.tuple_reader(schema)
-        self._grades = [evaluate.grader(each.rest) for each in parts.alternatives]
+        self._grades = [evaluate.grader(alternative.rest) for alternative in parts.alternatives]
 
     def truth(self, event: Mapping[str, Any]) -> bool | None:
-        """Say True, False, or None where the event does not tell."""
+        """Return True, False, or None if the event lacks a value that decides."""
         return self._judged(event)[0]
 
     def degree(self, event: Mapping[str, Any]) -> float:
-        """Say how well an event fits, 0 to 1; 0 where it does not tell."""
-        found, degree = self._judged(event)
-        return 0.0 if found is None else degree
+        """Return how well an event fits, 0 to 1; 0 if unknown."""
+        truth, degree = self._judged(event)
+        return 0.0 if truth is None else degree
 
     def mappings(self, event: Mapping[str, Any], k: int = 1) -> list[Meant]:
-        """The `k` best mappings of the alternatives whose rest holds, whatever the threshold, the best first."""
+        """Return the `k` best mappings of the alternatives whose rest is true, best first, also below the threshold."""
         tuples, themes, event = self._read(event)
-        found: list[Meant] = []
-        for each in self.parts.alternatives:
-            if each.thematic is not None and evaluate.truth(each.rest, event):
-                found += thematic.mappings(self._meaning.semantics, each.thematic, tuples, themes, k, self._rivals)
-        return sorted(found, key=lambda one: -one.degree)[:k]
+        mappings: list[Meant] = []
+        for alternative in self.parts.alternatives:
+            if alternative.thematic is not None and evaluate.truth(alternative.rest, event):
+                mappings += thematic.mappings(
+                    self._meaning.semantics, alternative.thematic, tuples, themes, k, self._rivals
+                )
+        return sorted(mappings, key=lambda mapping: -mapping.degree)[:k]
 
-    def judged(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
-        """Which events of a batch match, and how well each fits."""
-        batch = columns.in_one_piece(batch)
+    def judged(self, batch: pa.RecordBatch) -> tuple[NumpyArray, NumpyArray]:
+        """Return which events of a batch match, and the degree of each."""
+        batch = in_one_piece(batch)
         rows, own = rows_of(batch, self._schema)
         of = [self._meaning.themes | themes for themes in own]
         for name, wanted in self.parts.lone.items():
@@ -195,13 +206,13 @@ class ByMeaning:
             batch = batch.append_column(name, pa.array(degrees, pa.float64()))
         true, unknown = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
         best = np.zeros(len(rows))
-        for each in self.parts.alternatives:
-            holds, fits = columns.judged(each.rest, batch)
-            fails = columns.mask(push_not_inwards(each.rest, negated=True), batch)
-            if each.thematic is not None:
+        for alternative in self.parts.alternatives:
+            holds, fits = columns.judged(alternative.rest, batch)
+            fails = columns.mask(push_not_inwards(alternative.rest, negated=True), batch)
+            if alternative.thematic is not None:
                 for n in np.flatnonzero(~fails).tolist():
-                    degree = self._degree(each.thematic, rows[n], of[n])
-                    reached = degree is not None and each.thematic.reached(degree)
+                    degree = self._degree(alternative.thematic, rows[n], of[n])
+                    reached = degree is not None and alternative.thematic.reached(degree)
                     holds[n] &= reached
                     fails[n] |= degree is not None and not reached
                     fits[n] = min(fits[n], degree or 0.0)
@@ -213,13 +224,13 @@ class ByMeaning:
     def _judged(self, event: Mapping[str, Any]) -> tuple[bool | None, float]:
         tuples, themes, event = self._read(event)
         true, unknown, best = False, False, 0.0
-        for each, grade in zip(self.parts.alternatives, self._grades, strict=True):
-            holds = evaluate.truth(each.rest, event)
+        for alternative, grade in zip(self.parts.alternatives, self._grades, strict=True):
+            holds = evaluate.truth(alternative.rest, event)
             fits = grade(event)
-            if each.thematic is not None and holds is not False:
-                degree = self._degree(each.thematic, tuples, themes)
+            if alternative.thematic is not None and holds is not False:
+                degree = self._degree(alternative.thematic, tuples, themes)
                 fits = min(fits, degree or 0.0)
-                if degree is None or not each.thematic.reached(degree):
+                if degree is None or not alternative.thematic.reached(degree):
                     holds = None if degree is None else False
             true |= holds is True
             unknown |= holds is None
@@ -227,7 +238,7 @@ class ByMeaning:
         return (True if true else None if unknown else False), best
 
     def _read(self, event: Mapping[str, Any]) -> tuple[list[Tuple], frozenset[str], Mapping[str, Any]]:
-        """An event's tuples, its tags and its service's, and the event with the degrees of what is judged alone."""
+        """Return an event's tuples, its tags with its service's, and the event with the degrees of lone predicates."""
         tuples, themes = self._tuples(event), self._meaning.themes | thematic.themes_of(event)
         if not self.parts.lone:
             return tuples, themes, event
@@ -235,8 +246,8 @@ class ByMeaning:
         return tuples, themes, {**event, **degrees}
 
     def _degree(self, wanted: Thematic, tuples: list[Tuple], themes: frozenset[str]) -> float | None:
-        """How well an event fits by meaning; None where a field that is named without ~ is not there."""
-        named = {each.attribute for each in wanted.predicates if not each.soft_attribute}
+        """Return the degree of the predicates with ~; None if the event lacks a field that is named without ~."""
+        named = {predicate.attribute for predicate in wanted.predicates if not predicate.soft_attribute}
         if not named <= {attribute for attribute, _ in tuples}:
             return None
         return thematic.degree(self._meaning.semantics, wanted, tuples, themes, self._rivals)

@@ -1,4 +1,4 @@
-"""A schema's constraints as filters, and what an event violates."""
+"""A schema's constraints as filters, and the violations of an event."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from tidegate.model.schema import Schema
 
 
 class Constraints:
-    """What a schema demands of its attributes beyond their types.
+    """What a schema demands of its attributes in addition to their types.
 
-    A constraint is the filter `<attribute> <text>`; unknown violates it.
+    A constraint is the filter `<attribute> <text>`. An event violates it unless the filter is true; unknown is a
+    violation.
 
     >>> gps = Constraints(Schema({"speed": "float64"}, constraints={"speed": ">= 0"}))
-    >>> [str(each) for each in gps.violations({"speed": -3.0})]
+    >>> [str(violation) for violation in gps.violations({"speed": -3.0})]
     ['speed: -3.0 violates speed >= 0']
     """
 
     def __init__(self, schema: Schema) -> None:
-        # The filters are of the schema without its constraints: one can't contradict itself.
+        # Check the filters against the schema without its constraints: a constraint must not contradict itself.
         plain = Schema(schema.root, terms=schema.terms, event_time=schema.event_time)
         texts = constraint_queries(schema)
         self.filters: Mapping[str, Filter] = {name: Filter(text, plain) for name, (text, _) in texts.items()}
-        """By attribute: the filter that its values must match."""
+        """The filter that each attribute must match, by attribute."""
 
     def violations(self, event: Mapping[str, Any]) -> Iterator[Violation]:
-        """Find the attributes whose constraint an event does not satisfy."""
+        """Yield a violation for each attribute whose constraint an event does not satisfy."""
         for name, filter_ in self.filters.items():
             if not filter_.matches(event):
                 (path,) = {path for node in predicates(filter_.tree.root) for path in paths(node)}

@@ -1,11 +1,11 @@
-"""Says whether one filter matches every event that another matches."""
+"""Decides whether one filter matches every event that another filter matches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.filters import areas, fuzzy, shapes
+from tidegate.filters import areas, fuzzy, membership
 from tidegate.filters.evaluate import pattern_test, strlike_test
 from tidegate.filters.nodes import (
     Group,
@@ -29,11 +29,10 @@ from tidegate.filters.sets import Cuts, ValueSet, is_subset, single_values
 
 
 def covers(query: Query, normal: Normal, other: Query, other_normal: Normal, *, competes: bool = True) -> bool:
-    """Say whether every event that satisfies `other` satisfies `query`.
+    """Return True if every event that satisfies `other` satisfies `query`.
 
-    Sound, not complete: False may mean "could not tell". A broker that gets
-    False forwards more than it must; a wrong True would lose events. `competes`:
-    whether what a predicate with ~ is worth may depend on all others of its filter.
+    Sound, not complete: False may mean unknown. A broker that gets False forwards more than it must; a wrong True would
+    lose events. `competes` says that the degree of a predicate with ~ may depend on the other predicates of its filter.
     """
     if (query.themes, query.threshold) != (other.themes, other.threshold):
         return False
@@ -41,14 +40,14 @@ def covers(query: Query, normal: Normal, other: Query, other_normal: Normal, *, 
         return True
     conjuncts = normal.conjuncts
     if competes and query.is_semantic and _rivals(query.root) != _rivals(other.root):
-        conjuncts = tuple(each for each in conjuncts if not any(map(_rivals, each.terms)))
-    return all(any(_contains(mine, each) for mine in conjuncts) for each in other_normal.conjuncts)
+        conjuncts = tuple(conjunct for conjunct in conjuncts if not any(map(_rivals, conjunct.terms)))
+    return all(any(_contains(mine, conjunct) for mine in conjuncts) for conjunct in other_normal.conjuncts)
 
 
 def _rivals(node: Node) -> frozenset[Semantic]:
-    """The predicates with ~ in a tree, negated or not, and in groups."""
-    each = (one for found in predicates(node) for one in (found, *_items(found)))
-    return frozenset(replace(one, negated=False) for one in each if isinstance(one, Semantic))
+    """Return the predicates with ~ of a tree, also negated ones and those in groups."""
+    nodes = (inner for outer in predicates(node) for inner in (outer, *_items(outer)))
+    return frozenset(replace(inner, negated=False) for inner in nodes if isinstance(inner, Semantic))
 
 
 def _items(node: Node) -> Iterator[ItemPredicate]:
@@ -56,30 +55,30 @@ def _items(node: Node) -> Iterator[ItemPredicate]:
 
 
 def _contains(outer: Conjunct, inner: Conjunct) -> bool:
-    """Say whether a conjunct holds all of another."""
+    """Return True if the outer conjunct covers the inner one."""
     for path, allowed in outer.exact.items():
-        given = inner.necessary.get(path)
-        if given is None or not _within(given, allowed):
+        necessary = inner.necessary.get(path)
+        if necessary is None or not _within(necessary, allowed):
             return False
     if outer.meant and (outer.meant != inner.meant or not taken_by(outer.terms) <= taken_by(inner.terms)):
-        return False  # together with others, or with other tuples, the same predicates may fit better
+        return False  # with other predicates or tuples beside them, the same predicates may get a higher degree
     return all(_follows(term, inner) for term in outer.rest)
 
 
-def _within(given: ValueSet, allowed: ValueSet) -> bool:
-    return given.within(allowed) and all(_passes(given, test) for test in allowed.tests)
+def _within(necessary: ValueSet, allowed: ValueSet) -> bool:
+    return necessary.within(allowed) and all(_passes(necessary, test) for test in allowed.tests)
 
 
-def _passes(given: ValueSet, test: Pattern | StrLike) -> bool:
-    """Say whether every text of a set passes a test."""
-    if test in given.tests:
+def _passes(necessary: ValueSet, test: Pattern | StrLike) -> bool:
+    """Return True if every text of a set passes a test."""
+    if test in necessary.tests:
         return True
-    balls = [other for other in given.tests if isinstance(other, StrLike)]
+    balls = [other for other in necessary.tests if isinstance(other, StrLike)]
     if isinstance(test, StrLike) and not test.negated and any(_ball_holds(test, other) for other in balls):
         return True
-    if given.null or {kind for kind, cuts in given.cuts.items() if cuts} - {"string"}:
+    if necessary.null or {kind for kind, cuts in necessary.cuts.items() if cuts} - {"string"}:
         return False
-    texts = single_values(given.cuts.get("string", ()))
+    texts = single_values(necessary.cuts.get("string", ()))
     if texts is None:
         return False
     check = strlike_test(test) if isinstance(test, StrLike) else pattern_test(test)
@@ -87,7 +86,7 @@ def _passes(given: ValueSet, test: Pattern | StrLike) -> bool:
 
 
 def _ball_holds(outer: StrLike, inner: StrLike) -> bool:
-    """Say whether one ball of edits holds another: d(q, q') + k' <= k."""
+    """Return True if one edit-distance ball contains another: d(q, q') + k' <= k."""
     from rapidfuzz.distance.Levenshtein import distance
 
     if inner.negated:
@@ -101,7 +100,7 @@ def _ball_holds(outer: StrLike, inner: StrLike) -> bool:
 
 
 def _least_similarity(node: StrLike) -> float:
-    """The least similarity that a SIMILARITY asks for; a budget of edits is not compared with it."""
+    """Return the minimum similarity of a SIMILARITY bound; NaN for a bound in EDITS, which compares with nothing."""
     similarity = node.bound is not None and node.bound.unit == "SIMILARITY"
     return fuzzy.number(node.bound.number) if similarity and node.bound else float("nan")
 
@@ -114,7 +113,7 @@ def _budget(node: StrLike) -> int | None:
 
 
 def _follows(term: Node, inner: Conjunct) -> bool:
-    """Say whether a term of the outer conjunct holds wherever the inner one does."""
+    """Return True if a term of the outer conjunct is true wherever the inner conjunct is."""
     if term in inner.rest:
         return True
     match term:
@@ -127,20 +126,20 @@ def _follows(term: Node, inner: Conjunct) -> bool:
         case Or(terms):
             from tidegate.filters.normalize import normalize
 
-            return any(_contains(each, inner) for option in terms for each in normalize(option).conjuncts)
+            return any(_contains(alternative, inner) for option in terms for alternative in normalize(option).conjuncts)
     return False
 
 
 def _in_box(group: Group, inner: Conjunct) -> bool:
-    """Say whether the inner conjunct lies in the group's inner box."""
+    """Return True if the inner conjunct lies in the inner box of a group."""
     box = fuzzy.inner_box(group)
     return box is not None and all(_numbers_within(inner.necessary.get(path), cuts) for path, cuts in box)
 
 
-def _numbers_within(given: ValueSet | None, cuts: Cuts) -> bool:
-    if given is None or given.null:
+def _numbers_within(necessary: ValueSet | None, cuts: Cuts) -> bool:
+    if necessary is None or necessary.null:
         return False
-    for kind, mine in given.cuts.items():
+    for kind, mine in necessary.cuts.items():
         if not mine:
             continue
         if kind not in ("int", "float") or not is_subset(mine, cuts):
@@ -158,7 +157,7 @@ def _area_holds(outer: Inside, inner: Inside) -> bool:
 
 
 def _group_holds(outer: Group, inner: Group) -> bool:
-    """Same attributes and weights, pointwise higher memberships, lower thresholds."""
+    """Return True if a group covers another: same attributes and weights, higher memberships, lower thresholds."""
     if inner.negated or len(outer.items) != len(inner.items):
         return False
     if outer.mode != inner.mode and outer.mode != "MEAN":  # a mean is never below a minimum
@@ -185,4 +184,4 @@ def _item_holds(outer: Item, inner: Item) -> bool:
         return False
     if outer.negated:
         one, other = other, one
-    return shapes.dominates(one.shape.name, fuzzy.shape_numbers(one), other.shape.name, fuzzy.shape_numbers(other))
+    return membership.dominates(one.shape.name, fuzzy.shape_numbers(one), other.shape.name, fuzzy.shape_numbers(other))

@@ -1,8 +1,7 @@
 """Evaluates a typed tree on one event.
 
-Each predicate becomes a closure that says True, False or None (unknown). `Not`
-is pushed inwards first, so an AND or OR only asks whether its terms are True:
-three-valued logic costs nothing until somebody asks for `truth`.
+Each predicate becomes a closure that returns True, False or None (unknown). `Not` is pushed inwards first, so AND and
+OR only ask whether their terms are True. Three-valued logic costs nothing unless `truth` is called.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.filters import areas, fuzzy, patterns, shapes
+from tidegate.filters import areas, fuzzy, membership, patterns
 from tidegate.filters.nodes import (
     And,
     Between,
@@ -37,9 +36,9 @@ from tidegate.filters.normalize import area_numbers, opposite
 from tidegate.filters.tokens import MAX_BYTES
 from tidegate.filters.values import (
     KINDS,
-    Event,
+    EventDict,
     Moment,
-    Read,
+    ValueReader,
     is_missing,
     is_plain,
     number_reader,
@@ -52,8 +51,8 @@ from tidegate.model import timestamps
 from tidegate.model.types import Enum, Type
 
 Truth = bool | None
-Test = Callable[[Event], Truth]
-Grade = Callable[[Event], float | None]
+Test = Callable[[EventDict], Truth]
+Grade = Callable[[EventDict], float | None]
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -71,14 +70,14 @@ _MEETS: dict[str, frozenset[type]] = {
     "string": frozenset({str}),
     "time": frozenset({int}),
 }
-"""Which values a literal compares with; all others are unknown to it."""
+"""Classes of value that a literal compares with; a comparison with any other is unknown."""
 
 
 # The whole ---------------------------------------------------------------------
 
 
 def matcher(node: Node) -> Test:
-    """Compile a tree without `Not` to a test that is True just where the tree is true."""
+    """Return a test of a tree without `Not` that is True exactly where the tree is true."""
     match node:
         case And(terms):
             tests = []
@@ -99,9 +98,9 @@ def _all(tests: list[Test]) -> Test:
         first, second = tests
         return lambda event: first(event) and second(event)
 
-    def every(event: Event) -> Truth:
-        for each in tests:  # noqa: SIM110 - all() with a generator takes twice the time
-            if not each(event):
+    def every(event: EventDict) -> Truth:
+        for test_ in tests:  # noqa: SIM110 - all() with a generator takes twice the time
+            if not test_(event):
                 return False
         return True
 
@@ -109,60 +108,60 @@ def _all(tests: list[Test]) -> Test:
 
 
 def _any(tests: list[Test]) -> Test:
-    def some(event: Event) -> Truth:
-        for each in tests:  # noqa: SIM110 - any() with a generator takes twice the time
-            if each(event):
+    def some(event: EventDict) -> Truth:
+        for test_ in tests:  # noqa: SIM110 - any() with a generator takes twice the time
+            if test_(event):
                 return True
         return False
 
     return some
 
 
-def truth(root: Node, event: Event) -> Truth:
-    """Evaluate in three-valued logic: True, False, or None for unknown."""
+def truth(root: Node, event: EventDict) -> Truth:
+    """Return the truth of a tree for an event in three-valued logic; None is unknown."""
     return truth_by(root, lambda node: test(node)(event))
 
 
 def truth_by(root: Node, verdict: Callable[[Predicate], Truth]) -> Truth:
-    """Combine the verdicts of the predicates of a tree."""
+    """Return the truth of a tree, given the verdict of each predicate."""
     match root:
         case And(terms) | Or(terms):
             absorbing = isinstance(root, Or)
             unknown = False
             for term in terms:
-                found = truth_by(term, verdict)
-                if found is absorbing:
+                term_truth = truth_by(term, verdict)
+                if term_truth is absorbing:
                     return absorbing
-                unknown |= found is None
+                unknown |= term_truth is None
             return None if unknown else not absorbing
         case Not(term):
-            found = truth_by(term, verdict)
-            return None if found is None else not found
+            term_truth = truth_by(term, verdict)
+            return None if term_truth is None else not term_truth
     return verdict(root)
 
 
-def grader(pushed: Node) -> Callable[[Event], float]:
-    """Compile a tree without `Not` to the degree of an event: AND is the least, OR the greatest.
+def grader(pushed: Node) -> Callable[[EventDict], float]:
+    """Return a function that computes the degree of an event for a tree without `Not`.
 
-    An unknown predicate has degree 0, negated or not, and so has a filter that
-    ends unknown.
+    AND is the minimum of its terms, OR the maximum. An unknown predicate has degree 0, negated or not, and so has a
+    filter whose result is unknown.
     """
     if not any(isinstance(node, Group) for node in predicates(pushed)):
         matches = matcher(pushed)
         return lambda event: 1.0 if matches(event) else 0.0
-    # By identity: to hash a tree for each event takes longer than to grade it.
+    # Keyed by identity: hashing a tree takes longer than grading an event.
     tests = {id(node): test(node) for node in predicates(pushed)}
     grades = {id(node): group_grade(node) for node in predicates(pushed) if isinstance(node, Group)}
 
-    def degree(event: Event) -> float:
+    def degree(event: EventDict) -> float:
         if truth_by(pushed, lambda node: tests[id(node)](event)) is None:
             return 0.0
         return _degree(pushed, lambda node: _leaf_degree(node, event))
 
-    def _leaf_degree(node: Predicate, event: Event) -> float:
+    def _leaf_degree(node: Predicate, event: EventDict) -> float:
         if isinstance(node, Group):
-            found = grades[id(node)](event)
-            return 0.0 if found is None else 1.0 - found if node.negated else found
+            grade = grades[id(node)](event)
+            return 0.0 if grade is None else 1.0 - grade if node.negated else grade
         return 1.0 if tests[id(node)](event) else 0.0
 
     return degree
@@ -171,15 +170,15 @@ def grader(pushed: Node) -> Callable[[Event], float]:
 def _degree(node: Node, leaf: Callable[[Predicate], float]) -> float:
     match node:
         case And(terms):
-            least = 1.0
+            lowest = 1.0
             for term in terms:
-                least = min(least, _degree(term, leaf))
-            return least
+                lowest = min(lowest, _degree(term, leaf))
+            return lowest
         case Or(terms):
-            most = 0.0
+            highest = 0.0
             for term in terms:
-                most = max(most, _degree(term, leaf))
-            return most
+                highest = max(highest, _degree(term, leaf))
+            return highest
     assert not isinstance(node, Not)
     return leaf(node)
 
@@ -188,7 +187,7 @@ def _degree(node: Node, leaf: Callable[[Predicate], float]) -> float:
 
 
 def test(node: Predicate) -> Test:
-    """Compile one predicate."""
+    """Return the test of one predicate."""
     match node:
         case Compare(path, relation, Literal() as other):
             return _compare(path, relation, other)
@@ -215,38 +214,38 @@ def _compare(path: Path, relation: str, literal: Literal) -> Test:
     compare = _RELATIONS[relation]
     value = comparable(literal, path.type)
     meets = _MEETS["int" if path.type is not None and path.type.kind == "enum" else literal.kind]
-    # Without a schema, text in the filter may meet a moment in the event.
+    # Without a schema, text in the filter may be compared with a time in the event.
     timed = _time_of(literal) if path.type is None else None
 
-    def settle(found: Any) -> Truth:
-        """The rest of the values, after the common classes."""
-        if found is None:
+    def settle(seen: Any) -> Truth:
+        """Compare a value that is not of the common classes."""
+        if seen is None:
             return None
-        found = plain(found)
-        if found.__class__ in meets:
-            return compare(found, value) if found == found else None
-        return compare(int(found), timed) if timed is not None and found.__class__ is Moment else None
+        seen = plain(seen)
+        if seen.__class__ in meets:
+            return compare(seen, value) if seen == seen else None
+        return compare(int(seen), timed) if timed is not None and seen.__class__ is Moment else None
 
     if not is_plain(path.type):
         convert = reader(path)
-        return lambda event: compare(found, value) if (found := convert(event)) is not None else None
+        return lambda event: compare(seen, value) if (seen := convert(event)) is not None else None
     if len(path.parts) == 1:
         name = str(path.parts[0])
 
-        def leaf(event: Event) -> Truth:
-            found = event.get(name)
-            if found.__class__ in meets:
-                return compare(found, value) if found == found else None
-            return settle(found)
+        def leaf(event: EventDict) -> Truth:
+            seen = event.get(name)
+            if seen.__class__ in meets:
+                return compare(seen, value) if seen == seen else None
+            return settle(seen)
 
         return leaf
     read = raw_reader(path)
 
-    def deep(event: Event) -> Truth:
-        found = read(event)
-        if found.__class__ in meets:
-            return compare(found, value) if found == found else None
-        return settle(found)
+    def deep(event: EventDict) -> Truth:
+        seen = read(event)
+        if seen.__class__ in meets:
+            return compare(seen, value) if seen == seen else None
+        return settle(seen)
 
     return deep
 
@@ -256,7 +255,7 @@ def _time_of(literal: Literal) -> int | None:
 
 
 def comparable(literal: Literal, kind: Type | None) -> Any:
-    """A literal as the number or text that its field's values are compared with."""
+    """Return a literal as the number or text that its field's values are compared with."""
     if isinstance(kind, Enum) and isinstance(literal.value, str):
         return kind.labels.index(literal.value)
     return literal.value
@@ -266,7 +265,7 @@ def _compare_fields(path: Path, relation: str, other: Path) -> Test:
     compare = _RELATIONS[relation]
     left, right = reader(path), reader(other)
 
-    def leaf(event: Event) -> Truth:
+    def leaf(event: EventDict) -> Truth:
         one, two = left(event), right(event)
         if not compare_kinds(one, two) or one != one or two != two:
             return None
@@ -276,7 +275,7 @@ def _compare_fields(path: Path, relation: str, other: Path) -> Test:
 
 
 def compare_kinds(one: Any, two: Any) -> bool:
-    """Say whether two values compare: the same kind, bool with int, int with float."""
+    """Return True if two values compare: the same kind, bool with int, or int with float."""
     a, b = one.__class__, two.__class__
     if a is b:
         return a in KINDS
@@ -286,7 +285,7 @@ def compare_kinds(one: Any, two: Any) -> bool:
 def _between(path: Path, low: Literal, high: Literal, negated: bool) -> Test:
     above, below = _compare(path, ">=", low), _compare(path, "<=", high)
 
-    def leaf(event: Event) -> Truth:
+    def leaf(event: EventDict) -> Truth:
         one, two = above(event), below(event)
         if one is None or two is None:
             return None
@@ -296,7 +295,7 @@ def _between(path: Path, low: Literal, high: Literal, negated: bool) -> Test:
 
 
 def _in(path: Path, values: list[Literal], negated: bool) -> Test:
-    """True if any is equal; unknown if it compares with none or, unfound, not with all."""
+    """Return the test of IN: True if a value is equal, unknown if the event's value does not compare with all."""
     enum = path.type is not None and path.type.kind == "enum"
     by_class: dict[type, tuple[frozenset[Any], bool]] = {}
     for cls in (bool, int, float, str):
@@ -307,12 +306,12 @@ def _in(path: Path, values: list[Literal], negated: bool) -> Test:
         by_class[Moment] = frozenset(map(Moment, times)), len(times) == len(values)
     read = reader(path)
 
-    def leaf(event: Event) -> Truth:
-        found = read(event)
-        members, whole = by_class.get(found.__class__, (frozenset(), False))
-        if found != found:
+    def leaf(event: EventDict) -> Truth:
+        seen = read(event)
+        members, whole = by_class.get(seen.__class__, (frozenset(), False))
+        if seen != seen:
             return None
-        if found in members:
+        if seen in members:
             return not negated
         return negated if whole else None
 
@@ -322,7 +321,7 @@ def _in(path: Path, values: list[Literal], negated: bool) -> Test:
 def _is_null(path: Path, negated: bool) -> Test:
     read = raw_reader(path)
 
-    def leaf(event: Event) -> Truth:
+    def leaf(event: EventDict) -> Truth:
         return is_missing(read(event)) is not negated
 
     return leaf
@@ -334,31 +333,31 @@ def _pattern(node: Pattern) -> Test:
     subject, pattern = _text_reader(node.subject), _text_reader(node.pattern)
     like = node.operator == "LIKE"
 
-    def leaf(event: Event) -> Truth:
-        text, wanted = subject(event), pattern(event)
-        if text.__class__ is not str or wanted.__class__ is not str or len(wanted) > MAX_BYTES:
+    def leaf(event: EventDict) -> Truth:
+        text, own_pattern = subject(event), pattern(event)
+        if text.__class__ is not str or own_pattern.__class__ is not str or len(own_pattern) > MAX_BYTES:
             return None
         try:
-            check = patterns.make_like(wanted, node.star) if like else patterns.match(wanted)
+            check = patterns.make_like(own_pattern, node.star) if like else patterns.match(own_pattern)
         except UnicodeEncodeError:
             return None
-        found = check(text) if check is not None else None
-        return None if found is None else found is not node.negated
+        fits = check(text) if check is not None else None
+        return None if fits is None else fits is not node.negated
 
     return leaf
 
 
 def pattern_test(node: Pattern) -> patterns.TextTest:
-    """The test of a LIKE or MATCH against a literal, its negation left out."""
+    """Return the test of a LIKE or MATCH with a literal, without its negation."""
     assert isinstance(node.pattern, Literal)
     text = str(node.pattern.value)
-    found = patterns.like(text) if node.operator == "LIKE" else patterns.match(text)
-    assert found is not None
-    return found
+    check = patterns.like(text) if node.operator == "LIKE" else patterns.match(text)
+    assert check is not None
+    return check
 
 
 def strlike_test(node: StrLike) -> patterns.TextTest:
-    """The test of a STRLIKE, its negation left out."""
+    """Return the test of a STRLIKE, without its negation."""
     assert isinstance(node.text, Literal)
     text = str(node.text.value)
     if node.bound is None:
@@ -367,7 +366,7 @@ def strlike_test(node: StrLike) -> patterns.TextTest:
     return patterns.similar(text, limit) if node.bound.unit == "SIMILARITY" else patterns.edits(text, int(limit))
 
 
-def _text_reader(side: Operand) -> Read:
+def _text_reader(side: Operand) -> ValueReader:
     if isinstance(side, Path):
         return reader(side)
     assert isinstance(side, Literal)
@@ -377,12 +376,12 @@ def _text_reader(side: Operand) -> Read:
 def _on_text(path: Path, check: patterns.TextTest, negated: bool) -> Test:
     read = reader(path)
 
-    def leaf(event: Event) -> Truth:
+    def leaf(event: EventDict) -> Truth:
         value = read(event)
         if value.__class__ is not str:
             return None
-        found = check(value)
-        return None if found is None else found is not negated
+        fits = check(value)
+        return None if fits is None else fits is not negated
 
     return leaf
 
@@ -391,7 +390,7 @@ def _inside(node: Inside) -> Test:
     longitude, latitude = number_reader(node.longitude), number_reader(node.latitude)
     contains = areas.contains(node.area.name, area_numbers(node))
 
-    def leaf(event: Event) -> Truth:
+    def leaf(event: EventDict) -> Truth:
         x, y = longitude(event), latitude(event)
         if x is None or y is None:
             return None
@@ -406,50 +405,54 @@ def _inside(node: Inside) -> Test:
 def _group(group: Group) -> Test:
     limits, grades = fuzzy.thresholds(group), _item_grades(group)
 
-    def leaf(event: Event) -> Truth:
-        found = grades(event)
-        return None if found is None else limits.reached(found, limits.degree(found)) is not group.negated
+    def leaf(event: EventDict) -> Truth:
+        memberships = grades(event)
+        return (
+            None
+            if memberships is None
+            else limits.reached(memberships, limits.degree(memberships)) is not group.negated
+        )
 
     return leaf
 
 
 def group_grade(group: Group) -> Grade:
-    """The degree of a group before its negation; None where it is unknown."""
+    """Return a function that computes the degree of a group, without its negation; None if unknown."""
     limits, grades = fuzzy.thresholds(group), _item_grades(group)
-    return lambda event: None if (found := grades(event)) is None else limits.degree(found)
+    return lambda event: None if (memberships := grades(event)) is None else limits.degree(memberships)
 
 
-def _item_grades(group: Group) -> Callable[[Event], list[float] | None]:
-    """The memberships of all items; None where any is unknown."""
+def _item_grades(group: Group) -> Callable[[EventDict], list[float] | None]:
+    """Return a function that computes the memberships of all items; None if any is unknown."""
     grades = [item_grade(item) for item in group.items]
 
-    def read(event: Event) -> list[float] | None:
-        found = []
+    def read(event: EventDict) -> list[float] | None:
+        memberships = []
         for grade in grades:
             mu = grade(event)
             if mu is None:
                 return None
-            found.append(mu)
-        return found
+            memberships.append(mu)
+        return memberships
 
     return read
 
 
 def item_grade(item: Item) -> Grade:
-    """The membership of one item, its negation included."""
+    """Return a function that computes the membership of one item, with its negation."""
     match item.predicate:
         case Member(path, shape):
-            read: Read = number_reader(path)
-            mu: Callable[[Any], float] = shapes.membership(shape.name, fuzzy.shape_numbers(item.predicate))
+            read: ValueReader = number_reader(path)
+            mu: Callable[[Any], float] = membership.membership(shape.name, fuzzy.shape_numbers(item.predicate))
             negated = item.negated
         case StrLike() as like:
             read, mu = text_reader(like.path), strlike_grade(like)
             negated = item.negated ^ like.negated
         case _:
             crisp = test(opposite(item.predicate) if item.negated else item.predicate)
-            return lambda event: None if (found := crisp(event)) is None else float(found)
+            return lambda event: None if (holds := crisp(event)) is None else float(holds)
 
-    def grade(event: Event) -> float | None:
+    def grade(event: EventDict) -> float | None:
         value = read(event)
         if value is None:
             return None
@@ -459,7 +462,7 @@ def item_grade(item: Item) -> Grade:
 
 
 def strlike_grade(node: StrLike) -> Callable[[str], float]:
-    """Similarity to the text; 0 beyond a bound that the author gave."""
+    """Return a function that computes the similarity to the text; 0 beyond a bound of the filter."""
     assert isinstance(node.text, Literal)
     similarity = patterns.similarity(str(node.text.value))
     if node.bound is None:

@@ -1,4 +1,4 @@
-"""Says what a filter means and why an event does or does not match it."""
+"""Explains a filter: its normal form, and why an event does or does not match it."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from tidegate.model.types import Enum, Type
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one predicate says of an event."""
+class PredicateVerdict:
+    """The result of one predicate for an event."""
 
     predicate: str
     truth: bool | None
     values: Mapping[str, Any]
-    """The values that it read."""
+    """The values that the predicate read, by path."""
     degree: float | None
-    """How well they fit, for a fuzzy group."""
+    """Degree of a fuzzy group; None for other predicates."""
     decided: bool
-    """Whether the whole would end otherwise without it."""
+    """True if the filter would have the other result if this predicate did."""
 
 
 def describe(filter_: Filter, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All that can be said of a filter, and of an event that it is given, as JSON values."""
+    """Return everything known about a filter, and about an event if one is passed, as JSON values."""
     described: dict[str, Any] = {
         "text": filter_.text,
         "canonical": str(filter_),
@@ -79,8 +79,8 @@ def describe(filter_: Filter, event: Mapping[str, Any] | None = None) -> dict[st
 def _violations(event: Mapping[str, Any], schema: Schema | None) -> list[str]:
     if schema is None:
         return []
-    found = [*events.violations(event, schema), *Constraints(schema).violations(event)]
-    return [str(each) for each in found]
+    violations = [*events.violations(event, schema), *Constraints(schema).violations(event)]
+    return [str(violation) for violation in violations]
 
 
 def _truth(value: bool | None) -> str:
@@ -88,7 +88,7 @@ def _truth(value: bool | None) -> str:
 
 
 def tree_lines(filter_: Filter) -> list[str]:
-    """Draw the parsed tree, one node a line."""
+    """Return a drawing of the parsed tree, one line per node."""
     return _draw(filter_.tree.root, "", "") if filter_.tree.root != And(()) else ["every event"]
 
 
@@ -106,13 +106,13 @@ def _draw(node: Node, first: str, rest: str) -> list[str]:
 
 
 def normal_form(filter_: Filter) -> dict[str, Any]:
-    """Describe the alternatives, the value sets and what else is verified, as JSON values."""
+    """Return the alternatives with their value sets and remaining predicates, as JSON values."""
     normal = filter_.normal
     return {
         "everything": normal.is_everything,
         "nothing": normal.is_nothing,
         "factored": normal.is_factored,
-        "alternatives": [_alternative(each) for each in normal.conjuncts],
+        "alternatives": [_alternative(conjunct) for conjunct in normal.conjuncts],
     }
 
 
@@ -121,25 +121,25 @@ def _alternative(conjunct: Conjunct) -> dict[str, Any]:
 
     return {
         "filter": render_node(And(conjunct.terms)) if conjunct.terms else "every event",
-        "sets": {path_text(path): describe_set(found, path.type) for path, found in conjunct.necessary.items()},
+        "sets": {path_text(path): describe_set(values, path.type) for path, values in conjunct.necessary.items()},
         "verify": [render_node(term) for term in conjunct.rest],
     }
 
 
-def describe_set(found: ValueSet, kind: Type | None) -> str:
-    """Write a value set for a reader."""
+def describe_set(values: ValueSet, kind: Type | None) -> str:
+    """Return a value set in readable form."""
     show = _shower(kind)
     by_text: dict[str, list[str]] = {}
-    for name, cuts in found.cuts.items():
+    for name, cuts in values.cuts.items():
         by_text.setdefault(sets.describe(cuts, show if kind is not None else _SHOW.get(name, repr)), []).append(name)
     if kind is not None:
         parts = list(by_text)
     else:
         parts = [f"{text} ({', '.join(names)})" for text, names in by_text.items() if text != "none"]
-    parts += [predicate(test) for test in found.tests]
-    if found.null:
+    parts += [predicate(test) for test in values.tests]
+    if values.null:
         parts = [part for part in parts if part != "none"] + ["null"]
-    return " and ".join(parts) if found.tests else " or ".join(parts) or "none"
+    return " and ".join(parts) if values.tests else " or ".join(parts) or "none"
 
 
 def _shower(kind: Type | None) -> Any:
@@ -152,14 +152,14 @@ _SHOW: dict[str, Any] = {"time": timestamps.to_text, "bool": lambda n: str(bool(
 
 
 def fuzzy_cuts(filter_: Filter) -> list[dict[str, Any]]:
-    """Describe each fuzzy group: its thresholds, and the interval each member is cut to."""
-    found = []
+    """Return the thresholds of each fuzzy group and the interval of each member, as JSON values."""
+    groups = []
     for node in predicates(filter_.tree.root):
         if isinstance(node, Group):
             limits = fuzzy.thresholds(node)
             items = [_item(item, n, limits) for n, item in enumerate(node.items)]
-            found.append({"group": predicate(node), "degree_at_least": limits.alpha, "items": items})
-    return found
+            groups.append({"group": predicate(node), "degree_at_least": limits.alpha, "items": items})
+    return groups
 
 
 def _item(item: Item, n: int, limits: fuzzy.Thresholds) -> dict[str, Any]:
@@ -180,21 +180,21 @@ def _short(number: float) -> str:
 
 
 def warnings(filter_: Filter) -> list[str]:
-    """Point at what is legal and probably not meant."""
-    found = []
+    """Return warnings about a filter that is valid but probably not what its author meant."""
+    messages = []
     for node in predicates(filter_.tree.root):
         if filter_.schema is None and isinstance(node, Compare) and isinstance(node.other, Path):
             other = path_text(node.other)
-            found.append(f"{other} in {predicate(node)} is a field; for the text write '{other}'")
+            messages.append(f"{other} in {predicate(node)} is a field; for the text write '{other}'")
     if filter_.normal.is_nothing:
-        found.append("no event can match")
+        messages.append("no event can match")
     if filter_.normal.is_factored:
-        found.append("too many alternatives: an OR is kept as it is and verified event by event")
-    return found
+        messages.append("too many alternatives: an OR is kept as it is and verified event by event")
+    return messages
 
 
-def verdicts(filter_: Filter, event: Mapping[str, Any]) -> list[Verdict]:
-    """Say what each predicate says of an event, and which of them decided."""
+def verdicts(filter_: Filter, event: Mapping[str, Any]) -> list[PredicateVerdict]:
+    """Return the result of each predicate for an event, and whether it decided the outcome."""
     root = push_not_inwards(filter_.tree.root)
     if filter_.tree.is_semantic:
         return [_verdict_by_meaning(node, filter_, event) for node in dict.fromkeys(predicates(root))]
@@ -202,26 +202,31 @@ def verdicts(filter_: Filter, event: Mapping[str, Any]) -> list[Verdict]:
     return [_verdict(node, event, root, truths) for node in dict.fromkeys(predicates(root))]
 
 
-def _verdict_by_meaning(node: Predicate, filter_: Filter, event: Mapping[str, Any]) -> Verdict:
-    """What a predicate says by itself: with ~ those of an alternative decide together, by their mapping."""
+def _verdict_by_meaning(node: Predicate, filter_: Filter, event: Mapping[str, Any]) -> PredicateVerdict:
+    """Return the result of one predicate evaluated alone.
+
+    `decided` is always False: the predicates with ~ of an alternative decide together, by their mapping.
+    """
     values = {path_text(path): raw_reader(path)(event) for path in paths(node)}
-    if not any(isinstance(each, Semantic) for each in (node, *_items(node))):
+    if not any(isinstance(part, Semantic) for part in (node, *_items(node))):
         degree = evaluate.group_grade(node)(event) if isinstance(node, Group) else None
-        return Verdict(predicate(node), evaluate.test(node)(event), values, degree, decided=False)
+        return PredicateVerdict(predicate(node), evaluate.test(node)(event), values, degree, decided=False)
     text = render(replace(filter_.tree, root=node))
     alone = Filter(text, filter_.schema, like_star=filter_.like_star, semantics=filter_.meaning)
-    return Verdict(predicate(node), alone.truth(event), values, alone.degree(event), decided=False)
+    return PredicateVerdict(predicate(node), alone.truth(event), values, alone.degree(event), decided=False)
 
 
 def _items(node: Predicate) -> tuple[object, ...]:
     return tuple(item.predicate for item in node.items) if isinstance(node, Group) else ()
 
 
-def _verdict(node: Predicate, event: Mapping[str, Any], root: Node, truths: dict[Predicate, bool | None]) -> Verdict:
+def _verdict(
+    node: Predicate, event: Mapping[str, Any], root: Node, truths: dict[Predicate, bool | None]
+) -> PredicateVerdict:
     degree = evaluate.group_grade(node)(event) if isinstance(node, Group) else None
     if degree is not None and isinstance(node, Group) and node.negated:
         degree = 1.0 - degree
     whole = evaluate.truth_by(root, truths.__getitem__) is True
-    otherwise = evaluate.truth_by(root, lambda each: (not whole) if each == node else truths[each]) is True
+    otherwise = evaluate.truth_by(root, lambda other: (not whole) if other == node else truths[other]) is True
     values = {path_text(path): raw_reader(path)(event) for path in paths(node)}
-    return Verdict(predicate(node), truths[node], values, degree, decided=whole is not otherwise)
+    return PredicateVerdict(predicate(node), truths[node], values, degree, decided=whole is not otherwise)

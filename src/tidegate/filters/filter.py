@@ -1,4 +1,4 @@
-"""The filter that users hold: text, schema and parameters made one value."""
+"""`Filter`: text, schema and parameters as one immutable value."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 
 class Filter:
-    """An expression over the attributes of an event; immutable, hashable.
+    """An expression over the attributes of an event; immutable, hashable, safe to share between threads.
 
-    Without a schema values carry their own types and what does not compare is
-    unknown; with one the filter is checked when it is made. Two filters are
-    equal when they say the same: case, blanks, order of terms and the way a
-    parameter came in do not matter.
+    With a schema the filter is checked when it is created. Without one, values are compared by their own types, and
+    values that do not compare make a predicate unknown. Two filters are equal if they have the same canonical form:
+    letter case, blanks, the order of terms, and whether a value came as a parameter do not matter.
 
     >>> fast = Filter("speed > %0 AND vid LIKE 'B%'", params=["60"])
     >>> fast.matches({"speed": 61.5, "vid": "B17"})
@@ -46,8 +45,12 @@ class Filter:
     >>> Filter("speed > 50").covers(fast)
     True
 
-    A filter with `~` is evaluated by what is given as `semantics`, a `Space` or another; without one it can be
-    made, printed and compared.
+    A filter with `~` is evaluated by `semantics`, a `Space` or another `Semantics`. A `Semantics` need not be
+    thread-safe, so evaluate such filters in one thread at a time. Without one, the filter can be created, printed and
+    compared.
+
+    Raises `FilterSyntaxError`, `FilterTypeError`, `FilterParameterError` or `UnsatisfiableFilter`, all of them
+    `FilterError`.
     """
 
     __slots__ = (
@@ -56,20 +59,20 @@ class Filter:
     )
 
     text: str
-    """The text as it was given."""
+    """The text that the filter was created from."""
     schema: Schema | None
     params: tuple[Any, ...]
     like_star: bool
-    """`*` and `?` are wildcards of LIKE too."""
+    """True if `*` and `?` are also wildcards of LIKE."""
     strict_params: bool
-    """More parameters than the text names are an error."""
+    """True if more parameters than the text names are an error."""
     meaning: Meaning | None
-    """What `~` is evaluated by."""
+    """How predicates with `~` are evaluated; None: they can't be."""
     _parsed: Query | None
-    """The tree before parameters were put in, where it has any; most filters are kept in great numbers."""
+    """The tree before parameters were put in; None without parameters, to save memory in large matchers."""
     _query: Query
     _pushed: Node
-    """The tree without `Not`: what is evaluated."""
+    """The tree without `Not`, which is evaluated."""
     _cache: dict[str, Any]
 
     def __init__(
@@ -83,7 +86,7 @@ class Filter:
         semantics: Semantics | Meaning | None = None,
     ) -> None:
         if schema is not None and not isinstance(schema, Schema):
-            schema = Schema(schema)  # a dict of attributes, or an error that says so
+            schema = Schema(schema)  # raises SchemaError if it is no dict of attributes
         meaning = Meaning.of(semantics)
         self._make(text, parse(text), schema, () if params is None else params, like_star, strict_params, meaning)
 
@@ -120,120 +123,112 @@ class Filter:
     # Evaluation ----------------------------------------------------------------
 
     def matches(self, event: Mapping[str, Any]) -> bool:
-        """Say whether an event matches; unknown does not."""
+        """Return True if an event matches; an unknown result is no match.
+
+        Raises `EventError` if the event is no mapping, `SemanticsUnavailable` for a filter with ~ without semantics; so
+        do `truth`, `degree` and `mappings`.
+        """
         try:
             test = self._cache["test"]
         except KeyError:
-            test = self._compiled("test", evaluate.matcher, "truth")
+            test = _compile(self, "test", evaluate.matcher, "truth")
         if event.__class__ is not dict:
             _check_event(event)
         return test(event) is True
 
     def truth(self, event: Mapping[str, Any]) -> bool | None:
-        """Say True, False, or None where the event does not tell."""
+        """Return True, False, or None if the event lacks a value that decides."""
         _check_event(event)
         if self._query.is_semantic:
             return self.by_meaning.truth(event)
         return evaluate.truth(self._query.root, event)
 
     def degree(self, event: Mapping[str, Any]) -> float:
-        """Say how well an event fits, 0 to 1; exact filters say 0 or 1."""
-        grade = self._cache.get("grade") or self._compiled("grade", evaluate.grader, "degree")
+        """Return how well an event fits, 0 to 1; exact filters return 0 or 1."""
+        grade = self._cache.get("grade") or _compile(self, "grade", evaluate.grader, "degree")
         _check_event(event)
-        found: float = grade(event)
-        return found
+        degree: float = grade(event)
+        return degree
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Say which events of an Arrow record batch match, as a numpy array of bools."""
+        """Return which events of an Arrow record batch match. Raises `MissingDependency` without pyarrow."""
         if self._query.is_semantic:
             return self.by_meaning.judged(batch)[0]
-        found: np.ndarray[Any, np.dtype[np.bool_]] = _columns().mask(self._pushed, batch)
-        return found
+        mask: np.ndarray[Any, np.dtype[np.bool_]] = _columns().mask(self._pushed, batch)
+        return mask
 
     def degrees(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Say how well each event of an Arrow record batch fits, 0 to 1."""
+        """Return how well each event of an Arrow record batch fits, 0 to 1. Raises as `mask`."""
         if self._query.is_semantic:
             return self.by_meaning.judged(batch)[1]
-        found: np.ndarray[Any, np.dtype[np.float64]] = _columns().degrees(self._pushed, batch)
-        return found
+        degrees: np.ndarray[Any, np.dtype[np.float64]] = _columns().degrees(self._pushed, batch)
+        return degrees
 
     def judged(
         self, batch: pa.RecordBatch
     ) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]:
-        """Give `mask` and `degrees` of an Arrow record batch together, in less time than one after the other."""
+        """Return `mask` and `degrees` of an Arrow record batch; faster than two calls. Raises as `mask`."""
         if self._query.is_semantic:
             return self.by_meaning.judged(batch)
-        found: tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]
-        found = _columns().judged(self._pushed, batch)
-        return found
+        both: tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.float64]]]
+        both = _columns().judged(self._pushed, batch)
+        return both
 
     def mappings(self, event: Mapping[str, Any], k: int = 1) -> list[Meant]:
-        """Give the `k` best mappings of predicates with ~ to an event's attributes, whatever the threshold.
+        """Return the `k` best mappings of predicates with ~ to an event's attributes, best first.
 
-        The best comes first. There are none where the rest of the filter does not hold, or where a predicate means
-        nothing in the event; nor of a filter without ~.
+        Mappings below the threshold are included. The list is empty if the rest of the filter is not true, if a
+        predicate corresponds to no attribute of the event, or if the filter has no ~.
         """
         _check_event(event)
         return self.by_meaning.mappings(event, k) if self._query.is_semantic else []
 
     @property
     def by_meaning(self) -> ByMeaning:
-        """What evaluates a filter with ~; raise `SemanticsUnavailable` where it has nothing to be evaluated by."""
-        found = self._cache.get("meaning")
-        if found is None:
+        """The evaluator of a filter with ~. Raises `SemanticsUnavailable` if the filter has no semantics."""
+        evaluator = self._cache.get("meaning")
+        if evaluator is None:
             if self.meaning is None:
-                problems = [Problem(n.span[0], NO_SPACE, max(1, n.span[1] - n.span[0])) for n in self._semantics()]
+                problems = [
+                    Problem(n.span[0], NO_SPACE, max(1, n.span[1] - n.span[0]))
+                    for n in _semantic_predicates(self._query.root)
+                ]
                 raise SemanticsUnavailable(self.text, problems)
             by = _by_meaning()
             parts = by.parts_of(self.canonical, self.text, self.meaning.least)
-            found = self._cache["meaning"] = by.ByMeaning(parts, self.schema, self.meaning)
-        made: ByMeaning = found
-        return made
+            evaluator = self._cache["meaning"] = by.ByMeaning(parts, self.schema, self.meaning)
+        typed_evaluator: ByMeaning = evaluator
+        return typed_evaluator
 
     def with_semantics(self, semantics: Semantics | Meaning | None) -> Filter:
-        """Give this filter, evaluated by what is given; the text is not parsed again."""
-        made = object.__new__(Filter)
+        """Return this filter with other semantics; the text is not parsed again. Raises `MatcherError`."""
+        copy = object.__new__(Filter)
         put = object.__setattr__
         for name in Filter.__slots__:
-            put(made, name, getattr(self, name))
-        put(made, "meaning", Meaning.of(semantics))
-        put(made, "_cache", {"canonical": self.canonical})
-        return made
-
-    def _compiled(self, name: str, make: Callable[[Node], Any], by_meaning: str) -> Any:
-        made = getattr(self.by_meaning, by_meaning) if self._query.is_semantic else make(self._pushed)
-        self._cache[name] = made
-        return made
+            put(copy, name, getattr(self, name))
+        put(copy, "meaning", Meaning.of(semantics))
+        put(copy, "_cache", {"canonical": self.canonical})
+        return copy
 
     def require_evaluable(self) -> None:
-        """Raise where predicates by meaning (~) can't be evaluated: without a space, or too many of them."""
+        """Raise if predicates with ~ can't be evaluated: `SemanticsUnavailable`, or `FilterTypeError` for too many."""
         if self._query.is_semantic:
             _ = self.by_meaning
-
-    def _semantics(self) -> list[Semantic]:
-        found: list[Semantic] = []
-        for node in predicates(self._query.root):
-            inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
-            found.extend(each for each in inner if isinstance(each, Semantic))
-        return found
 
     # Parameters ----------------------------------------------------------------
 
     def with_params(self, params: Sequence[Any]) -> Filter:
-        """Give this filter with other parameters; one bad value changes nothing.
-
-        The text is not parsed again.
-        """
-        made = object.__new__(Filter)
+        """Return this filter with other parameters; the text is not parsed again. Raises `FilterParameterError`."""
+        copy = object.__new__(Filter)
         parsed = self._parsed or parse(self.text)
-        made._make(self.text, parsed, self.schema, params, self.like_star, self.strict_params, self.meaning)
-        return made
+        copy._make(self.text, parsed, self.schema, params, self.like_star, self.strict_params, self.meaning)
+        return copy
 
     # Meaning -------------------------------------------------------------------
 
     @property
     def tree(self) -> Query:
-        """The typed tree, parameters put in; positions point into `text`."""
+        """The typed tree with parameters put in; positions refer to `text`."""
         return self._query
 
     @property
@@ -243,35 +238,38 @@ class Filter:
 
     @property
     def canonical(self) -> Query:
-        """The tree that all filters of the same meaning share."""
-        found = self._cache.get("canonical")
-        if found is None:
-            found = self._cache["canonical"] = canonical(self._query)
-        query: Query = found
+        """The tree that all equal filters share."""
+        cached = self._cache.get("canonical")
+        if cached is None:
+            cached = self._cache["canonical"] = canonical(self._query)
+        query: Query = cached
         return query
 
     @property
     def normal(self) -> Normal:
-        """The alternatives of this filter and what each allows every attribute."""
-        found = self._cache.get("normal")
-        if found is None:
-            found = self._cache["normal"] = normalize(self._query.root)
-        normal: Normal = found
+        """The alternatives of this filter, and the values that each allows every attribute."""
+        cached = self._cache.get("normal")
+        if cached is None:
+            cached = self._cache["normal"] = normalize(self._query.root)
+        normal: Normal = cached
         return normal
 
     def covers(self, other: Filter) -> bool:
-        """Say whether every event that matches `other` matches this; False when unsure."""
+        """Return True if every event that matches `other` matches this filter; False if that is unknown.
+
+        Raises `TypeError` if `other` is no `Filter`.
+        """
         if not isinstance(other, Filter):
             raise TypeError(f"expected a Filter to compare with, not {type(other).__name__}")
-        competes = any(each.meaning is None or each.meaning.semantics.rivalry for each in (self, other))
+        competes = any(filter_.meaning is None or filter_.meaning.semantics.rivalry for filter_ in (self, other))
         return self == other or covering.covers(self._query, self.normal, other._query, other.normal, competes=competes)
 
     def __str__(self) -> str:
-        """Give the canonical text; it parses back to an equal filter."""
-        found = self._cache.get("text")
-        if found is None:
-            found = self._cache["text"] = render(self.canonical)
-        text: str = found
+        """Return the canonical text; it parses back to an equal filter."""
+        cached = self._cache.get("text")
+        if cached is None:
+            cached = self._cache["text"] = render(self.canonical)
+        text: str = cached
         return text
 
     def __eq__(self, other: object) -> bool:
@@ -280,10 +278,10 @@ class Filter:
         return self is other or self.canonical == other.canonical
 
     def __hash__(self) -> int:
-        found = self._cache.get("hash")
-        if found is None:
-            found = self._cache["hash"] = hash(self.canonical)
-        hashed: int = found
+        cached = self._cache.get("hash")
+        if cached is None:
+            cached = self._cache["hash"] = hash(self.canonical)
+        hashed: int = cached
         return hashed
 
     def __repr__(self) -> str:
@@ -305,8 +303,24 @@ def _rebuild(
     return Filter(text, schema, params, like_star=star, strict_params=strict, semantics=meaning)
 
 
+def _compile(filter_: Filter, name: str, make: Callable[[Node], Any], by_meaning: str) -> Any:
+    """Return the evaluator of a filter, and store it in the filter's cache."""
+    evaluator = getattr(filter_.by_meaning, by_meaning) if filter_.tree.is_semantic else make(filter_.pushed)
+    filter_._cache[name] = evaluator
+    return evaluator
+
+
+def _semantic_predicates(root: Node) -> list[Semantic]:
+    """Return the predicates with ~ of a tree, also those in fuzzy groups."""
+    semantic: list[Semantic] = []
+    for node in predicates(root):
+        inner: tuple[Any, ...] = tuple(i.predicate for i in node.items) if isinstance(node, Group) else (node,)
+        semantic.extend(predicate for predicate in inner if isinstance(predicate, Semantic))
+    return semantic
+
+
 def _columns() -> Any:
-    """The evaluator over Arrow, which is not part of the light install."""
+    """Return the module that evaluates Arrow batches. Raises `MissingDependency` in an install without pyarrow."""
     try:
         from tidegate.filters import columns
     except ImportError as exc:
@@ -315,7 +329,7 @@ def _columns() -> Any:
 
 
 def _by_meaning() -> Any:
-    """The evaluator by meaning, which is not part of the light install."""
+    """Return the module that evaluates filters with ~. Raises `MissingDependency` in an install without pyarrow."""
     try:
         from tidegate.filters import by_meaning
     except ImportError as exc:

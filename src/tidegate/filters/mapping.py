@@ -1,8 +1,8 @@
-"""Which predicate means which tuple: the best ways to give every predicate a tuple of its own.
+"""Assigns tuples of an event to predicates: the best mappings and their probabilities.
 
-Pure: from a matrix of similarities, a row a predicate and a column a tuple, to mappings and their probabilities.
-The best mapping is an assignment problem (Hungarian method), the next best are what it leaves (Murty's partition):
-both take polynomial time, however alike the similarities are.
+Pure functions over a matrix of similarities, one row per predicate and one column per tuple. The best mapping is an
+assignment problem (Hungarian method); the next best come from Murty's partition of the remaining assignments. Both take
+polynomial time, also if many similarities are equal.
 """
 
 from __future__ import annotations
@@ -11,44 +11,43 @@ import heapq
 import math
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from tidegate.filters.vectors import NumpyArray
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A tuple for every predicate, no tuple twice, each pair more similar than not at all."""
+    """An assignment of a tuple to every predicate: no tuple twice, each similarity above 0."""
 
     tuples: tuple[int, ...]
-    """The column of each row."""
+    """Column (tuple) of each row (predicate)."""
     similarities: tuple[float, ...]
-    """Of each predicate and its tuple."""
+    """Similarity of each predicate to its tuple."""
     degree: float
-    """The geometric mean of the similarities, so that it does not fall with the number of predicates."""
+    """Geometric mean of the similarities, so that it does not fall with the number of predicates."""
     probability: float
-    """The product of the similarities, as a part of that of all mappings: these sum to 1."""
+    """Product of the similarities divided by its sum over all mappings; sums to 1 over all mappings."""
     correspondences: tuple[float, ...]
-    """Of each predicate: the similarity of its tuple, as a part of that of all: over the tuples these sum to 1."""
+    """For each predicate, the similarity of its tuple divided by the sum over all tuples."""
 
 
-def best_mappings(similarities: Array, k: int = 1) -> list[Mapping]:
-    """The `k` best mappings, the best first; fewer where there are no more, none where a predicate has no tuple.
+def best_mappings(similarities: NumpyArray, k: int = 1) -> list[Mapping]:
+    """Return the `k` best mappings, best first; fewer if there are fewer, none if a predicate has no tuple.
 
-    Without predicates there is one mapping, the empty one, of degree 1.
+    Without predicates there is one mapping, the empty one, with degree 1.
     """
     with np.errstate(divide="ignore"):
         costs = -np.log(similarities)
-    found = _cheapest(costs, k)
-    if not found:
+    assignments = _cheapest(costs, k)
+    if not assignments:
         return []
-    # The sum can't be less than its greatest part but for rounding.
-    everything = max(log_permanent(similarities), -found[0][0])
+    # Without rounding, the sum is never less than its greatest term.
+    everything = max(log_permanent(similarities), -assignments[0][0])
     rows = similarities.sum(axis=1)
     out = []
-    for cost, tuples in found:
+    for cost, tuples in assignments:
         chosen = similarities[np.arange(len(tuples)), list(tuples)]
         out.append(
             Mapping(
@@ -62,19 +61,19 @@ def best_mappings(similarities: Array, k: int = 1) -> list[Mapping]:
     return out
 
 
-def best_degree(similarities: Array) -> float:
-    """The degree of the best mapping alone; 0 where there is none."""
+def best_degree(similarities: NumpyArray) -> float:
+    """Return the degree of the best mapping; 0 if there is none."""
     with np.errstate(divide="ignore"):
-        found = _cheapest(-np.log(similarities), 1)
-    return 0.0 if not found else math.exp(-found[0][0] / len(similarities)) if len(similarities) else 1.0
+        assignments = _cheapest(-np.log(similarities), 1)
+    return 0.0 if not assignments else math.exp(-assignments[0][0] / len(similarities)) if len(similarities) else 1.0
 
 
-def log_permanent(similarities: Array) -> float:
-    """The logarithm of the sum over all mappings of the products of their similarities.
+def log_permanent(similarities: NumpyArray) -> float:
+    """Return the logarithm of the sum, over all mappings, of the products of their similarities.
 
-    Tuples come one by one; what is kept is the sum for every set of predicates that have theirs, as a logarithm, as
-    products of what is hardly similar leave the range of floats. Exponential in the predicates, 16 of which take 65,536
-    sums, and linear in the tuples.
+    Adds tuples one by one and keeps one sum per set of predicates that have a tuple. Sums are logarithms, because
+    products of small similarities underflow. Exponential in the number of predicates (16 take 65,536 sums), linear in
+    the number of tuples.
     """
     predicates, tuples = similarities.shape
     with np.errstate(divide="ignore"):
@@ -93,51 +92,51 @@ def log_permanent(similarities: Array) -> float:
     return float(sums[-1])
 
 
-def _cheapest(costs: Array, k: int) -> list[tuple[float, tuple[int, ...]]]:
-    """The `k` cheapest assignments with their costs (Murty 1968).
+def _cheapest(costs: NumpyArray, k: int) -> list[tuple[float, tuple[int, ...]]]:
+    """Return the `k` cheapest assignments with their costs (Murty 1968).
 
-    What an assignment leaves is cut into parts that share nothing: those that agree with it in the first i rows and
-    differ in the next. The cheapest of each part waits its turn.
+    The assignments that differ from a found one are split into disjoint parts: part i agrees with it in the first i
+    rows and differs in the next. The cheapest assignment of each part waits in a heap.
     """
     order = count()
-    waiting: list[tuple[float, int, tuple[int, ...], Array]] = []
+    waiting: list[tuple[float, int, tuple[int, ...], NumpyArray]] = []
 
-    def consider(allowed: Array) -> None:
-        found = _assign(allowed.tolist())
-        if found is not None:
-            cost = math.fsum(costs[row, column] for row, column in enumerate(found))
-            heapq.heappush(waiting, (cost, next(order), found, allowed))
+    def consider(allowed: NumpyArray) -> None:
+        assignment = _assign(allowed.tolist())
+        if assignment is not None:
+            cost = math.fsum(costs[row, column] for row, column in enumerate(assignment))
+            heapq.heappush(waiting, (cost, next(order), assignment, allowed))
 
     consider(costs)
     out: list[tuple[float, tuple[int, ...]]] = []
     while waiting and len(out) < k:
-        cost, _, found, allowed = heapq.heappop(waiting)
-        out.append((cost, found))
+        cost, _, assignment, allowed = heapq.heappop(waiting)
+        out.append((cost, assignment))
         if len(out) == k:
             break
-        for row, column in enumerate(found):
+        for row, column in enumerate(assignment):
             differing = allowed.copy()
             differing[row, column] = math.inf
             consider(differing)
-            kept = allowed[row, column]
+            cost_here = allowed[row, column]
             allowed = allowed.copy()
             allowed[row] = math.inf
-            allowed[row, column] = kept
+            allowed[row, column] = cost_here
     return out
 
 
 def _assign(costs: list[list[float]]) -> tuple[int, ...] | None:
-    """The cheapest column for each row, no column twice (the Hungarian method); None: there is none of finite cost.
+    """Return the cheapest assignment of columns to rows (Hungarian method); None if no finite one exists.
 
-    Rows join one by one. Each finds the cheapest path of exchanges to a column that is free, by reduced costs,
-    which potentials of rows and columns keep from being negative.
+    Rows are added one by one. Each finds the cheapest path of exchanges to a free column by reduced costs, which the
+    potentials of rows and columns keep from being negative.
     """
     rows, columns = len(costs), len(costs[0]) if costs else 0
     row_potential, column_potential = [0.0] * rows, [0.0] * (columns + 1)
     owner = [-1] * (columns + 1)
-    """The row of each column; the last column stands for the row that is to join."""
-    for joining in range(rows):
-        owner[columns] = joining
+    """Row of each column; the last column is a placeholder for the row being added."""
+    for added_row in range(rows):
+        owner[columns] = added_row
         at = columns
         nearest, came_from = [math.inf] * columns, [columns] * columns
         done = [False] * (columns + 1)

@@ -1,7 +1,7 @@
-"""What a filter with `~` asks of whoever knows what words mean.
+"""What filters with `~` need from a semantic model.
 
-The language knows no space and no model: it hands over words and is told how related they are. `tidegate.semantics`
-has what knows.
+This package knows no semantic space and no embedding: it passes words to a `Semantics` and gets back how related they
+are. `tidegate.semantics` has the implementations.
 """
 
 from __future__ import annotations
@@ -20,64 +20,70 @@ NO_SEMANTICS = (
     "-o space/) and name it: `tidegate up --semantics space/`. In Python give semantics=Space.open('space/'), or what "
     "is installed: semantics=tidegate.semantics.default_semantics()"
 )
-"""How to get what knows words."""
+"""Tells a user how to get a `Semantics`."""
 NO_SPACE = f"likeness of meaning (~) needs a semantic space or an embedding: {NO_SEMANTICS}"
-"""What a filter with ~ is told that has nothing to be evaluated by."""
+"""Message for a filter with ~ if there is no `Semantics`."""
 
 
 class Semantics(Protocol):
-    """What knows how related terms are: a space, a model, or several together.
+    """Knows how related terms are: a semantic space, an embedding, or a combination.
 
-    It may be asked from one thread at a time.
+    Need not be thread-safe: callers make sure that one thread calls it at a time.
     """
 
     @property
     def threshold(self) -> float:
-        """The least degree of a match where nobody names one: what was found to tell matches from others."""
+        """Minimum degree of a match if neither the filter nor the matcher names one; tuned on known matches."""
 
     @property
     def rivalry(self) -> float:
-        """How much it costs a predicate that another one fits a tuple better (`thematic.competed`); 0: nothing."""
+        """How much a predicate loses if another predicate fits a tuple better (see `thematic.competed`); 0: nothing."""
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """How related terms are, from 0 to 1: a row a subscribed term, a column a term of events.
+        """Return how related terms are, from 0 to 1: one row per subscribed term, one column per term of events.
 
-        `theme` are the tags of the subscriptions, `of` those of the events. Each figure depends on its two terms and
-        their themes alone.
+        `theme` has the tags of the subscriptions, `of` those of the events. Each number depends on its two terms and
+        their themes only.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a filter is evaluated by: who knows, the threshold of filters that name none, the tags of the service."""
+    """How filters with `~` are evaluated: the semantics, the default threshold, and the tags of the service.
+
+    Raises `MatcherError` if `semantics` is not a `Semantics` or the threshold is not between 0 and 1.
+    """
 
     semantics: Semantics
     threshold: float | None = None
-    """None: as `semantics` has it."""
+    """None: the threshold of `semantics`."""
     themes: frozenset[str] = frozenset()
-    """The tags of the service, which are those of each of its events."""
+    """Tags of the service; each of its events has them."""
 
     def __post_init__(self) -> None:
         if not hasattr(self.semantics, "relatedness"):
             raise MatcherError(f"semantics: expected a Space, such as Space.open('space/'), not {self.semantics!r:.60}")
-        number = isinstance(self.threshold, int | float)
-        if self.threshold is not None and not (number and 0 <= self.threshold <= 1):
+        is_number = isinstance(self.threshold, int | float)
+        if self.threshold is not None and not (is_number and 0 <= self.threshold <= 1):
             raise MatcherError(f"threshold: expected a number from 0 to 1, not {self.threshold!r}")
 
     @classmethod
     def of(
-        cls, given: Semantics | Meaning | None, threshold: float | None = None, themes: Iterable[str] = ()
+        cls, semantics: Semantics | Meaning | None, threshold: float | None = None, themes: Iterable[str] = ()
     ) -> Meaning | None:
-        """What was given, made one; None: nothing was."""
-        if given is None or isinstance(given, Meaning):
-            return given
+        """Return a `Meaning` for whatever the caller passed; None if that is None.
+
+        Raises `MatcherError` if `themes` is a string, or as the constructor does.
+        """
+        if semantics is None or isinstance(semantics, Meaning):
+            return semantics
         if isinstance(themes, str):
             raise MatcherError(f"themes: expected a list of tags, such as [{themes!r}], not a text")
-        return cls(given, threshold, frozenset(themes))
+        return cls(semantics, threshold, frozenset(themes))
 
     @property
     def least(self) -> float:
-        """The least degree of a match where its filter names none."""
+        """Minimum degree of a match for filters that name none."""
         return self.semantics.threshold if self.threshold is None else self.threshold

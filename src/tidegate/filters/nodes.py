@@ -1,9 +1,8 @@
 """The syntax tree of a filter: one frozen class per kind of predicate.
 
-Positions in the text are carried for messages and never compared: two trees
-are equal when they say the same. The same classes serve before and after
-typing; typing replaces parameters and named terms, types the paths, and gives
-literals the type of the field they meet.
+Nodes carry their positions in the text for messages. Positions are not compared, so trees are equal if they have the
+same structure. The same classes are used before and after typing: typing replaces parameters and terms, adds types to
+paths, and gives literals the type of the field that they are compared with.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def _span() -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A field: names and indexes, and its type once a schema has given one."""
+    """A field: names and indices, and its type if there is a schema."""
 
     parts: tuple[str | int, ...]
     type: Type | None = None
@@ -33,7 +32,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value in the text. A `time` is microseconds since 1970 UTC."""
+    """A value in the text. A `time` is in microseconds since 1970 UTC."""
 
     value: bool | int | float | str
     kind: Choice["bool", "int", "float", "string", "time"]
@@ -42,7 +41,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """`%n`: a value that is given beside the text."""
+    """`%n`: a value that is passed separately from the text."""
 
     index: int
     span: Span = _span()
@@ -53,14 +52,14 @@ Operand = Path | Literal | Param
 Relation = Choice["=", "<>", "<", "<=", ">", ">="]
 
 FLIPPED: dict[Relation, Relation] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The relation with its sides exchanged."""
+"""The relation after its sides are exchanged."""
 OPPOSITE: dict[Relation, Relation] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-"""The relation that holds where the other does not."""
+"""The negation of each relation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`field < value` or `field < field`; a value on the left has changed sides."""
+    """`field < value` or `field < field`; a value on the left was moved to the right."""
 
     path: Path
     relation: Relation
@@ -81,14 +80,14 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`subject LIKE pattern` or `subject MATCH pattern`; at least one is a field."""
+    """`subject LIKE pattern` or `subject MATCH pattern`; at least one of the two is a field."""
 
     operator: Choice["LIKE", "MATCH"]
     subject: Operand
     pattern: Operand
     negated: bool = False
     star: bool = False
-    """`*` and `?` are wildcards of LIKE too; only left True where the pattern is a field."""
+    """True if `*` and `?` are also wildcards of LIKE; after typing only if the pattern is a field."""
     span: Span = _span()
 
 
@@ -133,7 +132,7 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far a STRLIKE may be off: `WITHIN n EDITS` or `SIMILARITY n`."""
+    """The bound of a STRLIKE: `WITHIN n EDITS` or `SIMILARITY n`."""
 
     unit: Choice["EDITS", "SIMILARITY"]
     number: Value
@@ -171,7 +170,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Semantic:
-    """`field~ = value~`: likeness of meaning, on one side or on both."""
+    """`field~ = value~`: semantic similarity on one side or on both."""
 
     path: Path
     value: Value
@@ -185,12 +184,12 @@ ItemPredicate = Member | StrLike | Semantic | Compare | Between | Pattern | In
 
 
 LEAST_MEMBERSHIP, LEAST_DEGREE, WEIGHT = Literal(0.5, "float"), Literal(0.8, "float"), Literal(1.0, "float")
-"""What a fuzzy group takes where its author says nothing: beta, alpha and a weight."""
+"""Defaults of a fuzzy group: minimum membership (beta), minimum degree (alpha), weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One predicate of a fuzzy group, its least membership and its weight."""
+    """One predicate of a fuzzy group, its minimum membership and its weight."""
 
     predicate: ItemPredicate
     negated: bool = False
@@ -214,21 +213,21 @@ Predicate = Compare | Between | Pattern | In | IsNull | Inside | StrLike | Seman
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The negation of a compound; a predicate carries its own."""
+    """The negation of a compound; a predicate carries its own negation."""
 
     term: Node
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of two or more; of none: every event."""
+    """True if all terms are; without terms it matches every event."""
 
     terms: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of two or more; of none: no event."""
+    """True if any term is; without terms it matches no event."""
 
     terms: tuple[Node, ...]
 
@@ -240,30 +239,30 @@ EVERYTHING = And(())
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A whole filter: its tree, and what follows it."""
+    """A whole filter: its tree and the clauses after it."""
 
     root: Node = EVERYTHING
     themes: tuple[str, ...] = ()
     threshold: Value | None = None
     is_semantic: bool = False
-    """Whether any predicate has a ~."""
+    """True if any predicate has a ~."""
 
 
 def predicates(node: Node) -> Iterator[Predicate]:
-    """Walk every predicate of a tree, in the order of the text."""
+    """Yield every predicate of a tree, in the order of the text."""
     pending = [node]
     while pending:
-        each = pending.pop()
-        if isinstance(each, And | Or):
-            pending.extend(reversed(each.terms))
-        elif isinstance(each, Not):
-            pending.append(each.term)
+        current = pending.pop()
+        if isinstance(current, And | Or):
+            pending.extend(reversed(current.terms))
+        elif isinstance(current, Not):
+            pending.append(current.term)
         else:
-            yield each
+            yield current
 
 
 def paths(predicate: Predicate | ItemPredicate) -> tuple[Path, ...]:
-    """Give the fields that a predicate reads."""
+    """Return the fields that a predicate reads."""
     match predicate:
         case Compare(path, _, other):
             return (path, other) if isinstance(other, Path) else (path,)
@@ -272,8 +271,8 @@ def paths(predicate: Predicate | ItemPredicate) -> tuple[Path, ...]:
         case Inside(longitude, latitude):
             return (longitude, latitude) if longitude != latitude else (longitude,)
         case Group(items=items):
-            found: dict[Path, None] = {}
+            distinct: dict[Path, None] = {}
             for item in items:
-                found.update(dict.fromkeys(paths(item.predicate)))
-            return tuple(found)
+                distinct.update(dict.fromkeys(paths(item.predicate)))
+            return tuple(distinct)
     return (predicate.path,)

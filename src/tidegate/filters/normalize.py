@@ -1,10 +1,10 @@
-"""Rewrites a typed tree: canonical form, disjunctive form, value sets.
+"""Rewrites a typed tree: canonical form, disjunctive normal form, value sets.
 
     text -> tree -> NOT pushed inwards -> canonical (equality, `str`)
                                        -> conjuncts (matching, covering)
 
-No rewrite may explode: an OR that would multiply the conjuncts beyond a limit
-stays as it is inside a conjunct, to be verified there.
+No rewrite explodes: an OR that would multiply the conjuncts beyond a limit stays inside a conjunct and is evaluated
+there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 from tidegate.filters import areas, fuzzy, patterns, sets
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     FLIPPED,
     OPPOSITE,
@@ -41,41 +42,39 @@ from tidegate.filters.nodes import (
 )
 from tidegate.filters.render import operand, predicate
 from tidegate.filters.sets import ALL, DOMAINS, NONE, Cuts, Domain, ValueSet, domain_of
-from tidegate.filters.shapes import SLACK
 from tidegate.model import timestamps
 from tidegate.model.types import Enum
 
 MAX_CONJUNCTS = 64
-"""How many conjuncts a filter may become; beyond, an OR stays factored."""
+"""Maximum number of conjuncts of a filter; beyond that, an OR stays factored."""
 
 
 # Negation ----------------------------------------------------------------------
 
 
 def push_not_inwards(node: Node, negated: bool = False) -> Node:
-    """Give an equal tree without `Not`: predicates carry their negation.
+    """Return an equal tree without `Not`: predicates carry their negation.
 
-    Exact in three-valued logic: a predicate and its opposite are unknown for
-    the same events.
+    Exact in three-valued logic: a predicate and its opposite are unknown for the same events.
     """
     match node:
         case Not(term):
             return push_not_inwards(term, not negated)
         case And(terms) | Or(terms):
-            found: list[Node] = []
+            pushed_terms: list[Node] = []
             kind = type(node) if not negated else Or if isinstance(node, And) else And
             for term in terms:
                 pushed = push_not_inwards(term, negated)
                 if isinstance(pushed, kind):
-                    found.extend(pushed.terms)
+                    pushed_terms.extend(pushed.terms)
                 else:
-                    found.append(pushed)
-            return found[0] if len(found) == 1 else kind(tuple(found))
+                    pushed_terms.append(pushed)
+            return pushed_terms[0] if len(pushed_terms) == 1 else kind(tuple(pushed_terms))
     return opposite(node) if negated else node
 
 
 def opposite(node: Predicate) -> Predicate:
-    """Give the predicate that is true where this one is false, and unknown where it is."""
+    """Return the predicate that is true where this one is false, and unknown where this one is unknown."""
     if isinstance(node, Compare):
         return Compare(node.path, OPPOSITE[node.relation], node.other, node.span)
     return replace(node, negated=not node.negated)
@@ -85,35 +84,39 @@ def opposite(node: Predicate) -> Predicate:
 
 
 def canonical(query: Query) -> Query:
-    """Give the one query that stands for all that say the same in other words.
+    """Return the canonical form of a query, which all equal queries share.
 
-    Negation inward, nested ANDs and ORs flat, terms sorted, repeats dropped.
+    Negation is pushed inwards, nested ANDs and ORs are flattened, terms are sorted, duplicates are dropped.
     """
     root, _ = _canonical(push_not_inwards(query.root))
     return Query(root, tuple(sorted(set(query.themes))), query.threshold, query.is_semantic)
 
 
 def _canonical(node: Node) -> tuple[Node, str]:
-    """Give a canonical node and its text: terms are ordered, and told apart, by their texts."""
+    """Return a canonical node and its text; terms are sorted and deduplicated by their texts."""
     if not isinstance(node, And | Or):
         assert not isinstance(node, Not)
-        found = canonical_predicate(node)
-        return found, predicate(found)
+        canonical_node = canonical_predicate(node)
+        return canonical_node, predicate(canonical_node)
     terms: dict[str, tuple[Node, str]] = {}
     for term in node.terms:
-        each, text = _canonical(term)
-        # Of an AND of two equal ORs one OR is left, which an OR around it takes in.
-        inner = map(_canonical, each.terms) if isinstance(each, type(node)) else [(each, text)]
-        terms.update((f"({said})" if isinstance(one, Or) else said, (one, said)) for one, said in inner)
+        canonical_term, text = _canonical(term)
+        # An AND of two equal ORs becomes one OR, which is flattened into an OR around it.
+        inner = (
+            map(_canonical, canonical_term.terms)
+            if isinstance(canonical_term, type(node))
+            else [(canonical_term, text)]
+        )
+        terms.update((f"({shown})" if isinstance(part, Or) else shown, (part, shown)) for part, shown in inner)
     ordered = sorted(terms)
     if len(ordered) == 1:
         return terms[ordered[0]]
     joined = (" AND " if isinstance(node, And) else " OR ").join(ordered)
-    return type(node)(tuple(terms[said][0] for said in ordered)), joined
+    return type(node)(tuple(terms[shown][0] for shown in ordered)), joined
 
 
 def canonical_predicate(node: Predicate) -> Predicate:
-    """Give the one predicate that stands for all that say the same in another order."""
+    """Return the canonical form of a predicate: fields, values and items in a fixed order."""
     match node:
         case Compare(path, relation, Path() as other) if operand(other) < operand(path):
             return Compare(other, FLIPPED[relation], path, node.span)
@@ -126,13 +129,13 @@ def canonical_predicate(node: Predicate) -> Predicate:
 
 def _canonical_group(group: Group) -> Group:
     items = tuple(sorted(map(_canonical_item, group.items), key=lambda i: (predicate(i.predicate), i.negated, repr(i))))
-    if len(items) == 1:  # its mean, its minimum and any weight are one
+    if len(items) == 1:  # with one item, mode and weight make no difference
         return replace(group, mode="MEAN", items=(replace(items[0], weight=WEIGHT),))
     return replace(group, items=items)
 
 
 def _canonical_item(item: Item) -> Item:
-    """Carry an item's negation outside where it is a degree, inside where it is crisp."""
+    """Move an item's negation out of a graded predicate, and into an exact one."""
     inner = item.predicate
     if isinstance(inner, Member):
         return item
@@ -147,7 +150,7 @@ def _canonical_item(item: Item) -> Item:
 
 
 def constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
-    """Say exactly what a predicate allows its one attribute; None if it has no such set."""
+    """Return exactly what a predicate allows its one attribute; None if no value set expresses it."""
     match node:
         case Compare(path, relation, Literal() as other):
             return path, _value_set(path, other, lambda value: sets.related(relation, value))
@@ -155,16 +158,21 @@ def constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
             known = _known(path)
             return path, known if relation in ("=", "<=", ">=") else ValueSet({})
         case Between(path, Literal() as low, Literal() as high, negated):
-            found = _between(path, low, high)
-            return path, _negated(path, found, (low, high)) if negated else found
+            values_ = _between(path, low, high)
+            return path, _negated(path, values_, (low, high)) if negated else values_
         case In(path, values, negated):
             literals = [value for value in values if isinstance(value, Literal)]
             by_domain: dict[Domain, list[Any]] = {}
             for literal in literals:
                 for domain, value in readings(path, literal):
                     by_domain.setdefault(domain, []).append(value)
-            found = ValueSet({domain.kind: domain.settle(sets.points(each)) for domain, each in by_domain.items()})
-            return path, _negated(path, found, tuple(literals)) if negated else found
+            values_ = ValueSet(
+                {
+                    domain.kind: domain.settle(sets.points(values_of_domain))
+                    for domain, values_of_domain in by_domain.items()
+                }
+            )
+            return path, _negated(path, values_, tuple(literals)) if negated else values_
         case IsNull(path, negated):
             return path, _anything(path) if negated else ValueSet({}, null=True)
         case Pattern(subject=Path() as path, pattern=Literal()):
@@ -175,15 +183,15 @@ def constrained(node: Predicate) -> tuple[Path, ValueSet] | None:
 
 
 def implied(node: Predicate) -> Iterator[tuple[Path, ValueSet]]:
-    """Say what a predicate over several attributes implies for each: its box."""
+    """Yield what a predicate over several attributes implies for each of them: its bounding box."""
     if isinstance(node, Group) and not node.negated:
         for path, box in fuzzy.outer_box(node):
             yield path, _numbers(path, box)
         for item in node.items:
             if not isinstance(item.predicate, Member | StrLike | Semantic) and fuzzy.number(item.least) > SLACK:
-                found = constrained(opposite(item.predicate) if item.negated else item.predicate)
-                if found is not None:
-                    yield found
+                allowed = constrained(opposite(item.predicate) if item.negated else item.predicate)
+                if allowed is not None:
+                    yield allowed
     elif isinstance(node, Inside) and not node.negated:
         longitudes, latitude = areas.bounding_box(node.area.name, area_numbers(node))
         cuts: Cuts = NONE
@@ -197,7 +205,7 @@ def implied(node: Predicate) -> Iterator[tuple[Path, ValueSet]]:
 
 
 def area_numbers(node: Inside) -> tuple[float, ...]:
-    """The numbers of an area."""
+    """Return the numbers of an area."""
     return tuple(fuzzy.number(n) for n in node.area.numbers)
 
 
@@ -206,17 +214,17 @@ def _domains(path: Path) -> Iterable[Domain]:
 
 
 def _known(path: Path) -> ValueSet:
-    """Every value that compares with others of its kind."""
+    """Return every value that compares with others of its kind."""
     return ValueSet({d.kind: d.settle(ALL) for d in _domains(path) if d.kind != "other"})
 
 
 def _anything(path: Path) -> ValueSet:
-    """Every value that is not null."""
+    """Return every value except null."""
     return ValueSet({d.kind: d.settle(ALL) for d in _domains(path)})
 
 
 def _numbers(path: Path, cuts: Cuts) -> ValueSet:
-    """Numbers of either kind."""
+    """Return integers and floats inside cuts."""
     return ValueSet({d.kind: d.settle(cuts) for d in _domains(path) if d.kind in ("int", "float")})
 
 
@@ -227,20 +235,20 @@ _MEETS = {
     "string": ("string",),
     "time": ("time",),
 }
-"""Which kinds of value a literal compares with, where no schema says."""
+"""Kinds of value that a literal compares with if there is no schema."""
 
 
 def readings(path: Path, literal: Literal) -> list[tuple[Domain, object]]:
-    """What a literal means for each kind of value that its field may have."""
+    """Return the value of a literal in each domain that its field may have."""
     if path.type is not None:
         domain = domain_of(path.type)
         if isinstance(path.type, Enum) and literal.kind == "string":
             return [(domain, path.type.labels.index(str(literal.value)))]
         return [(domain, literal.value)]
-    found: list[tuple[Domain, object]] = [(DOMAINS[kind], literal.value) for kind in _MEETS[literal.kind]]
+    values: list[tuple[Domain, object]] = [(DOMAINS[kind], literal.value) for kind in _MEETS[literal.kind]]
     if literal.kind == "string" and (micros := timestamps.from_text(str(literal.value))) is not None:
-        found.append((DOMAINS["time"], micros))
-    return found
+        values.append((DOMAINS["time"], micros))
+    return values
 
 
 def _value_set(path: Path, literal: Literal, make: Callable[[Any], Cuts]) -> ValueSet:
@@ -253,11 +261,11 @@ def _between(path: Path, low: Literal, high: Literal) -> ValueSet:
     return above.intersect(below)
 
 
-def _negated(path: Path, found: ValueSet, literals: tuple[Literal, ...]) -> ValueSet:
-    """All other values of the kinds that compare with every literal."""
+def _negated(path: Path, values: ValueSet, literals: tuple[Literal, ...]) -> ValueSet:
+    """Return all other values of the kinds that compare with every literal."""
     kinds = [{domain.kind: domain for domain, _ in readings(path, literal)} for literal in literals]
     shared = {kind: domain for kind, domain in kinds[0].items() if all(kind in other for other in kinds)}
-    return ValueSet({kind: d.settle(sets.invert(found.cuts.get(kind, NONE))) for kind, d in shared.items()})
+    return ValueSet({kind: d.settle(sets.invert(values.cuts.get(kind, NONE))) for kind, d in shared.items()})
 
 
 def _pattern_set(node: Pattern) -> ValueSet:
@@ -276,35 +284,35 @@ def _pattern_set(node: Pattern) -> ValueSet:
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One alternative of a filter: all of its predicates, and ORs kept factored."""
+    """One alternative of a filter: its predicates, and ORs that stay factored."""
 
     terms: tuple[Node, ...]
 
     @cached_property
     def exact(self) -> dict[Path, ValueSet]:
-        """What its predicates over one attribute allow each attribute to be."""
+        """What the predicates over one attribute allow each attribute to be."""
         return _intersections(pair for term in self.terms if _is_predicate(term) if (pair := constrained(term)))
 
     @cached_property
     def rest(self) -> tuple[Node, ...]:
-        """What no value set says: fields against fields, groups, areas, factored ORs."""
+        """The terms that no value set expresses: comparisons of two fields, groups, areas, factored ORs."""
         return tuple(term for term in self.terms if not _is_predicate(term) or constrained(term) is None)
 
     @cached_property
     def necessary(self) -> dict[Path, ValueSet]:
-        """What every match is among: the exact sets, cut by the boxes of the rest."""
+        """A superset of what matches: the exact sets, intersected with the bounding boxes of the rest."""
         boxes = (pair for term in self.rest if _is_predicate(term) for pair in implied(term))
         return _intersections(boxes, dict(self.exact))
 
     @cached_property
     def meant(self) -> frozenset[Semantic]:
-        """What is matched by meaning, all of it together: with a predicate more an event may fit better."""
+        """The predicates with ~, which are matched together: an additional predicate can raise the degree."""
         return frozenset(term for term in self.terms if isinstance(term, Semantic) and not term.negated)
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether nothing can match it, as far as value sets tell."""
-        return any(found.is_empty() for found in self.necessary.values())
+        """True if the value sets show that nothing can match."""
+        return any(values.is_empty() for values in self.necessary.values())
 
 
 def _is_predicate(node: Node) -> TypeGuard[Predicate]:
@@ -314,87 +322,87 @@ def _is_predicate(node: Node) -> TypeGuard[Predicate]:
 def _intersections(
     pairs: Iterable[tuple[Path, ValueSet]], start: dict[Path, ValueSet] | None = None
 ) -> dict[Path, ValueSet]:
-    found = {path: [values] for path, values in (start or {}).items()}
+    by_path = {path: [values] for path, values in (start or {}).items()}
     for path, values in pairs:
-        found.setdefault(path, []).append(values)
-    return {path: _intersection(each) for path, each in found.items()}
+        by_path.setdefault(path, []).append(values)
+    return {path: _intersection(several) for path, several in by_path.items()}
 
 
-def _intersection(found: list[ValueSet]) -> ValueSet:
-    """Intersect two by two, so that a thousand sets of many cuts take no quadratic time."""
-    while len(found) > 1:
-        pairs = zip(found[::2], found[1::2], strict=False)
-        found = [one.intersect(other) for one, other in pairs] + found[len(found) & ~1 :]
-    return found[0]
+def _intersection(several: list[ValueSet]) -> ValueSet:
+    """Return the intersection of sets, computed pairwise: a thousand sets with many cuts take no quadratic time."""
+    while len(several) > 1:
+        pairs = zip(several[::2], several[1::2], strict=False)
+        several = [one.intersect(other) for one, other in pairs] + several[len(several) & ~1 :]
+    return several[0]
 
 
 @dataclass(frozen=True)
 class Normal:
-    """A filter as alternatives; none of them: it matches nothing."""
+    """A filter as a list of alternatives; an empty list matches nothing."""
 
     conjuncts: tuple[Conjunct, ...]
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches every event."""
+        """True if the filter matches every event."""
         return any(not conjunct.terms for conjunct in self.conjuncts)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it matches no event."""
+        """True if the filter matches no event."""
         return not self.conjuncts
 
     @property
     def is_factored(self) -> bool:
-        """Whether an OR was kept because it would have multiplied too much."""
+        """True if an OR stays factored because it would have multiplied the conjuncts too much."""
         return any(isinstance(term, Or) for conjunct in self.conjuncts for term in conjunct.terms)
 
 
 def normalize(root: Node, limit: int = MAX_CONJUNCTS) -> Normal:
-    """Give a tree as alternatives, without those that contradict themselves."""
+    """Return the alternatives of a tree, without contradictory ones."""
     alternatives = [Conjunct(terms) for terms in to_dnf(push_not_inwards(root), limit)]
-    kept = [each for each in alternatives if not each.is_empty]
-    return Normal(_merge([_drop_tautologies(each) for each in kept]))
+    satisfiable = [conjunct for conjunct in alternatives if not conjunct.is_empty]
+    return Normal(_merge([_drop_tautologies(conjunct) for conjunct in satisfiable]))
 
 
 def to_dnf(node: Node, limit: int = MAX_CONJUNCTS) -> list[tuple[Node, ...]]:
-    """Give the alternatives of a tree without `Not`, each a tuple of terms."""
+    """Return the alternatives of a tree without `Not`, each a tuple of terms; at most `limit`."""
     match node:
         case Or(terms):
-            found: list[tuple[Node, ...]] = []
+            alternatives: list[tuple[Node, ...]] = []
             for term in terms:
-                each = to_dnf(term, limit)
-                if len(found) + len(each) > limit:
+                inner = to_dnf(term, limit)
+                if len(alternatives) + len(inner) > limit:
                     return [(node,)]
-                found += each
-            return found
+                alternatives += inner
+            return alternatives
         case And(terms):
             factored: list[Node] = []
-            # Predicates first: every alternative has them all.
+            # Predicates come first, because every alternative has all of them.
             product: list[tuple[Node, ...]] = [tuple(term for term in terms if not isinstance(term, And | Or))]
             for term in terms:
                 if not isinstance(term, And | Or):
                     continue
-                each = to_dnf(term, limit)
-                if len(product) * len(each) > limit:
+                inner = to_dnf(term, limit)
+                if len(product) * len(inner) > limit:
                     factored.append(term)
                 else:
-                    product = [(*one, *other) for one in product for other in each]
+                    product = [(*one, *other) for one in product for other in inner]
             return [(*one, *factored) for one in product] if factored else product
     return [(node,)]
 
 
 def _drop_tautologies(conjunct: Conjunct) -> Conjunct:
-    """Drop predicates on attributes that may be anything, null included."""
-    free = {path for path, found in conjunct.exact.items() if found == _unconstrained(path)}
+    """Return a conjunct without predicates on attributes that may have any value, null included."""
+    free = {path for path, values in conjunct.exact.items() if values == _unconstrained(path)}
     if not free:
         return conjunct
     return Conjunct(tuple(t for t in conjunct.terms if not (_is_predicate(t) and _only_path(t) in free)))
 
 
 def _only_path(node: Node) -> Path | None:
-    found = constrained(node) if _is_predicate(node) else None
-    return found[0] if found else None
+    allowed = constrained(node) if _is_predicate(node) else None
+    return allowed[0] if allowed else None
 
 
 def _unconstrained(path: Path) -> ValueSet:
@@ -402,15 +410,15 @@ def _unconstrained(path: Path) -> ValueSet:
 
 
 def _merge(conjuncts: list[Conjunct]) -> tuple[Conjunct, ...]:
-    """Drop alternatives that another one contains, and those said twice."""
-    found: list[Conjunct] = []
-    for each in conjuncts:
-        if not any(_absorbs(other, each) for other in found):
-            found = [other for other in found if not _absorbs(each, other)]
-            found.append(each)
-    if _cover_everything(found):
+    """Return the alternatives without duplicates and without those that another one contains."""
+    merged: list[Conjunct] = []
+    for conjunct in conjuncts:
+        if not any(_absorbs(other, conjunct) for other in merged):
+            merged = [other for other in merged if not _absorbs(conjunct, other)]
+            merged.append(conjunct)
+    if _cover_everything(merged):
         return (Conjunct(()),)
-    return tuple(found)
+    return tuple(merged)
 
 
 def _absorbs(wide: Conjunct, narrow: Conjunct) -> bool:
@@ -420,21 +428,21 @@ def _absorbs(wide: Conjunct, narrow: Conjunct) -> bool:
 
 
 def taken_by(terms: Iterable[Node]) -> frozenset[str]:
-    """The attributes that equalities of a conjunct are about: what they name can't mean anything else."""
+    """Return the attributes that equalities of a conjunct name; no predicate with ~ is mapped to them."""
     equal = (t for t in terms if isinstance(t, Compare) and t.relation == "=" and isinstance(t.other, Literal))
     return frozenset(".".join(map(str, term.path.parts)) for term in equal)
 
 
 def _cover_everything(conjuncts: list[Conjunct]) -> bool:
-    """Find `x IS NULL OR x IS NOT NULL` and its like: alternatives on one attribute that are all of it."""
+    """Return True if alternatives on one attribute allow all its values, as `x IS NULL OR x IS NOT NULL` does."""
     whole: dict[Path, ValueSet] = {}
-    for each in conjuncts:
-        if not each.terms:
+    for conjunct in conjuncts:
+        if not conjunct.terms:
             return True
-        if each.rest or len(each.exact) != 1:
+        if conjunct.rest or len(conjunct.exact) != 1:
             continue
-        ((path, found),) = each.exact.items()
-        joined = whole[path].union(found) if path in whole else found
+        ((path, values),) = conjunct.exact.items()
+        joined = whole[path].union(values) if path in whole else values
         if joined is not None:
             whole[path] = joined
             if not joined.tests and joined == _unconstrained(path):

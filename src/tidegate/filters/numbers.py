@@ -1,7 +1,7 @@
-"""Exact comparison of numbers, whatever their widths.
+"""Exact comparison of numbers of any width.
 
-A float64 can't hold every 64-bit integer, so a bound is first moved to the
-numbers that the other side can be; NaN is never in.
+A float64 can't hold every 64-bit integer, so a bound is first moved to the nearest number that the other side can hold.
+NaN never compares.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.filters.values import nearest_float
-from tidegate.filters.vectors import Mask
+from tidegate.filters.vectors import BoolArray
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "=": np.equal,
@@ -26,10 +26,10 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 }
 
 
-def compare_numbers(values: Any, relation: str, value: Any) -> Mask:
-    """Compare an array with a number exactly, whatever the widths; NaN is never in."""
+def compare_numbers(values: Any, relation: str, value: Any) -> BoolArray:
+    """Return which values of an array have a relation to a number; exact for every width, False for NaN."""
     if values.dtype.kind == "O":
-        compared: Mask = _UFUNCS[relation](values, value).astype(bool)
+        compared: BoolArray = _UFUNCS[relation](values, value).astype(bool)
         return compared
     if values.dtype.kind == "f":
         return _compare_floats(values, relation, value)
@@ -41,14 +41,14 @@ def compare_numbers(values: Any, relation: str, value: Any) -> Mask:
         return np.full(len(values), relation in ("<", "<=", "<>"))
     if bound < info.min:
         return np.full(len(values), relation in (">", ">=", "<>"))
-    found: Mask = _UFUNCS[relation](values, values.dtype.type(bound))
-    return found
+    mask: BoolArray = _UFUNCS[relation](values, values.dtype.type(bound))
+    return mask
 
 
 def whole_bound(relation: str, value: int | float) -> tuple[int | None, str]:
-    """Give the comparison of a whole number with `value` as one with a whole number.
+    """Return the comparison of an integer with `value` as a comparison with an integer.
 
-    None where no whole number equals it.
+    The bound is None if no integer equals `value`.
 
     >>> whole_bound("<", 3.5), whole_bound(">=", 3.5), whole_bound("=", 3.5)
     ((4, '<'), (4, '>='), (None, '='))
@@ -64,20 +64,20 @@ def whole_bound(relation: str, value: int | float) -> tuple[int | None, str]:
     return (math.ceil(value) if relation in ("<", ">=") else math.floor(value)), relation
 
 
-def _compare_floats(values: Any, relation: str, value: int | float) -> Mask:
+def _compare_floats(values: Any, relation: str, value: int | float) -> BoolArray:
     nearest, relation = float_bound(relation, value)
     if nearest is None:
-        found = np.full(len(values), relation == "<>")
+        mask = np.full(len(values), relation == "<>")
     else:
         same_width = values.dtype == np.float32 and c_float(nearest).value == nearest
-        found = _UFUNCS[relation](values, np.float32(nearest) if same_width else np.float64(nearest))
-    return found & (values == values) if relation == "<>" else found
+        mask = _UFUNCS[relation](values, np.float32(nearest) if same_width else np.float64(nearest))
+    return mask & (values == values) if relation == "<>" else mask
 
 
 def float_bound(relation: str, value: int | float) -> tuple[float | None, str]:
-    """Give the comparison of a float with `value` as one with a float, exactly.
+    """Return the comparison of a float with `value` as a comparison with a float, exactly.
 
-    A whole number that no float equals lies between two: only the order counts.
+    An integer that no float equals lies between two floats, so only the order matters.
 
     >>> float_bound("<", 2**53 + 1), float_bound("=", 2**53 + 1)
     ((9007199254740992.0, '<='), (None, '='))
@@ -92,42 +92,42 @@ def float_bound(relation: str, value: int | float) -> tuple[float | None, str]:
     return nearest, "<=" if relation in ("<", "<=") else ">"
 
 
-def compare_arrays(one: Any, relation: str, two: Any) -> Mask:
-    """Compare two arrays of numbers row by row, exactly; NaN is never in."""
+def compare_arrays(one: Any, relation: str, two: Any) -> BoolArray:
+    """Return which rows of two arrays of numbers have a relation; exact, False for NaN."""
     kinds = one.dtype.kind, two.dtype.kind
     if "O" in kinds:
-        compared: Mask = _UFUNCS[relation](one.astype(object), two.astype(object)).astype(bool)
-        known: Mask = compared & (one == one).astype(bool) & (two == two).astype(bool)
+        compared: BoolArray = _UFUNCS[relation](one.astype(object), two.astype(object)).astype(bool)
+        known: BoolArray = compared & (one == one).astype(bool) & (two == two).astype(bool)
         return known
     if kinds == ("f", "f"):
-        found: Mask = _UFUNCS[relation](one, two)
-        return found & (one == one) & (two == two) if relation == "<>" else found
+        mask: BoolArray = _UFUNCS[relation](one, two)
+        return mask & (one == one) & (two == two) if relation == "<>" else mask
     if "f" in kinds:
         return _compare_mixed(one, relation, two)
     if one.dtype.itemsize == two.dtype.itemsize == 8 and kinds[0] != kinds[1]:
         return _relate(_sign_unsigned(one, two) if kinds[0] == "i" else -_sign_unsigned(two, one), relation)
-    found = _UFUNCS[relation](one, two)
-    return found
+    mask = _UFUNCS[relation](one, two)
+    return mask
 
 
 def _sign_unsigned(signed: Any, unsigned: Any) -> Any:
-    """-1, 0 or 1 as an int64 is below, at or above a uint64."""
+    """Return -1, 0 or 1 as an int64 is below, at or above a uint64."""
     as_unsigned = signed.astype(np.uint64)
     sign = np.where(as_unsigned < unsigned, -1, np.where(as_unsigned > unsigned, 1, 0))
     return np.where(signed < 0, -1, sign)
 
 
-def _compare_mixed(one: Any, relation: str, two: Any) -> Mask:
+def _compare_mixed(one: Any, relation: str, two: Any) -> BoolArray:
     if one.dtype.kind == "f":
         sign, reals = -_sign_whole(two, one), one
     else:
         sign, reals = _sign_whole(one, two), two
-    found: Mask = _relate(sign, relation) & (reals == reals)
-    return found
+    mask: BoolArray = _relate(sign, relation) & (reals == reals)
+    return mask
 
 
 def _sign_whole(whole: Any, reals: Any) -> Any:
-    """-1, 0 or 1 as a whole number is below, at or above a float; exact."""
+    """Return -1, 0 or 1 as an integer is below, at or above a float; exact."""
     if whole.dtype.itemsize < 8:
         return np.sign(whole.astype(np.float64) - reals)
     info = np.iinfo(whole.dtype)
@@ -140,6 +140,6 @@ def _sign_whole(whole: Any, reals: Any) -> Any:
         return np.where(floor >= high, -1, np.where(floor < low, 1, sign))
 
 
-def _relate(sign: Any, relation: str) -> Mask:
-    found: Mask = _UFUNCS[relation](sign, 0)
-    return found
+def _relate(sign: Any, relation: str) -> BoolArray:
+    mask: BoolArray = _UFUNCS[relation](sign, 0)
+    return mask

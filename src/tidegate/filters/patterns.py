@@ -1,7 +1,6 @@
 """Text predicates: LIKE, MATCH and edit distance.
 
-Every pattern runs in linear time: simple LIKEs as string methods, the rest on
-RE2, which has no backtracking to run away with.
+Every pattern runs in linear time: simple LIKEs as string methods, the rest on RE2, which does not backtrack.
 """
 
 from __future__ import annotations
@@ -12,57 +11,58 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tidegate.filters.shapes import SLACK
+from tidegate.filters.membership import SLACK
 
 if TYPE_CHECKING:
     import re2
 
 TextTest = Callable[[str], bool | None]
-"""Says whether a text fits; None where it can't be decided."""
+"""Returns True if a text fits, None if that can't be decided."""
 
 MAX_REGEX_BYTES = 1 << 20
-"""Memory that RE2 may use for one pattern: large enough for any that a person
-writes, small enough that a hostile one compiles in milliseconds."""
+"""Memory that RE2 may use for one pattern: enough for any that a person writes, and little enough that a hostile one
+compiles in milliseconds.
+"""
 
 MAX_LIKE_BYTES = 64 << 20
-"""The same for a LIKE with `_`: enough for the longest text of a filter; its
-program has one step a character and can't grow beyond."""
+"""The same for a LIKE with `_`: enough for the longest text of a filter, because its program has one step per
+character.
+"""
 
 MAX_TEXTS = 32
-"""Texts between two `%`, with `_` between them, that are searched for by hand:
-each place costs as many comparisons. Beyond, RE2 does it."""
+"""Maximum number of texts between two `%` that are searched without RE2: each position costs as many comparisons."""
 
 ANY, ONE = object(), object()
-"""What `%` and `_` stand for in a list of LIKE elements."""
+"""The wildcards `%` and `_` in a list of LIKE elements."""
 
 
 def like_elements(pattern: str, star: bool = False) -> list[Any]:
-    """Split a LIKE pattern into literal texts, `ANY` and `ONE`, at its simplest.
+    """Split a LIKE pattern into literal texts, `ANY` and `ONE`, in simplest form.
 
     >>> like_elements(r"10\\%%") == ["10%", ANY]
     True
     """
     wild = {"%": ANY, "_": ONE, **({"*": ANY, "?": ONE} if star else {})}
-    found: list[Any] = []
+    elements: list[Any] = []
     literal: list[str] = []
-    letters = iter(pattern)
-    for letter in letters:
-        if letter == "\\":
-            literal.append(next(letters, "\\"))
-        elif letter in wild:
+    characters = iter(pattern)
+    for character in characters:
+        if character == "\\":
+            literal.append(next(characters, "\\"))
+        elif character in wild:
             if literal:
-                found.append("".join(literal))
+                elements.append("".join(literal))
                 literal = []
-            found.append(wild[letter])
+            elements.append(wild[character])
         else:
-            literal.append(letter)
+            literal.append(character)
     if literal:
-        found.append("".join(literal))
-    return _simplest(found)
+        elements.append("".join(literal))
+    return _simplest(elements)
 
 
 def _simplest(elements: list[Any]) -> list[Any]:
-    """Order each run of wildcards as `__%`: `%_` and `_%%` mean the same."""
+    """Order each run of wildcards as `__%`, because `%_` and `_%%` mean the same."""
     out: list[Any] = []
     ones, many = 0, False
     for element in [*elements, None]:
@@ -80,9 +80,9 @@ def _simplest(elements: list[Any]) -> list[Any]:
 
 @lru_cache(maxsize=4096)
 def canonical_like(pattern: str, star: bool = False) -> str:
-    """Write a LIKE pattern in one way, whatever its wildcards: `a*` becomes `a%`.
+    """Return the canonical form of a LIKE pattern: `a*` becomes `a%` if `star` is set.
 
-    Literal stars are escaped too, so that the result reads the same either way.
+    Literal stars are escaped, so that the result means the same with and without `star`.
     """
     written = {ANY: "%", ONE: "_"}
     return "".join(
@@ -92,12 +92,12 @@ def canonical_like(pattern: str, star: bool = False) -> str:
 
 @lru_cache(maxsize=4096)
 def like(pattern: str, star: bool = False) -> TextTest:
-    """Give the test of a LIKE pattern that stands in a filter."""
+    """Return the test of a LIKE pattern that is a literal of a filter; cached."""
     return make_like(pattern, star)
 
 
 def make_like(pattern: str, star: bool = False) -> TextTest:
-    """Make the test of a LIKE pattern."""
+    """Return the test of a LIKE pattern."""
     elements = like_elements(pattern, star)
     match elements:
         case []:
@@ -120,7 +120,7 @@ def make_like(pattern: str, star: bool = False) -> TextTest:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What stands between two `%`: texts at fixed places, `_` elsewhere."""
+    """The part of a pattern between two `%`: texts at fixed offsets, `_` elsewhere."""
 
     length: int
     texts: tuple[tuple[int, str], ...]
@@ -129,7 +129,7 @@ class _Piece:
         return all(value.startswith(text, at + offset) for offset, text in self.texts)
 
     def find(self, value: str, at: int, end: int) -> int:
-        """The first place from `at` where the piece fits before `end`, or -1."""
+        """Return the first position from `at` where the piece fits before `end`; -1 if there is none."""
         last = end - self.length
         if not self.texts:
             return at if at <= last else -1
@@ -145,7 +145,7 @@ class _Piece:
 
 
 def _pieces(elements: list[Any]) -> list[_Piece]:
-    """Cut elements at each `%`; the first and the last piece may be empty."""
+    """Split elements at each `%`; the first and the last piece may be empty."""
     pieces: list[_Piece] = []
     length = 0
     texts: list[tuple[int, str]] = []
@@ -162,7 +162,7 @@ def _pieces(elements: list[Any]) -> list[_Piece]:
 
 
 def _in_order(pieces: list[_Piece]) -> TextTest:
-    """Find the pieces one after the other: the leftmost place is always the best."""
+    """Return a test that finds the pieces one after another; the leftmost position is always the best."""
     head, *middle = pieces
     tail = middle.pop() if middle else None
 
@@ -183,7 +183,7 @@ def _in_order(pieces: list[_Piece]) -> TextTest:
 
 
 def like_prefix(pattern: str) -> str | None:
-    """Give p where the pattern is exactly `p%`, else None."""
+    """Return p if the pattern is exactly `p%`, else None."""
     match like_elements(pattern):
         case [x] if x is ANY:
             return ""
@@ -193,7 +193,7 @@ def like_prefix(pattern: str) -> str | None:
 
 
 def like_exact(pattern: str) -> str | None:
-    """Give the one text that fits a pattern without wildcards, else None."""
+    """Return the only text that fits a pattern without wildcards; None for other patterns."""
     match like_elements(pattern):
         case []:
             return ""
@@ -203,13 +203,13 @@ def like_exact(pattern: str) -> str | None:
 
 
 def like_regex(elements: list[Any]) -> str:
-    """Write LIKE elements as a regular expression for the whole text."""
+    """Return LIKE elements as a regular expression for the whole text."""
     written = {ANY: ".*", ONE: "."}
     return "(?s)" + "".join(written[e] if e is ANY or e is ONE else quote(e) for e in elements)
 
 
 def quote(text: str) -> str:
-    r"""Quote a text for a regular expression, in a way that RE2 and Java share.
+    r"""Escape a text for a regular expression in a way that RE2 and Java share.
 
     >>> quote("a.b")
     'a\\.b'
@@ -227,13 +227,13 @@ def _anything(_: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def match(pattern: str) -> TextTest | None:
-    """Give the test of a regular expression over the whole text; None if it is none."""
+    """Return the test of a regular expression over the whole text; None if RE2 refuses it."""
     return None if regex_problem(pattern) else _regex_test(pattern)
 
 
 @lru_cache(maxsize=4096)
 def regex_problem(pattern: str) -> str | None:
-    """Say why RE2 refuses a pattern, or None."""
+    """Return why RE2 refuses a pattern; None if it does not."""
     import re2
 
     try:
@@ -264,19 +264,19 @@ def _regex_test(pattern: str, max_bytes: int = MAX_REGEX_BYTES) -> TextTest:
     def test(value: str) -> bool | None:
         try:
             return full(value) is not None
-        except UnicodeEncodeError:  # a lone surrogate: no Unicode text, so nothing is known
+        except UnicodeEncodeError:  # a lone surrogate is not Unicode text, so the result is unknown
             return None
 
     return test
 
 
 def default_edits(text: str) -> int:
-    """Say how many edits a STRLIKE without a bound allows: 0, 1 from 3 characters, 2 from 6."""
+    """Return how many edits a STRLIKE without a bound allows: 0, 1 from 3 characters, 2 from 6."""
     return 0 if len(text) <= 2 else 1 if len(text) <= 5 else 2
 
 
 def edits(text: str, budget: int) -> TextTest:
-    """Give the test "at most `budget` edits from `text`", lengths compared first."""
+    """Return the test "at most `budget` edits from `text`"; it compares lengths first."""
     from rapidfuzz.distance.Levenshtein import distance
 
     length = len(text)
@@ -290,7 +290,7 @@ def edits(text: str, budget: int) -> TextTest:
 
 
 def similarity(text: str) -> Callable[[str], float]:
-    """Give the function 1 - d / max(length) to `text`; two empty texts are alike."""
+    """Return the function 1 - distance / max(length) to `text`; two empty texts have similarity 1."""
     from rapidfuzz.distance.Levenshtein import distance
 
     length = len(text)
@@ -302,11 +302,11 @@ def similarity(text: str) -> Callable[[str], float]:
     return grade
 
 
-def similar(text: str, least: float) -> TextTest:
-    """Give the test "similarity to `text` is at least `least`"."""
+def similar(text: str, minimum: float) -> TextTest:
+    """Return the test "similarity to `text` is at least `minimum`"."""
     grade = similarity(text)
     length = len(text)
-    slack = least - SLACK
+    slack = minimum - SLACK
 
     def test(value: str) -> bool:
         other = len(value)

@@ -1,4 +1,4 @@
-"""Writes a tree as text that reads back to an equal tree."""
+"""Writes a tree as text that parses back to an equal tree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tidegate.filters.nodes import (
     Shape,
     StrLike,
 )
-from tidegate.filters.parser import RESERVED
+from tidegate.filters.token_reader import RESERVED_WORDS
 from tidegate.model import timestamps
 from tidegate.model.types import Scalar, Type
 
@@ -43,7 +43,7 @@ _FLOAT32 = Scalar("float32")
 
 
 def render(query: Query) -> str:
-    """Write a whole filter; one that matches everything is the empty text."""
+    """Return the text of a whole filter; empty for a filter that matches every event."""
     parts = [render_node(query.root)] if query.root != And(()) else []
     if query.themes:
         parts.append(f"WITH THEME ({', '.join(map(_string, query.themes))})")
@@ -53,7 +53,7 @@ def render(query: Query) -> str:
 
 
 def render_node(node: Node, inside_and: bool = False) -> str:
-    """Write a tree, with no more parentheses than it needs."""
+    """Return the text of a tree with only the parentheses that it needs."""
     match node:
         case And(terms):
             parts = []
@@ -76,7 +76,7 @@ def render_node(node: Node, inside_and: bool = False) -> str:
 
 
 def predicate(node: Predicate | Member) -> str:
-    """Write one predicate, its negation included."""
+    """Return the text of one predicate with its negation."""
     match node:
         case Compare(path, relation, other):
             return f"{path_text(path)} {relation} {operand(other, path.type)}"
@@ -124,25 +124,25 @@ def _item(item: Item) -> str:
 
 
 def shape(shape_: Shape) -> str:
-    """Write a membership function or the term that names one."""
+    """Return the text of a membership function, or of the term that names one."""
     if shape_.is_term:
         return path_text(Path((shape_.name,)))
     return f"{shape_.name}({', '.join(map(operand, shape_.numbers))})"
 
 
 def area(area_: Area) -> str:
-    """Write an area on the map."""
+    """Return the text of an area."""
     numbers = [operand(number) for number in area_.numbers]
     if area_.name == "POLYGON":
         numbers = [f"{x} {y}" for x, y in zip(numbers[::2], numbers[1::2], strict=True)]
     return f"{area_.name}({', '.join(numbers)})"
 
 
-def operand(given: Operand, kind: Type | None = None) -> str:
-    """Write a path, a value or a parameter; `kind` is that of the field it meets."""
-    match given:
+def operand(operand_: Operand, kind: Type | None = None) -> str:
+    """Return the text of a path, a value or a parameter; `kind` is the type of the field that it is compared with."""
+    match operand_:
         case Path():
-            return path_text(given)
+            return path_text(operand_)
         case Param(index):
             return f"%{index}"
         case Literal(value, "time"):
@@ -155,7 +155,7 @@ def operand(given: Operand, kind: Type | None = None) -> str:
             return str(value)
         case Literal(float() as value):
             return _float32(value) if kind == _FLOAT32 else _float(value)
-    raise AssertionError(given)
+    raise AssertionError(operand_)
 
 
 def _float(value: float) -> str:
@@ -165,7 +165,7 @@ def _float(value: float) -> str:
 
 
 def _float32(value: float) -> str:
-    """The shortest text that rounds to the same float32."""
+    """Return the shortest text that rounds to the same float32."""
     for digits in range(6, 9):
         text = f"{value:.{digits}g}"
         if c_float(float(text)).value == value and math.isfinite(value):
@@ -174,8 +174,8 @@ def _float32(value: float) -> str:
 
 
 def _string(text: str) -> str:
-    # Three quotes before a blank or a parenthesis would read as the quote
-    # character: such a text is opened by a backquote instead.
+    # Three quotes before a blank or a parenthesis would be read as one quote character, so such a text starts with a
+    # backquote.
     opening = "`" if re.match(r"'[\s)]", text) else "'"
     return opening + text.replace("'", "''") + "'"
 
@@ -185,12 +185,12 @@ def _not(negated: bool) -> str:
 
 
 def path_text(path: Path) -> str:
-    """Write a path as a filter would: `pos.x`, `wheels[3]`, `"my field"`."""
+    """Return the text of a path as a filter writes it: `pos.x`, `wheels[3]`, `"my field"`."""
     out = ""
     for part in path.parts:
         if isinstance(part, int):
             out += f"[{part}]"
         else:
-            plain = part.upper() not in RESERVED and re.fullmatch(r"[^\W\d]\w*", part)
+            plain = part.upper() not in RESERVED_WORDS and re.fullmatch(r"[^\W\d]\w*", part)
             out += ("." if out else "") + (part if plain else '"' + part.replace('"', '""') + '"')
     return out

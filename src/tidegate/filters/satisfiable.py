@@ -1,8 +1,7 @@
-"""Finds filters that can never match, and says why.
+"""Finds filters that can never match, and the reason.
 
-A predicate that no value of its type satisfies (`uint8 = -1`) is let through,
-as every DDS product does: it matches nothing. What is refused is a filter whose
-predicates contradict each other, or the constraints of its schema.
+A predicate that no value of its type satisfies (`uint8 = -1`) is accepted, as in every DDS product: it matches nothing.
+Refused are filters whose predicates contradict each other or the constraints of the schema.
 """
 
 from __future__ import annotations
@@ -44,38 +43,37 @@ from tidegate.filters.typing import resolve
 from tidegate.model.schema import Schema
 
 MAX_CHECKED = 64
-"""A filter of more distinct predicates is let through unchecked, so that a hostile
-text costs milliseconds."""
+"""A filter with more distinct predicates is accepted without this check, so that a hostile text costs milliseconds."""
 
 Constraint = tuple[ValueSet, str]
 Constrained = Mapping[Path, Constraint]
 
 
 def check(query: Query, pushed: Node, text: str, schema: Schema | None) -> None:
-    """Raise `UnsatisfiableFilter` where every alternative contradicts itself.
+    """Raise `UnsatisfiableFilter` if every alternative contradicts itself.
 
     `pushed` is the query's tree without `Not`.
     """
     constraints = constraint_sets(schema) if schema is not None and schema.constraints else {}
     if isinstance(pushed, Or) and not constraints and _has_plain_option(pushed):
         return
-    found: list[list[Problem]] = []
+    problems_by_alternative: list[list[Problem]] = []
     for terms in _alternatives(query, pushed, text):
         problems = _contradiction(terms, constraints)
         if not problems:
             return
-        found.append(problems)
-    if found:
-        raise UnsatisfiableFilter(text, found[0])
+        problems_by_alternative.append(problems)
+    if problems_by_alternative:
+        raise UnsatisfiableFilter(text, problems_by_alternative[0])
 
 
 def _has_plain_option(node: Or) -> bool:
-    """Whether an OR has a single predicate among its alternatives; alone, that can't contradict."""
+    """Return True if an alternative of an OR is a single predicate, which can't contradict itself."""
     return any(not isinstance(term, And | Or | Group | Inside) for term in node.terms)
 
 
 def _alternatives(query: Query, pushed: Node, text: str) -> list[tuple[Node, ...]]:
-    """The alternatives to check, the same for every way of saying the filter; none: too many."""
+    """Return the alternatives to check, the same for equal filters; an empty list if there are too many."""
     terms = pushed.terms if isinstance(pushed, And) else (pushed,)
     if not any(isinstance(term, And | Or) for term in terms):
         terms = _without_repeats(terms, text)
@@ -83,27 +81,30 @@ def _alternatives(query: Query, pushed: Node, text: str) -> list[tuple[Node, ...
             return [terms]
     if _is_long(pushed):
         return []
-    found = to_dnf(pushed)
-    if all(len(each) <= MAX_CHECKED and not any(isinstance(term, Or) for term in each) for each in found):
-        return found
-    # Which ORs stay factored depends on the order of the terms: take the canonical one.
+    alternatives = to_dnf(pushed)
+    if all(
+        len(alternative) <= MAX_CHECKED and not any(isinstance(term, Or) for term in alternative)
+        for alternative in alternatives
+    ):
+        return alternatives
+    # Which ORs stay factored depends on the order of the terms, so use the canonical order.
     return to_dnf(canonical(query).root)
 
 
 def _without_repeats(terms: tuple[Node, ...], text: str) -> tuple[Node, ...]:
-    """Drop predicates that stand in the text more than once: cheaper by text than by hash."""
+    """Return the terms without predicates that the text repeats; comparing texts is cheaper than hashing nodes."""
     if len(terms) <= MAX_CHECKED:
         return terms
-    found: dict[tuple[str, object], Node] = {}
+    distinct_terms: dict[tuple[str, object], Node] = {}
     for term in terms:
         assert not isinstance(term, And | Or | Not)
         sign = term.relation if isinstance(term, Compare) else term.negated
-        found[text[slice(*term.span)], sign] = term
-    return tuple(found.values())
+        distinct_terms[text[slice(*term.span)], sign] = term
+    return tuple(distinct_terms.values())
 
 
 def _is_long(root: Node) -> bool:
-    """Whether a tree has more distinct predicates than are checked."""
+    """Return True if a tree has more than `MAX_CHECKED` distinct predicates."""
     distinct: set[Predicate] = set()
     for node in predicates(root):
         distinct.add(canonical_predicate(node))
@@ -113,7 +114,7 @@ def _is_long(root: Node) -> bool:
 
 
 def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Problem]:
-    """Name the predicates of a conjunction that exclude each other; none: it may match."""
+    """Return a problem for the predicates of a conjunction that exclude each other; an empty list if it may match."""
     on_path: dict[tuple[str | int, ...], tuple[Path, list[Predicate]]] = {}
     for term in terms:
         if not isinstance(term, And | Or | Not):
@@ -130,10 +131,9 @@ def _contradiction(terms: Iterable[Node], constraints: Constrained) -> list[Prob
 
 
 def _is_wide_range(sharing: list[Predicate]) -> bool:
-    """Whether bounds leave a whole number between them: then every numeric type has room.
+    """Return True if bounds leave an integer between them, so that every numeric type has a value there.
 
-    Most filters with two predicates on an attribute are such ranges, and this
-    spares them the value sets.
+    Most filters with two predicates on an attribute are such ranges; this avoids building their value sets.
     """
     low, high = -math.inf, math.inf
     for node in sharing:
@@ -152,7 +152,10 @@ def _is_wide_range(sharing: list[Predicate]) -> bool:
 
 
 def _contradiction_on(path: Path, sharing: list[Predicate], limit: Constraint | None) -> list[Problem]:
-    """Say what excludes what on one attribute; a predicate that is empty by itself is let through."""
+    """Return a problem for predicates that exclude each other on one attribute.
+
+    Returns none if a predicate is unsatisfiable by itself, which is accepted.
+    """
     allowed = [(term, values) for term in sharing for where, values in _allows(term) if where == path]
     if any(values.is_empty() for term, values in allowed if not isinstance(term, Group)):
         return []
@@ -161,9 +164,9 @@ def _contradiction_on(path: Path, sharing: list[Predicate], limit: Constraint | 
     for term, values in allowed:
         whole = values if whole is None else whole.intersect(values)
         if whole.is_empty():
-            return _blame(path, values, term, before)
+            return _report(path, values, term, before)
         if limit is not None and whole.intersect(limit[0]).is_empty():
-            return _blame_constraint(term, before, limit)
+            return _report_constraint(term, before, limit)
         before.append((values, term))
     return []
 
@@ -173,8 +176,8 @@ def _allows(term: Predicate) -> list[tuple[Path, ValueSet]]:
     return [exact] if exact else list(islice(implied(term), MAX_CHECKED))
 
 
-def _blame(path: Path, values: ValueSet, term: Predicate, before: list[tuple[ValueSet, Predicate]]) -> list[Problem]:
-    others = [other for found, other in before if found.intersect(values).is_empty()][:1]
+def _report(path: Path, values: ValueSet, term: Predicate, before: list[tuple[ValueSet, Predicate]]) -> list[Problem]:
+    others = [other for earlier, other in before if earlier.intersect(values).is_empty()][:1]
     others = others or [other for _, other in before]
     if not others or others == [term]:
         return [_problem(term, f"can never match: no {path_text(path)} reaches the degrees it asks for")]
@@ -182,8 +185,8 @@ def _blame(path: Path, values: ValueSet, term: Predicate, before: list[tuple[Val
     return [_problem(term, f"can never match: {predicate(term)} contradicts {against}")]
 
 
-def _blame_constraint(term: Predicate, before: list[tuple[ValueSet, Predicate]], limit: Constraint) -> list[Problem]:
-    together = " and ".join(dict.fromkeys(predicate(each) for each in [*(other for _, other in before), term]))
+def _report_constraint(term: Predicate, before: list[tuple[ValueSet, Predicate]], limit: Constraint) -> list[Problem]:
+    together = " and ".join(dict.fromkeys(predicate(part) for part in [*(other for _, other in before), term]))
     return [_problem(term, f"can never match: {together} contradicts the constraint {limit[1]}")]
 
 
@@ -193,8 +196,8 @@ def _problem(term: Predicate, message: str) -> Problem:
 
 @lru_cache(maxsize=256)
 def constraint_queries(schema: Schema) -> Mapping[str, tuple[str, Query]]:
-    """Read a schema's constraints: for each attribute the text of its filter, and the tree."""
-    found = {}
+    """Return the constraints of a schema: text and tree by attribute. Raises `SchemaError` for a wrong one."""
+    queries = {}
     for name, rest in schema.constraints.items():
         field = path_text(Path((name,))) if schema.get(name) is not None else name
         text = f"{field} {rest}"
@@ -209,27 +212,27 @@ def constraint_queries(schema: Schema) -> Mapping[str, tuple[str, Query]]:
         if read != {field}:
             others = ", ".join(sorted(read - {field})) or "nothing"
             raise SchemaError(f"expected a constraint on {field} alone, but it reads {others}", f"constraints.{name}")
-        found[name] = text, query
-    return found
+        queries[name] = text, query
+    return queries
 
 
 @lru_cache(maxsize=256)
 def constraint_sets(schema: Schema) -> Constrained:
-    """Give what each constraint allows its attribute, where a set can say it."""
-    found: dict[Path, Constraint] = {}
+    """Return the values that each constraint allows, as far as a value set can express them."""
+    sets: dict[Path, Constraint] = {}
     for text, query in constraint_queries(schema).values():
         allowed = _whole_set(query)
         if allowed is not None:
             path, values = allowed
-            found[path] = values, text
-    return found
+            sets[path] = values, text
+    return sets
 
 
 def _whole_set(query: Query) -> tuple[Path, ValueSet] | None:
     whole: tuple[Path, ValueSet] | None = None
     for terms in to_dnf(push_not_inwards(query.root)):
         necessary = Conjunct(terms).necessary
-        if not necessary:  # an alternative that no set describes: anything may be allowed
+        if not necessary:  # no set describes this alternative, so any value may be allowed
             return None
         ((path, values),) = necessary.items()
         joined = values if whole is None else whole[1].union(values)

@@ -1,10 +1,9 @@
-"""Sets of values of one attribute: what a conjunction allows it to be.
+"""Sets of values of one attribute: what a conjunction allows.
 
-A set of an ordered domain is a sorted run of *cuts*: places between values,
-where the set begins, ends, begins again... A cut is `(rank, value, side)`: side
-0 is just before the value, side 1 just after it; rank -1 and 1 are the ends of
-the domain. So {3} is the cuts before and after 3, `x > 3` the cut after 3 and
-the end, and union, intersection and complement need no case for open or closed.
+A set over an ordered domain is a sorted list of *cuts*: the positions between values where the set begins and ends,
+alternately. A cut is `(rank, value, side)`: side 0 is just before the value, side 1 just after it; ranks -1 and 1 are
+the ends of the domain. So {3} is the cuts before and after 3, `x > 3` is the cut after 3 and the end, and union,
+intersection and complement need no special case for open and closed intervals.
 
     x < 3 OR x > 5        -inf ====|3        5|==== +inf
 """
@@ -30,7 +29,7 @@ NONE: Cuts = ()
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """An ordered kind of value; a discrete one has a next value and ends."""
+    """An ordered kind of value. A discrete domain has a next value, and may have ends."""
 
     kind: str
     discrete: bool = False
@@ -38,11 +37,11 @@ class Domain:
     high: int | None = None
 
     def holds(self, value: Any) -> bool:
-        """Whether a value lies between the ends."""
+        """Return True if a value lies between the ends."""
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
     def settle(self, cuts: Cuts) -> Cuts:
-        """Write a set in one way: whole numbers closed on both sides, inside the ends."""
+        """Return the one form of a set: for a discrete domain closed intervals inside the ends."""
         if not self.discrete:
             return cuts
         settled: list[Cut] = []
@@ -75,7 +74,7 @@ class Domain:
 
 
 def _touches(end: Cut, begin: Cut) -> bool:
-    """Whether two runs of a discrete set have no value between them."""
+    """Return True if no value lies between two intervals of a discrete set."""
     return end[0] == begin[0] == 0 and bool(end[1] + 1 >= begin[1])
 
 
@@ -87,12 +86,12 @@ DOMAINS = {
     "time": Domain("time", True),
     "other": Domain("other"),
 }
-"""What the value of a field without a schema may be; `other` compares with nothing."""
+"""Kinds of value of a field without a schema; `other` compares with nothing."""
 
 
 @lru_cache(maxsize=1024)
 def domain_of(kind: Type) -> Domain:
-    """The domain of a typed field."""
+    """Return the domain of a typed field."""
     match kind:
         case Enum(labels):
             return Domain("enum", True, 0, len(labels) - 1)
@@ -100,19 +99,19 @@ def domain_of(kind: Type) -> Domain:
             return Domain("int", True, *INTEGER_RANGES[name])
         case Scalar() if kind.kind in DOMAINS:
             return DOMAINS[kind.kind]
-        case Scalar():  # a char is ordered as the text it is
+        case Scalar():  # a char is ordered as text
             return DOMAINS["string"]
     return DOMAINS["other"]
 
 
 def between(low: Any, high: Any) -> Cuts:
-    """The set from `low` to `high`, both included; empty where they are crossed."""
+    """Return the set from `low` to `high`, both included; empty if `low` is above `high`."""
     begin, end = (0, low, 0), (0, high, 1)
     return (begin, end) if begin < end else NONE
 
 
 def related(relation: str, value: Any) -> Cuts:
-    """The set of values that stand in a relation to one."""
+    """Return the set of values that have a relation to a value."""
     before, after = (0, value, 0), (0, value, 1)
     match relation:
         case "=":
@@ -129,7 +128,7 @@ def related(relation: str, value: Any) -> Cuts:
 
 
 def points(values: Iterable[Any]) -> Cuts:
-    """The finite set of some values."""
+    """Return the finite set of some values."""
     cuts: list[Cut] = []
     for value in sorted(set(values)):
         cuts += [(0, value, 0), (0, value, 1)]
@@ -137,27 +136,27 @@ def points(values: Iterable[Any]) -> Cuts:
 
 
 def prefixed(prefix: str) -> Cuts:
-    """The texts that start with a prefix: an interval, since texts are ordered by code points."""
+    """Return the texts with a prefix: an interval, because texts are ordered by code points."""
     if not prefix:
         return ALL
     letters = list(prefix)
     while letters:
         code = ord(letters.pop())
         if code < 0x10FFFF:
-            # Surrogates are no text: the next letter after U+D7FF is U+E000.
+            # Surrogates are not characters: after U+D7FF comes U+E000.
             following = 0xE000 if code == 0xD7FF else code + 1
             return (0, prefix, 0), (0, "".join(letters) + chr(following), 0)
     return (0, prefix, 0), END
 
 
 def invert(cuts: Cuts) -> Cuts:
-    """All other values."""
+    """Return all other values."""
     begin = cuts[1:] if cuts and cuts[0] == START else (START, *cuts)
     return begin[:-1] if begin and begin[-1] == END else (*begin, END)
 
 
 def intersect(one: Cuts, other: Cuts) -> Cuts:
-    """The values in both sets."""
+    """Return the values in both sets."""
     if one is ALL or one == ALL:
         return other
     if other is ALL or other == ALL:
@@ -176,23 +175,23 @@ def intersect(one: Cuts, other: Cuts) -> Cuts:
 
 
 def union(one: Cuts, other: Cuts) -> Cuts:
-    """The values in either set."""
+    """Return the values in at least one of the sets."""
     return invert(intersect(invert(one), invert(other)))
 
 
 def holds(cuts: Cuts, value: Any) -> bool:
-    """Whether a value is in the set."""
+    """Return True if a value is in the set."""
     before, after = (0, value, 0), (0, value, 1)
     return any(a <= before and after <= b for a, b in zip(cuts[::2], cuts[1::2], strict=True))
 
 
 def is_subset(one: Cuts, other: Cuts) -> bool:
-    """Whether every value of one set is in the other."""
+    """Return True if every value of one set is in the other."""
     return intersect(one, other) == one
 
 
 def single_values(cuts: Cuts, limit: int = 64) -> list[Any] | None:
-    """The values of a small finite set, or None where it is not one."""
+    """Return the values of a finite set of at most `limit` values; None for any other set."""
     out: list[Any] = []
     for begin, end in zip(cuts[::2], cuts[1::2], strict=True):
         if begin[0] or end[0]:
@@ -212,10 +211,10 @@ def single_values(cuts: Cuts, limit: int = 64) -> list[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
-    """What one attribute may be: a set per kind of value, perhaps null, and tests.
+    """The values that one attribute may have: a set per kind of value, perhaps null, and tests.
 
-    `tests` are predicates that no interval can say (general patterns, edit
-    distance); the set is what lies inside the cuts *and* passes all of them.
+    `tests` are predicates that no interval expresses (general patterns, edit distance). A value is in the set if it
+    lies inside the cuts and passes all tests.
     """
 
     cuts: Mapping[str, Cuts]
@@ -223,16 +222,16 @@ class ValueSet:
     tests: frozenset[Any] = field(default=frozenset())
 
     def is_empty(self) -> bool:
-        """Whether nothing is in it, as far as the cuts tell."""
+        """Return True if the cuts allow no value."""
         return not self.null and not any(self.cuts.values())
 
     def intersect(self, other: ValueSet) -> ValueSet:
-        """The values in both."""
+        """Return the values in both sets."""
         cuts = {kind: intersect(mine, other.cuts[kind]) for kind, mine in self.cuts.items() if kind in other.cuts}
         return ValueSet(cuts, self.null and other.null, self.tests | other.tests)
 
     def union(self, other: ValueSet) -> ValueSet | None:
-        """The values in either; None where tests forbid to say it exactly."""
+        """Return the values in at least one set; None if the tests differ, so that no `ValueSet` expresses it."""
         if self.tests != other.tests:
             return None
         kinds = self.cuts.keys() | other.cuts.keys()
@@ -240,7 +239,7 @@ class ValueSet:
         return ValueSet(cuts, self.null or other.null, self.tests)
 
     def within(self, other: ValueSet) -> bool:
-        """Whether the cuts lie inside those of `other`; tests are the caller's to compare."""
+        """Return True if the cuts lie inside those of `other`. The caller compares the tests."""
         if self.null and not other.null:
             return False
         return all(is_subset(mine, other.cuts.get(kind, NONE)) for kind, mine in self.cuts.items())
@@ -250,7 +249,7 @@ class ValueSet:
 
 
 def describe(cuts: Cuts, show: Any = repr) -> str:
-    """Write a set for a reader: `(-inf, 3) u [5, 5]`."""
+    """Return a set in readable form: `(-inf, 3) u [5, 5]`."""
     if cuts == ALL:
         return "any"
     parts = []

@@ -1,4 +1,4 @@
-"""The tuples of an Arrow record batch, an attribute at a time; `thematic` has those of one event."""
+"""The (attribute, value) tuples of an Arrow record batch, column by column; `thematic` reads those of one event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.filters.columns import Column, path_array, read_column
+from tidegate.filters.arrow_columns import ArrowColumn, path_array, read_column
 from tidegate.filters.nodes import Path
 from tidegate.filters.thematic import Tuple, tags_in, tuple_paths, typed
 from tidegate.model.schema import Schema
@@ -18,11 +18,11 @@ from tidegate.model.types import Enum
 _SCALARS = frozenset({"string", "int", "float", "bool"})
 
 
-def columns_of(batch: pa.RecordBatch, schema: Schema | None) -> Iterator[tuple[str, Column]]:
-    """The attributes that are tuples: texts and labels as text, numbers and truth values as numbers.
+def columns_of(batch: pa.RecordBatch, schema: Schema | None) -> Iterator[tuple[str, ArrowColumn]]:
+    """Yield the attributes that are tuples: strings and enum labels as text, numbers and booleans as numbers.
 
-    With a schema those that it names; without one all that are not reserved. What is null, NaN, or not of its type
-    is no tuple where it stands.
+    With a schema these are its attributes, without one all attributes that are not reserved. A value that is null, NaN
+    or not of its type is no tuple.
     """
     paths = _leaves(batch.schema, ()) if schema is None else tuple_paths(schema)
     for name, path in paths:
@@ -39,7 +39,7 @@ def columns_of(batch: pa.RecordBatch, schema: Schema | None) -> Iterator[tuple[s
 
 
 def _leaves(fields: Any, outer: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """The columns of a batch that are no structs; of those with the same name the first."""
+    """Yield the columns of a batch that are no structs; of columns with the same name the first."""
     seen: set[str] = set()
     for field in fields:
         if field.name in seen or (not outer and field.name.startswith("_")):
@@ -52,8 +52,8 @@ def _leaves(fields: Any, outer: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
             yield ".".join(parts), Path(parts)
 
 
-def _labels(column: Column, kind: Enum) -> Column:
-    """An enum's column as text; what is no label of it is null."""
+def _labels(column: ArrowColumn, kind: Enum) -> ArrowColumn:
+    """Return an enum's column as text; a value that is none of its labels becomes null."""
     labels = pa.array(kind.labels, pa.string())
     if column.kind == "string":
         codes = pc.index_in(column.values.cast(pa.string()), labels)
@@ -67,27 +67,27 @@ def _labels(column: Column, kind: Enum) -> Column:
 
 
 def rows_of(batch: pa.RecordBatch, schema: Schema | None) -> tuple[list[list[Tuple]], list[frozenset[str]]]:
-    """The tuples of each event, and its own theme tags."""
+    """Return the tuples of each event, and each event's own theme tags."""
     rows: list[list[Tuple]] = [[] for _ in range(batch.num_rows)]
     for name, column in columns_of(batch, schema):
         for n, value in enumerate(_values(column)):
-            found = typed(value, None)
-            if found is not None:
-                rows[n].append((name, found))
+            scalar = typed(value, None)
+            if scalar is not None:
+                rows[n].append((name, scalar))
     return rows, themes_of_rows(batch)
 
 
-def _values(column: Column) -> list[Any]:
+def _values(column: ArrowColumn) -> list[Any]:
     if column.kind == "string":
         texts: list[Any] = column.values.to_pylist()
         return texts
     values = column.values.astype(bool) if column.kind == "bool" else column.values
-    found: list[Any] = values.tolist()
-    return found if column.valid is None else [v if ok else None for v, ok in zip(found, column.valid, strict=True)]
+    scalars: list[Any] = values.tolist()
+    return scalars if column.valid is None else [v if ok else None for v, ok in zip(scalars, column.valid, strict=True)]
 
 
 def themes_of_rows(batch: pa.RecordBatch) -> list[frozenset[str]]:
-    """The theme tags of each event; what is neither texts nor lists of them has none."""
+    """Return the theme tags of each event; a column that holds neither strings nor lists gives no tags."""
     array = path_array(batch, Path(("_themes",)))
     if array is None or not _is_tags(array.type):
         return [frozenset()] * batch.num_rows

@@ -1,7 +1,7 @@
-"""How a value in an event is read: as the number, text, truth value or moment that compares.
+"""Reads values of events in comparable form: as a number, a text, a truth value or a moment.
 
-An event may hold Python's values, numpy's, decimals, or what nobody expected;
-what does not compare is None, and so unknown.
+An event may hold values of Python or numpy, decimals, or anything else. A value that does not compare is read as None,
+which makes predicates unknown.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from tidegate.filters.nodes import Path
 from tidegate.model import timestamps
 from tidegate.model.types import Enum, Type
 
-Event = Mapping[str, Any]
-Read = Callable[[Event], Any]
+EventDict = Mapping[str, Any]
+ValueReader = Callable[[EventDict], Any]
 
 
 class Moment(int):
-    """A moment in an event without a schema: compares with moments only."""
+    """A time in an event without a schema. Compares with times only."""
 
 
 KINDS = frozenset({bool, int, float, str, Moment})
 
 
 LARGEST_EXACT = 2**53
-"""Up to here, on both sides of zero, every whole number is a float."""
+"""Largest integer up to which, on both sides of zero, a float64 holds every integer."""
 
 
-def raw_reader(path: Path) -> Read:
-    """Give the value at a path as it is in the event; None where there is none."""
+def raw_reader(path: Path) -> ValueReader:
+    """Return a function that reads the unconverted value at a path; it returns None if there is none."""
     if len(path.parts) == 1:
         name = str(path.parts[0])
         return lambda event: event.get(name)
@@ -41,13 +41,13 @@ def raw_reader(path: Path) -> Read:
     if len(parts) == 2 and isinstance(parts[1], str):
         outer, inner = str(parts[0]), parts[1]
 
-        def read_inner(event: Event) -> Any:
+        def read_inner(event: EventDict) -> Any:
             value = event.get(outer)
             return value.get(inner) if value.__class__ is dict or isinstance(value, Mapping) else None
 
         return read_inner
 
-    def read(event: Event) -> Any:
+    def read(event: EventDict) -> Any:
         value: Any = event
         for part in parts:
             if isinstance(part, str):
@@ -63,15 +63,17 @@ def raw_reader(path: Path) -> Read:
     return read
 
 
-def reader(path: Path) -> Read:
-    """Give the value at a path as it compares: a number, text, truth value or moment."""
+def reader(path: Path) -> ValueReader:
+    """Return a function that reads the value at a path in comparable form; it returns None if there is none."""
     raw = raw_reader(path)
     convert = converter(path.type)
     return lambda event: None if (value := raw(event)) is None else convert(value)
 
 
 def converter(kind: Type | None) -> Callable[[Any], Any]:
-    """How a value of a type becomes one that compares; None where it is no such value."""
+    """Return a function that converts a value of a type to comparable form; it returns None for a value of another
+    type.
+    """
     if isinstance(kind, Enum):
         positions: dict[Any, int] = {label: n for n, label in enumerate(kind.labels)}
         return lambda value: positions.get(value) if isinstance(value, str) else _enum_number(value)
@@ -86,16 +88,16 @@ def converter(kind: Type | None) -> Callable[[Any], Any]:
 
 
 def is_plain(kind: Type | None) -> bool:
-    """Whether values of a type compare as they are."""
+    """Return True if values of a type compare without conversion."""
     return kind is None or (kind.kind in ("bool", "int", "float", "string", "char") and str(kind) != "float32")
 
 
-_AS_THEY_ARE = frozenset({bool, int, float, str})
+_PLAIN_CLASSES = frozenset({bool, int, float, str})
 
 
 def plain(value: Any) -> Any:
-    """A value as one of the kinds that compare, or None."""
-    if value.__class__ in _AS_THEY_ARE:
+    """Return a value as one of the comparable classes, or None."""
+    if value.__class__ in _PLAIN_CLASSES:
         return value
     if isinstance(value, datetime):
         return Moment(timestamps.from_datetime(value))
@@ -109,7 +111,7 @@ def plain(value: Any) -> Any:
 
 
 def _from_decimal(value: Decimal) -> int | float | None:
-    """A whole decimal as an int, another as the nearest float; a huge one is as good as infinite."""
+    """Return an integral decimal as an int, another as the nearest float, a huge one as infinity."""
     if not value.is_finite():
         return None if value.is_nan() else math.inf if value > 0 else -math.inf
     if value.adjusted() > 400:
@@ -118,17 +120,17 @@ def _from_decimal(value: Decimal) -> int | float | None:
 
 
 def _from_numpy(value: Any) -> Any:
-    """A numpy scalar as Python's own."""
+    """Return a numpy scalar as a Python value."""
     if value.dtype.kind == "M":
         value = value.astype("datetime64[us]")
-    found = value.item()
-    if found.__class__ in _AS_THEY_ARE or isinstance(found, datetime):
-        return plain(found)
-    return float(found) if value.dtype.kind == "f" else None
+    scalar = value.item()
+    if scalar.__class__ in _PLAIN_CLASSES or isinstance(scalar, datetime):
+        return plain(scalar)
+    return float(scalar) if value.dtype.kind == "f" else None
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is null: none at all, or a number that is none."""
+    """Return True if a value is null: None or NaN."""
     if value is None:
         return True
     if value.__class__ is Decimal:
@@ -139,7 +141,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _base(value: Any) -> Any:
-    """A value of a subclass (an IntEnum, numpy's float64) as its base class."""
+    """Return a value of a subclass (an IntEnum, numpy's float64) as a value of its base class."""
     for base in (int, float, str):
         if isinstance(value, base):
             return base(value)
@@ -147,22 +149,22 @@ def _base(value: Any) -> Any:
 
 
 def _no_time(value: Any) -> Any:
-    found = plain(value)
-    return None if found.__class__ is Moment else found
+    scalar = plain(value)
+    return None if scalar.__class__ is Moment else scalar
 
 
 def _other_text(value: Any) -> Any:
-    found = plain(value)
-    return found if found.__class__ is str else None
+    scalar = plain(value)
+    return scalar if scalar.__class__ is str else None
 
 
 def _enum_number(value: Any) -> int | None:
-    found = plain(value)
-    return found if found.__class__ is int else None
+    scalar = plain(value)
+    return scalar if scalar.__class__ is int else None
 
 
 def nearest_float(value: int | float) -> float:
-    """The float nearest to a number; infinite where it is beyond all of them."""
+    """Return the float nearest to a number; infinite if the number is beyond all floats."""
     try:
         return float(value)
     except OverflowError:
@@ -170,27 +172,27 @@ def nearest_float(value: int | float) -> float:
 
 
 def nearest_float32(value: int | float) -> float:
-    """The float32 nearest to a number."""
+    """Return the float32 nearest to a number."""
     return c_float(nearest_float(value)).value
 
 
 def _float32(value: Any) -> float | None:
-    found = plain(value)
-    return nearest_float32(found) if found.__class__ in (int, float) and found == found else None
+    scalar = plain(value)
+    return nearest_float32(scalar) if scalar.__class__ in (int, float) and scalar == scalar else None
 
 
 def _moment(value: Any) -> int | None:
     if isinstance(value, str):
         return timestamps.from_text(value)
-    found = plain(value)
-    return int(found) if found.__class__ is Moment else None
+    scalar = plain(value)
+    return int(scalar) if scalar.__class__ is Moment else None
 
 
-def number_reader(path: Path) -> Callable[[Event], float | None]:
-    """Give the number at a path as a float; None where there is none."""
+def number_reader(path: Path) -> Callable[[EventDict], float | None]:
+    """Return a function that reads the number at a path as a float; it returns None if there is none."""
     read = reader(path)
 
-    def number(event: Event) -> float | None:
+    def number(event: EventDict) -> float | None:
         value = read(event)
         if value.__class__ is float:
             return value if value == value else None
@@ -199,7 +201,7 @@ def number_reader(path: Path) -> Callable[[Event], float | None]:
     return number
 
 
-def text_reader(path: Path) -> Callable[[Event], str | None]:
-    """Give the text at a path; None where there is none."""
+def text_reader(path: Path) -> Callable[[EventDict], str | None]:
+    """Return a function that reads the text at a path; it returns None if there is none."""
     read = reader(path)
     return lambda event: value if (value := read(event)).__class__ is str else None

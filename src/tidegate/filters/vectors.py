@@ -1,4 +1,4 @@
-"""Membership functions and areas over numpy arrays: the formulas of `shapes` and `areas`."""
+"""Membership functions and areas over numpy arrays: the formulas of `membership` and `areas`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 
 from tidegate.filters import areas
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+NumpyArray = np.ndarray[Any, np.dtype[Any]]
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def membership(name: str, numbers: tuple[float, ...], x: Floats) -> Floats:
-    """Give the membership of each number in a shape."""
+def membership(name: str, numbers: tuple[float, ...], x: FloatArray) -> FloatArray:
+    """Return the membership of each number in a shape."""
     with np.errstate(all="ignore"):
         match name, numbers:
             case "TRAPEZOID", (a, b, c, d):
@@ -35,26 +36,26 @@ def membership(name: str, numbers: tuple[float, ...], x: Floats) -> Floats:
     raise AssertionError(name)
 
 
-def _trapezoid(a: float, b: float, c: float, d: float, x: Floats) -> Floats:
+def _trapezoid(a: float, b: float, c: float, d: float, x: FloatArray) -> FloatArray:
     mu = np.where(x < b, (x - a) / (b - a) if b > a else 0.0, (d - x) / (d - c) if d > c else 0.0)
     mu = np.where((x <= a) | (x >= d), 0.0, mu)
     return np.where((b <= x) & (x <= c), 1.0, mu)
 
 
-def _s_curve(a: float, b: float, x: Floats) -> Floats:
+def _s_curve(a: float, b: float, x: FloatArray) -> FloatArray:
     t = (x - a) / (b - a) if b > a else x
     mu = np.where(t <= 0.5, 2 * t * t, 1 - 2 * (1 - t) * (1 - t))
     return np.where(x >= b, 1.0, np.where(x <= a, 0.0, mu))
 
 
-def _z_curve(a: float, b: float, x: Floats) -> Floats:
+def _z_curve(a: float, b: float, x: FloatArray) -> FloatArray:
     t = (x - a) / (b - a) if b > a else x
     mu = np.where(t <= 0.5, 1 - 2 * t * t, 2 * (1 - t) * (1 - t))
     return np.where(x <= a, 1.0, np.where(x >= b, 0.0, mu))
 
 
-def inside(name: str, numbers: tuple[float, ...], x: Floats, y: Floats) -> Mask:
-    """Say which places are in an area."""
+def inside(name: str, numbers: tuple[float, ...], x: FloatArray, y: FloatArray) -> BoolArray:
+    """Return which points are inside an area."""
     with np.errstate(all="ignore"):
         match name, numbers:
             case "BOX", (west, south, east, north):
@@ -67,7 +68,7 @@ def inside(name: str, numbers: tuple[float, ...], x: Floats, y: Floats) -> Mask:
         return _polygon(areas.corners(numbers), x, y)
 
 
-def _circle(longitude: float, latitude: float, metres: float, x: Floats, y: Floats) -> Mask:
+def _circle(longitude: float, latitude: float, metres: float, x: FloatArray, y: FloatArray) -> BoolArray:
     x0, y0 = np.radians(longitude), np.radians(latitude)
     lon, lat = np.radians(x), np.radians(y)
     a = np.sin((lat - y0) / 2) ** 2 + np.cos(y0) * np.cos(lat) * np.sin((lon - x0) / 2) ** 2
@@ -75,7 +76,7 @@ def _circle(longitude: float, latitude: float, metres: float, x: Floats, y: Floa
     return np.asarray((a <= areas.circle_threshold(metres)) & valid)
 
 
-def _polygon(ring: list[tuple[float, float]], x: Floats, y: Floats) -> Mask:
+def _polygon(ring: list[tuple[float, float]], x: FloatArray, y: FloatArray) -> BoolArray:
     within = np.zeros(len(x), dtype=bool)
     on_edge = np.zeros(len(x), dtype=bool)
     for (x1, y1), (x2, y2) in pairwise(ring):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
@@ -12,7 +14,16 @@ import httpcore
 
 from tidegate.errors import WebhookError
 
+DNS_TIMEOUT_S = 10.0
+DNS_THREADS = 4
+"""Of all webhooks: whoever names a host chooses how long its name servers take. Nothing else waits for these."""
+
 _NAT64 = IPv6Network("64:ff9b::/96")
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(DNS_THREADS, "dns")
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -37,8 +48,12 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
 
     One that is not refuses the host: which of its addresses is tried first is chance.
     """
+    loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        async with asyncio.timeout(DNS_TIMEOUT_S):
+            found = await loop.run_in_executor(_threads(), ask)
+    except TimeoutError:
+        raise WebhookError(f"the host {host!r} can't be found: its name servers take too long") from None
     except (OSError, UnicodeError) as error:
         raise WebhookError(f"the host {host!r} can't be found: {error}") from error
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -31,6 +31,8 @@ from tidegate.services import Definitions, Service
 from tidegate.services.definitions import NONE
 from tidegate.subscriptions import Subscription
 
+_MADE_OF = {"_services": ("definition",), "_status": ("error", "reason")}
+"""Of what is told of all services, the attributes that tell how they are made."""
 ROLE = "role:"
 """What a name begins with that means a role."""
 _OWNERLESS = "it was created while no keys were required, and belongs to nobody; an admin can adopt it"
@@ -131,10 +133,19 @@ class Policies:
 
     def hidden(self, caller: Caller, name: str) -> frozenset[str]:
         """The attributes of a service that a caller does not see."""
+        if name in _MADE_OF:
+            return self._hidden_of_all(caller, name)
         service = self._services.get(name)
         if service is None or not service.access.fields or caller.role == "admin":
             return frozenset()
         return frozenset(each for each, who in service.access.fields.items() if not is_among(caller, who))
+
+    def _hidden_of_all(self, caller: Caller, name: str) -> frozenset[str]:
+        """The attributes of `_services` and `_status` that tell how services are made: for providers who see all."""
+        if caller.role == "admin" or (caller.role == "provider" and caller.services is None and self.sees_all(caller)):
+            return frozenset()
+        schema = self._schemas.get(name)
+        return frozenset(each for each in _MADE_OF[name] if schema is not None and schema.root.get(each) is not None)
 
     def schema(self, caller: Caller, name: str) -> Schema:
         """The output of a service as a caller sees it; an error where they do not."""

@@ -23,7 +23,9 @@ from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.gateway import consuming, messages, parameters, problems
 from tidegate.gateway.clocks import Idle
+from tidegate.gateway.compiling import compiled_of, filter_of
 from tidegate.gateway.durable import Durable
+from tidegate.gateway.executors import Executors
 from tidegate.gateway.messages import Ack, Change, Credit, Message, Ping, Subscribe, Unsubscribe
 from tidegate.gateway.metrics import Metrics, Tally
 from tidegate.gateway.policy import View
@@ -31,7 +33,6 @@ from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import FrameSocket
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription
-from tidegate.subscriptions import compiled
 from tidegate.subscriptions.rules import LEAST_S, MOST_S
 
 SUBPROTOCOL = "tidegate.v1"
@@ -263,9 +264,17 @@ class Session:
     """Obeys one client."""
 
     def __init__(
-        self, hub: Hub, socket: FrameSocket, view: View, durable: Durable, find: Find, metrics: Metrics
+        self,
+        hub: Hub,
+        socket: FrameSocket,
+        view: View,
+        durable: Durable,
+        find: Find,
+        metrics: Metrics,
+        executors: Executors,
     ) -> None:
         """`view` is what the client sees; `find` gives a durable subscription that it may consume."""
+        self._executors = executors
         self._hub, self._socket, self._view, self._durable, self._find = hub, socket, view, durable, find
         self._metrics = metrics
         self._sink = SocketSink(socket, self._forget, partial(metrics.delivered, way="websocket"))
@@ -310,7 +319,7 @@ class Session:
 
     def complain(self, problem: Problem, about: Any = None) -> None:
         """Say what is wrong."""
-        named = {"id": about} if isinstance(about, str) else {}
+        named = {"id": about} if isinstance(about, str) and len(about) <= messages.LONGEST_ID else {}
         self._sink.say("error", **named, problem=problem.document)
 
     async def _obey(self, message: Message) -> None:
@@ -322,7 +331,8 @@ class Session:
                 self._sink.say("unsubscribed", id=message.id)
             case Change():
                 found = self._known(message.id)
-                await self._hub.change(found, self._changed(found, message))
+                filter_ = await self._changed(found, message)
+                await self._hub.change(self._known(message.id), filter_)  # it may have ended meanwhile
             case Ack():
                 self._acknowledge(self._known(message.id), Cursor.from_text(message.cursor))
             case Credit():
@@ -345,7 +355,7 @@ class Session:
     async def _ad_hoc(self, message: Subscribe) -> SocketSubscriber:
         assert message.service is not None
         schema = self._view.schema(message.service)
-        filter_ = self._view.filter_(message.filter, message.params, message.service)
+        filter_ = await filter_of(self._executors, self._view, message.filter, message.params, message.service)
         encoding = parameters.encoding(message.format, ",".join(message.select or ()), schema)
         encoding = self._view.encoding(encoding, message.service)
         key = self._view.key(message.service)
@@ -369,7 +379,8 @@ class Session:
         consuming.need_pull(found)
         schema = self._view.schema(record.service)
         latest = parameters.latest(message.latest, schema, self._view.key(record.service))
-        filter_ = compiled(record, schema, self._view.meaning(record.service))
+        meaning = self._view.meaning(record.service)
+        filter_ = await compiled_of(self._executors, self._view.caller, record, schema, meaning)
         place = await consuming.begin(self._durable, found, None, message.cursor)
         encoding = self._durable.encoding(record, self._view.caller)
         self._view.meter.take("subscriptions", self._view.caller)
@@ -442,13 +453,13 @@ class Session:
             raise Problem(404, "not-found", "There is no such thing", detail)
         return found
 
-    def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
+    async def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
         if subscriber.durable is not None:
             raise consuming.conflict(
                 f"change it by PATCH /v1/subscriptions/{subscriber.durable}: all who consume it see it"
             )
         if message.filter is not None:
-            return self._view.filter_(message.filter, message.params, subscriber.service)
+            return await filter_of(self._executors, self._view, message.filter, message.params, subscriber.service)
         if message.params is None:
             raise messages.bad_message("change: expected filter, params or both", member="filter")
         if subscriber.filter is None:

@@ -121,7 +121,8 @@ class KafkaLog:
         self._topic_settings = {"message.timestamp.type": "LogAppendTime", **(topic_settings or {})}
         # Nagle's algorithm would hold small requests back for one another.
         here = {"bootstrap.servers": brokers, "socket.nagle.disable": "true", "log_level": "3"}
-        self._client_settings = {**here, **(client_settings or {})}
+        self._client_settings: dict[str, Any] = {**here, **(client_settings or {}), "error_cb": self._note_refusal}
+        self._refusal: tuple[float, str] | None = None
         self._topics: dict[str, _Topic] = {}
         self._retentions: dict[str, Retention] = {}
         self._readers: list[Reader] = []
@@ -500,6 +501,13 @@ class KafkaLog:
                 self._admin_client = AdminClient(dict(self._client_settings), logger=_logger)
             return self._admin_client
 
+    def _hear_refusals(self) -> None:
+        """Let the client for administration report what it has met: it does so only when it is asked."""
+        with self._lock:
+            admin = self._admin_client
+        if admin is not None:
+            admin.poll(0)
+
     def _settle(self, asked: Future[Any], unless: int | None = None) -> None:
         """Wait for an answer; one kind of refusal may be as good as consent."""
         from confluent_kafka import KafkaException
@@ -535,7 +543,21 @@ class KafkaLog:
             return self._unreachable()
         return LogError(f"Kafka at {self._brokers} refuses: {error.str()}")
 
+    def _note_refusal(self, error: KafkaError) -> None:
+        """Keep why brokers let nobody in: what was asked for then only times out."""
+        from confluent_kafka import KafkaError as Kafka
+
+        if error.code() in (Kafka._AUTHENTICATION, Kafka._SSL, Kafka.SASL_AUTHENTICATION_FAILED):
+            self._refusal = time.monotonic(), error.str()
+
     def _unreachable(self) -> LogError:
+        self._hear_refusals()
+        refusal = self._refusal
+        if refusal is not None and time.monotonic() - refusal[0] < self._timeout_s + 30.0:
+            return LogError(
+                f"Kafka at {self._brokers} does not let us in: {refusal[1]}; check sasl and tls of log.kafka in the "
+                "profile"
+            )
         return LogError(
             f"no answer from Kafka at {self._brokers} within {self._timeout_s:g} s; check that it runs, that this "
             "host reaches it, and that its advertised.listeners name addresses this host can use"

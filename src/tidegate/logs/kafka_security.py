@@ -89,7 +89,7 @@ class KafkaSecurity:
             settings |= {
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.certificate.chain": _pem(self.tls.cert),
-                "ssl.keystore.key": _pem(self.tls.key),
+                "ssl.keystore.key": _private_key(self.tls.key),
             }
         return settings
 
@@ -106,6 +106,17 @@ def _quoted(text: str) -> str:
     "a\"; b\\"
     """
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _private_key(path: str) -> str:
+    """A private key in the one form that Kafka's Java client reads, PKCS #8 without a passphrase."""
+    text = _pem(path)
+    if "-----BEGIN PRIVATE KEY-----" not in text:
+        raise EnvironmentProblem(
+            f"TLS for Kafka: expected a key in PKCS #8 without a passphrase in {path!r}: "
+            "openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW"
+        )
+    return text
 
 
 def _pem(path: str) -> str:

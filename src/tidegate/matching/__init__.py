@@ -1,7 +1,7 @@
-"""Given a batch of events and all live filters: which filter matches which event.
+"""Finds which subscriptions' filters match which events of a batch.
 
-Knows filters and events; no log, no network, no clock. Engines stand behind one
-protocol (`index`), and `scan`, the slow one, judges the others.
+Knows filters and events; does no I/O and reads no clock. Engines implement one protocol (`index.Index`): `columnar` is
+the default, `scan` is the slow oracle that the tests compare all others with.
 """
 
 from tidegate.matching.matcher import Matcher

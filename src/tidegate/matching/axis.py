@@ -1,13 +1,12 @@
-"""An attribute as a line of codes: where a value stands among all thresholds.
+"""An attribute as a sequence of codes: the rank of a value among all thresholds.
 
-A code says all that the rows of a segment can tell of a value: two values of
-one code are in the same spans. The codes of an axis, from the left:
+Two values with the same code lie in the same spans of a segment. The codes of an axis are ordered as
 
-    null | unfit | odd | kind 1: rank 0, 1, ... n | kind 2: rank 0, 1, ...
+    null | incomparable | mistyped | kind 1: rank 0, 1, ... n | kind 2: rank 0, 1, ...
 
-where a rank is how many thresholds of that kind a value has reached. An axis
-with a type has one kind, one without has five. `odd` is a value that its type
-does not hold: every row allows it, and the filters themselves must be asked.
+where the rank is how many thresholds of that kind a value has reached. An axis with a type has one kind, one without a
+type has five. A `mistyped` value is not of the attribute's type: every row allows it, and the filters themselves
+decide.
 """
 
 from __future__ import annotations
@@ -27,35 +26,35 @@ from tidegate.filters.nodes import Path
 from tidegate.filters.sets import domain_of
 from tidegate.filters.values import LARGEST_EXACT
 from tidegate.matching import kernels
-from tidegate.matching.rows import BOOL, FLOAT, INT, KINDS, NULL, ODD, STRING, TIME, UNFIT, span_text
+from tidegate.matching.rows import BOOL, FLOAT, INCOMPARABLE, INT, KINDS, MISTYPED, NULL, STRING, TIME, span_text
 
 _FIRST = 3
-"""The first code of an ordered kind; before it are the kinds null, unfit and odd, by their own numbers."""
+"""First code of an ordered kind; the codes before it are null, incomparable and mistyped."""
 
-CELLS = 4_096
-"""Cells that the range of a ladder's thresholds is cut into."""
+GRID_CELLS = 4_096
+"""Cells that the range of the thresholds is divided into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Sorted thresholds and a table that finds a value's place among them; see `kernels.ranks`."""
+    """Sorted thresholds, and a table that speeds up the search among them; see `kernels.ranks`."""
 
     thresholds: Any
     table: Any
     low: float
     scale: float
     below: int
-    """Thresholds that every value has passed."""
+    """Number of thresholds below the grid, which every value has reached."""
 
     @classmethod
     def of(cls, thresholds: Any, below: int = 0) -> Grid:
-        """Cut the range of the finite thresholds into cells; with no range there is one cell."""
+        """Divide the range of the finite thresholds into cells; one cell if there is no range."""
         finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
         low, high = (float(finite[0]), float(finite[-1])) if len(finite) else (0.0, 0.0)
         width = high - low
-        # No cell narrower than what floats can tell apart there: whole numbers beyond 2^53 are rounded.
+        # No cell is narrower than the distance of two floats there: integers beyond 2^53 are rounded.
         finest = 4 * math.ulp(max(abs(low), abs(high)))
-        cells = int(min(CELLS, 4 * len(thresholds), width / finest)) if width < math.inf else 0
+        cells = int(min(GRID_CELLS, 4 * len(thresholds), width / finest)) if width < math.inf else 0
         if cells < 1:
             return cls(thresholds, np.array([0, len(thresholds)], np.int64), low, 0.0, below)
         edges = low + width * (np.arange(cells + 1) / cells)
@@ -64,20 +63,20 @@ class Grid:
         return cls(thresholds, table.astype(np.int64), low, cells / width, below)
 
     def ranks(self, values: Any) -> Any:
-        """Say for each value how many thresholds it has reached."""
+        """Return how many thresholds each value has reached."""
         return self.below + kernels.ranks(self.thresholds, self.table, self.low, self.scale, values)
 
 
-class Numbers:
-    """The thresholds of one kind of number, ascending, each once."""
+class NumberThresholds:
+    """The thresholds of one kind of number, ascending and distinct."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
-        """float64, int64, or Python's own where 64 bits do not hold them all."""
+        """float64, int64, or Python integers if 64 bits do not hold all of them."""
 
     @classmethod
-    def of(cls, kind: int, values: Any) -> Numbers:
-        """Take thresholds in any order."""
+    def of(cls, kind: int, values: Any) -> NumberThresholds:
+        """Build from thresholds in any order."""
         if kind == FLOAT:
             return cls(np.unique(values.astype(np.float64)))
         try:
@@ -94,42 +93,42 @@ class Numbers:
         return int(self.values.nbytes)
 
     @classmethod
-    def joined(cls, several: Sequence[Numbers]) -> Numbers:
-        """The thresholds of all."""
-        values = [each.values for each in several]
-        if len({each.dtype for each in values}) > 1:
-            values = [each.astype(object) for each in values]
+    def join(cls, several: Sequence[NumberThresholds]) -> NumberThresholds:
+        """Return the thresholds of several."""
+        values = [ladder.values for ladder in several]
+        if len({ladder.dtype for ladder in values}) > 1:
+            values = [ladder.astype(object) for ladder in values]
         return cls(np.unique(np.concatenate(values)))
 
-    def places(self, other: Numbers) -> Any:
-        """The ranks of another ladder's thresholds, all of which are among these."""
+    def places(self, other: NumberThresholds) -> Any:
+        """Return the ranks of another's thresholds, all of which are among these."""
         return self._places(other.values)
 
-    def only(self, used: Any) -> Numbers:
-        """Some of the thresholds."""
-        return Numbers(self.values[used[: len(self)]])
+    def select(self, used: Any) -> NumberThresholds:
+        """Return some of the thresholds."""
+        return NumberThresholds(self.values[used[: len(self)]])
 
     def rank_of(self, values: Any) -> Any:
-        """The ranks of thresholds that are among these, as they came from rows."""
+        """Return the ranks of thresholds from rows, all of which are among these."""
         return self._places(values.astype(self.values.dtype))
 
     def _places(self, values: Any) -> Any:
-        if len(values) < CELLS or values.dtype != self.values.dtype or values.dtype.kind == "O":
+        if len(values) < GRID_CELLS or values.dtype != self.values.dtype or values.dtype.kind == "O":
             return np.searchsorted(self.values, values, side="right")
         return self.ranks(values)
 
     def rank(self, value: Any) -> int:
-        """How many thresholds one value has reached."""
+        """Return how many thresholds a value has reached."""
         if value.__class__ is int and not -LARGEST_EXACT <= value <= LARGEST_EXACT:
-            return bisect_right(self.values, value, key=_exact)  # numpy would compare it as a float
+            return bisect_right(self.values, value, key=_exact)  # numpy would compare integers as floats
         return int(self.values.searchsorted(value, "right"))
 
     def ranks(self, values: Any) -> Any:
-        """How many thresholds each number of an array has reached; exact for every width."""
+        """Return how many thresholds each number of an array has reached; exact for every width."""
         if values.dtype.kind == "O":
             return np.fromiter(map(self.rank, values), np.int64, len(values))
         if values.dtype.kind == "f":
-            return self._floats.ranks(values.astype(np.float64))  # a copy: Arrow's own memory is read-only
+            return self._floats.ranks(values.astype(np.float64))  # a copy, because Arrow's memory is read-only
         if values.dtype == np.uint64:
             return self._unsigned.ranks(values.copy())
         return self._signed.ranks(values.astype(np.int64))
@@ -147,7 +146,7 @@ class Numbers:
         return self._within(0, 2**64 - 1, np.uint64)
 
     def _within(self, least: int, most: int, dtype: Any) -> Grid:
-        """The thresholds inside a type; those below are always reached, those above never."""
+        """Return the thresholds inside a number type; those below it are always reached, those above never."""
         if self.values.dtype == np.int64 and dtype == np.int64:
             return Grid.of(self.values)
         exact = self.values.astype(object)
@@ -155,19 +154,19 @@ class Numbers:
         return Grid.of(exact[low:high].astype(dtype), int(low))
 
     def threshold(self, n: int) -> Any:
-        """One threshold, for a reader."""
+        """Return one threshold, for display."""
         return _exact(self.values[n])
 
 
-class Texts:
-    """The thresholds of text: UTF-8, whose bytes are in the order of the letters."""
+class TextThresholds:
+    """The thresholds of text as UTF-8, whose byte order is the order of the characters."""
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
 
     @classmethod
-    def of(cls, _: int, values: Any) -> Texts:
-        """Take thresholds in any order."""
+    def of(cls, _: int, values: Any) -> TextThresholds:
+        """Build from thresholds in any order."""
         return cls(_sorted(pa.array([as_bytes(text) for text in values], pa.large_binary()).unique()))
 
     def __len__(self) -> int:
@@ -179,28 +178,28 @@ class Texts:
         return int(self.values.nbytes)
 
     @classmethod
-    def joined(cls, several: Sequence[Texts]) -> Texts:
-        """The thresholds of all."""
-        return cls(_sorted(pa.concat_arrays([each.values for each in several]).unique()))
+    def join(cls, several: Sequence[TextThresholds]) -> TextThresholds:
+        """Return the thresholds of several."""
+        return cls(_sorted(pa.concat_arrays([ladder.values for ladder in several]).unique()))
 
-    def places(self, other: Texts) -> Any:
-        """The ranks of another ladder's thresholds, all of which are among these."""
+    def places(self, other: TextThresholds) -> Any:
+        """Return the ranks of another's thresholds, all of which are among these."""
         return self._ranks(other.values)
 
-    def only(self, used: Any) -> Texts:
-        """Some of the thresholds."""
-        return Texts(self.values.filter(pa.array(used[: len(self)])))
+    def select(self, used: Any) -> TextThresholds:
+        """Return some of the thresholds."""
+        return TextThresholds(self.values.filter(pa.array(used[: len(self)])))
 
     def rank_of(self, values: Any) -> Any:
-        """The ranks of thresholds that are among these, as they came from rows."""
+        """Return the ranks of thresholds from rows, all of which are among these."""
         return self._ranks(pa.array([as_bytes(text) for text in values], pa.large_binary()))
 
     def rank(self, value: str) -> int:
-        """How many thresholds one text has reached."""
+        """Return how many thresholds a text has reached."""
         return int(self._ranks(pa.array([as_bytes(value)], pa.large_binary()))[0])
 
     def ranks(self, texts: pa.Array) -> Any:
-        """How many thresholds each text of an Arrow array has reached."""
+        """Return how many thresholds each text of an Arrow array has reached."""
         return self._ranks(texts.cast(pa.large_string()))
 
     def _ranks(self, texts: pa.Array) -> Any:
@@ -211,29 +210,29 @@ class Texts:
         return flat(self.values)
 
     def threshold(self, n: int) -> Any:
-        """One threshold, for a reader."""
+        """Return one threshold, for display."""
         return self.values[n].as_py().decode("utf-8", "surrogatepass")
 
 
-Ladder = Numbers | Texts
+Ladder = NumberThresholds | TextThresholds
 
 
 def _exact(value: Any) -> Any:
-    """A number of numpy's as Python's own, which compares exactly."""
+    """Return a numpy number as a Python number, which compares exactly."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def as_bytes(text: str) -> bytes:
-    """A text as bytes in its own order; half a letter, which is no text, included."""
+    """Return a text as bytes in the order of its characters; lone surrogates included."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def flat(array: pa.Array) -> tuple[Any, Any]:
-    """The offsets and bytes of an array of large texts."""
+    """Return the offsets and bytes of an array of large strings."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
     letters = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
-    ends.flags.writeable = letters.flags.writeable = False  # for numba another type is another function
+    ends.flags.writeable = letters.flags.writeable = False  # numba compiles another function for writable arrays
     return ends, letters
 
 
@@ -246,27 +245,27 @@ class Axis:
 
     def __init__(self, path: Path, ladders: dict[int, Ladder]) -> None:
         self.path, self.ladders = path, ladders
-        """Thresholds for each kind of value that the attribute may have."""
-        self.base: dict[int, int] = {NULL: NULL, UNFIT: UNFIT, ODD: ODD}
+        """Thresholds of each kind of value that the attribute may have."""
+        self.base: dict[int, int] = {NULL: NULL, INCOMPARABLE: INCOMPARABLE, MISTYPED: MISTYPED}
         size = _FIRST
         for kind, ladder in ladders.items():
             self.base[kind] = size
             size += len(ladder) + 1
         self.size = size
-        """How many codes it has."""
+        """Number of codes."""
 
     @classmethod
     def of(cls, path: Path, kinds: Any, lows: Any, highs: Any) -> Axis:
-        """Take the thresholds of all spans on it."""
+        """Build the axis from the bounds of all spans on it."""
         ladders: dict[int, Ladder] = {}
         for kind in kinds_of(path):
             named = np.concatenate([lows[kinds == kind], highs[kinds == kind]])
-            named = named[_given(named)]
-            ladders[kind] = (Texts if kind == STRING else Numbers).of(kind, named)
+            named = named[_is_bounded(named)]
+            ladders[kind] = (TextThresholds if kind == STRING else NumberThresholds).of(kind, named)
         return cls(path, ladders)
 
     def codes_of(self, kinds: Any, lows: Any, highs: Any) -> tuple[Any, Any]:
-        """The spans as codes: the first that is in, the first that is out."""
+        """Return spans as codes: the first code inside and the first code outside."""
         first, last = np.empty(len(kinds), np.int32), np.empty(len(kinds), np.int32)
         for kind, base in self.base.items():
             of_it = kinds == kind
@@ -276,21 +275,21 @@ class Axis:
             open_end = base + (1 if ladder is None else len(ladder) + 1)
             for out, bounds, default in ((first, lows, base), (last, highs, open_end)):
                 chosen = bounds[of_it]
-                given = _given(chosen)
+                ends = _is_bounded(chosen)
                 codes = np.full(len(chosen), default, np.int32)
-                if ladder is not None and given.any():
-                    codes[given] = base + ladder.rank_of(chosen[given])
+                if ladder is not None and ends.any():
+                    codes[ends] = base + ladder.rank_of(chosen[ends])
                 out[of_it] = codes
         return first, last
 
     def code(self, kind: int, value: Any) -> int:
-        """The code of one value."""
+        """Return the code of one value."""
         if kind < _FIRST:
             return kind
         return self.base[kind] + self.ladders[kind].rank(value)
 
     def shown(self, low: int, high: int) -> str:
-        """A span of codes for a reader."""
+        """Return a span of codes in readable form."""
         kind = max((kind for kind, base in self.base.items() if base <= low), key=self.base.__getitem__)
         ladder, base = self.ladders.get(kind), self.base[kind]
         if ladder is None:
@@ -299,19 +298,19 @@ class Axis:
         return span_text(kind, begin, None if high == base + len(ladder) + 1 else ladder.threshold(high - base - 1))
 
     @classmethod
-    def joined(cls, several: Sequence[Axis]) -> Axis:
-        """The axis of one attribute with the thresholds of all."""
+    def join(cls, several: Sequence[Axis]) -> Axis:
+        """Return the axis of one attribute with the thresholds of several."""
         first = several[0]
         if len(several) == 1:
             return first
         ladders: dict[int, Ladder] = {}
         for kind, ladder in first.ladders.items():
-            of_kind: Any = [each.ladders[kind] for each in several]
-            ladders[kind] = type(ladder).joined(of_kind)
+            of_kind: Any = [axis.ladders[kind] for axis in several]
+            ladders[kind] = type(ladder).join(of_kind)
         return cls(first.path, ladders)
 
-    def moved(self, to: Axis) -> Any:
-        """For each code here, and for the end, the code that begins at the same place on a finer axis."""
+    def recode_to(self, to: Axis) -> Any:
+        """Return for each code of this axis, and for its end, the first code at the same place on a finer axis."""
         out = np.empty(self.size + 1, np.int32)
         out[:_FIRST] = np.arange(_FIRST)
         for kind, ladder in self.ladders.items():
@@ -321,9 +320,9 @@ class Axis:
         out[self.size] = to.size
         return out
 
-    def thinned(self, used: Any) -> Axis:
-        """The axis with only those thresholds whose codes are used."""
-        ladders = {kind: ladder.only(used[self.base[kind] + 1 :]) for kind, ladder in self.ladders.items()}
+    def keep_thresholds(self, used: Any) -> Axis:
+        """Return the axis with just the thresholds whose codes are used."""
+        ladders = {kind: ladder.select(used[self.base[kind] + 1 :]) for kind, ladder in self.ladders.items()}
         return Axis(self.path, ladders)
 
     @property
@@ -332,8 +331,8 @@ class Axis:
         return sum(ladder.nbytes for ladder in self.ladders.values())
 
 
-def _given(bounds: Any) -> Any:
-    """Which ends of spans there are."""
+def _is_bounded(bounds: Any) -> Any:
+    """Return which bounds are not None."""
     return np.asarray(bounds != _NOTHING, dtype=bool)
 
 
@@ -341,7 +340,7 @@ _NOTHING = np.array(None, dtype=object)
 
 
 def kinds_of(path: Path) -> tuple[int, ...]:
-    """The ordered kinds of value that an attribute may have."""
+    """Return the ordered kinds of value that an attribute may have."""
     if path.type is None:
         return BOOL, INT, FLOAT, STRING, TIME
     kind = KINDS[domain_of(path.type).kind]

@@ -1,8 +1,7 @@
-"""What spans can't say, asked of the events that pass them.
+"""Checks that spans can't express, applied to the events that pass all spans of a row.
 
-A test of text (LIKE, MATCH, STRLIKE) is asked once for each distinct text, and
-its answer is kept for the next batch; groups of shapes and areas are left to
-kernels; all else is put to the filter itself.
+A test of text (LIKE, MATCH, STRLIKE) runs once for each distinct text, and its answer is cached for the next batch.
+Fuzzy groups and areas are evaluated by numba kernels; anything else by the filter itself.
 """
 
 from __future__ import annotations
@@ -15,35 +14,37 @@ from typing import Any
 import numpy as np
 
 from tidegate.filters import areas, evaluate, fuzzy
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import Group, Inside, Member, Path, Pattern, StrLike
 from tidegate.filters.normalize import area_numbers
-from tidegate.filters.shapes import SLACK
 from tidegate.matching import kernels
-from tidegate.matching.events import Events
-from tidegate.matching.rows import Check
+from tidegate.matching.events import EventBatch
+from tidegate.matching.rows import RowCheck
 
-REMEMBERED = 2**24
-"""Answers of text tests that are kept for one attribute of a segment: 16 MB."""
+MAX_CACHED_ANSWERS = 2**24
+"""Cached answers of text tests for one attribute of a segment: 16 MB."""
 
 EXACT, CHECKED, FILTERED = range(3)
-"""What is left to ask of a row: nothing, its checks, or its whole filter."""
+"""What candidates of a row need: nothing more, its checks, or its whole filter."""
 
 
 _TEST, _GROUP, _AREA = range(3)
 
 
 class Checks:
-    """The checks of a segment's rows."""
+    """The checks of a segment's rows. Thread-safe."""
 
     def __init__(self, checks: Any) -> None:
         self.checks = checks
-        """For each row its checks; None where its filter is to be asked."""
-        self.kind = np.array([FILTERED if each is None else CHECKED if each else EXACT for each in checks], np.uint8)
-        self._tests: dict[Path, _Tests] = {}
+        """Checks of each row; None: evaluate the row's filter."""
+        self.kind = np.array(
+            [FILTERED if row_checks is None else CHECKED if row_checks else EXACT for row_checks in checks], np.uint8
+        )
+        self._tests: dict[Path, _TextTests] = {}
         self._groups, self._areas = _Groups(), _Areas()
         rows = np.flatnonzero(self.kind == CHECKED)
         self._slots = np.full((max((len(checks[r]) for r in rows), default=0), 3, len(checks)), -1, np.int32)
-        """For each check of each row: whether it is a test, a group or an area, of which path, and its number."""
+        """For each check of each row: its kind (test, group or area), the index of its path, and its number."""
         paths: dict[Path, int] = {}
         for row in rows:
             for slot, check in enumerate(checks[row]):
@@ -54,7 +55,7 @@ class Checks:
                 else:
                     path = subject(check)
                     place = paths.setdefault(path, len(paths))
-                    self._slots[slot, :, row] = _TEST, place, self._tests.setdefault(path, _Tests()).number(check)
+                    self._slots[slot, :, row] = _TEST, place, self._tests.setdefault(path, _TextTests()).number(check)
         self._groups.finish()
         self._areas.finish()
 
@@ -63,63 +64,63 @@ class Checks:
 
     @property
     def is_exact(self) -> bool:
-        """Whether spans say all of every row."""
+        """True if no row has checks."""
         return not self.kind.any()
 
     @property
     def nbytes(self) -> int:
-        """Memory of what is known of the checks."""
+        """Memory of the checks and of cached answers."""
         return int(self.kind.nbytes + self._slots.nbytes + sum(tests.nbytes for tests in self._tests.values()))
 
-    def passed(self, events: Events, event: Any, row: Any) -> Any:
-        """Say which pairs of event and row with checks pass them all."""
-        found = np.ones(len(event), dtype=bool)
+    def passed(self, events: EventBatch, event: Any, row: Any) -> Any:
+        """Return which (event, row) pairs pass all checks of the row."""
+        passed = np.ones(len(event), dtype=bool)
         for kinds, places, numbers in self._slots:
             kind, number = kinds[row], numbers[row]
             for of_kind, tables in ((_GROUP, self._groups), (_AREA, self._areas)):
-                asked = np.flatnonzero((kind == of_kind) & found)
-                if len(asked):
-                    found[asked] = tables.passed(events, event[asked], number[asked])
+                pending = np.flatnonzero((kind == of_kind) & passed)
+                if len(pending):
+                    passed[pending] = tables.passed(events, event[pending], number[pending])
             for place, (path, tests) in enumerate(self._tests.items()):
-                asked = np.flatnonzero((kind == _TEST) & (places[row] == place) & found)
-                if len(asked):
+                pending = np.flatnonzero((kind == _TEST) & (places[row] == place) & passed)
+                if len(pending):
                     own, texts = events.texts(path)
-                    found[asked] = tests.passed(own[event[asked]], texts, number[asked])
-        return found
+                    passed[pending] = tests.passed(own[event[pending]], texts, number[pending])
+        return passed
 
 
 def subject(check: Pattern | StrLike) -> Path:
-    """The field whose text is tested."""
+    """Return the field whose text is tested."""
     path = check.path if isinstance(check, StrLike) else check.subject
     assert isinstance(path, Path)
     return path
 
 
 def _test(check: Pattern | StrLike) -> Callable[[str], bool]:
-    """A test of one text, its negation included."""
+    """Return the test of one text, with its negation."""
     test = evaluate.strlike_test(check) if isinstance(check, StrLike) else evaluate.pattern_test(check)
-    wanted = not check.negated
-    return lambda text: test(text) is wanted
+    expected = not check.negated
+    return lambda text: test(text) is expected
 
 
-class _Tests:
+class _TextTests:
     """All tests of one attribute's text, and the answers so far."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Check, int] = {}
+        self._numbers: dict[RowCheck, int] = {}
         self._tests: list[Callable[[str], bool]] = []
         self._lock = Lock()
         self._places: dict[str, int] = {}
-        """Which column of the answers is a text's."""
+        """Column of each text in `_answers`."""
         self._answers = np.zeros((0, 0), np.uint8)
-        """A line a test: 0 not asked yet, 1 yes, 2 no."""
+        """One line per test, one column per text: 0 unknown, 1 passed, 2 failed."""
 
     def number(self, check: Pattern | StrLike) -> int:
-        """The number of a test; equal ones have the same."""
-        found = self._numbers.setdefault(check, len(self._tests))
-        if found == len(self._tests):
+        """Return the number of a test; equal tests share one."""
+        number = self._numbers.setdefault(check, len(self._tests))
+        if number == len(self._tests):
             self._tests.append(_test(check))
-        return found
+        return number
 
     @property
     def nbytes(self) -> int:
@@ -127,33 +128,33 @@ class _Tests:
         return int(self._answers.nbytes)
 
     def passed(self, own: Any, texts: list[str], number: Any) -> Any:
-        """Say for pairs of text (-1: none) and test whether it passes."""
-        found = np.zeros(len(own), dtype=bool)
+        """Return which (text, test) pairs pass; `own` has the index of a text, or -1 for none."""
+        passed = np.zeros(len(own), dtype=bool)
         there = own >= 0
-        place, answers = self._known(texts)
+        place, answers = self._cached(texts)
         column, line = place[own[there]], number[there]
-        said = answers[line, column]
-        missing = np.flatnonzero(said == 0)
+        answer = answers[line, column]
+        missing = np.flatnonzero(answer == 0)
         if len(missing):
             key = line[missing].astype(np.int64) * len(texts) + own[there][missing]
-            for each in np.unique(key).tolist():
-                test, text = divmod(each, len(texts))
+            for pair in np.unique(key).tolist():
+                test, text = divmod(pair, len(texts))
                 answers[test, place[text]] = 1 if self._tests[test](texts[text]) else 2
-            said = answers[line, column]
-        found[there] = said == 1
-        return found
+            answer = answers[line, column]
+        passed[there] = answer == 1
+        return passed
 
-    def _known(self, texts: list[str]) -> tuple[Any, Any]:
-        """The columns of some texts, and the answers; both are of one moment."""
+    def _cached(self, texts: list[str]) -> tuple[Any, Any]:
+        """Return the columns of some texts, and the answers that belong to these columns."""
         with self._lock:
             places, tests = self._places, len(self._tests)
             new = [text for text in texts if text not in places]
-            if (len(places) + len(new)) * tests > REMEMBERED:
+            if (len(places) + len(new)) * tests > MAX_CACHED_ANSWERS:
                 places = self._places = {}
                 self._answers = np.zeros((tests, 0), np.uint8)
                 new = texts
             for text in new:
-                places.setdefault(text, len(places))  # a dictionary may have an entry twice
+                places.setdefault(text, len(places))  # an Arrow dictionary may hold a text twice
             if len(places) > self._answers.shape[1] or self._answers.shape[0] != tests:
                 room = np.zeros((tests, max(64, 2 * len(places))), np.uint8)
                 before = self._answers
@@ -174,9 +175,9 @@ class _Groups:
         self._first, self._items, self._groups = [0], [], []  # type: ignore[var-annotated]
 
     def number(self, group: Group) -> int:
-        """The number of a group; equal ones have the same."""
-        found = self._numbers.setdefault(group, len(self._groups))
-        if found == len(self._groups):
+        """Return the number of a group; equal groups share one."""
+        number = self._numbers.setdefault(group, len(self._groups))
+        if number == len(self._groups):
             limits = fuzzy.thresholds(group)
             inner = fuzzy.inner_box(group) or []
             for n, item in enumerate(group.items):
@@ -189,25 +190,25 @@ class _Groups:
                 self._items.append((column, shape, *numbers, limits.betas[n], limits.weights[n], item.negated, *box))
             self._first.append(len(self._items))
             self._groups.append((limits.alpha, limits.minimum, limits.total, group.negated))
-        return found
+        return number
 
     def finish(self) -> None:
-        """Lay out the tables once all groups are there."""
+        """Build the tables once all groups are numbered."""
         self._tables = (
             np.array(self._first, np.int64),
             np.array(self._items, np.float64).reshape(-1, 11),
             np.array(self._groups, np.float64).reshape(-1, 4),
         )
 
-    def passed(self, events: Events, event: Any, group: Any) -> Any:
-        """Say for pairs of event and group whether the event reaches it."""
+    def passed(self, events: EventBatch, event: Any, group: Any) -> Any:
+        """Return which (event, group) pairs reach the group's thresholds."""
         first, items, groups = self._tables
         columns = _numbers(events, self._columns)
         return kernels.grade(event.astype(np.int64), group.astype(np.int64), columns, first, items, groups, SLACK)
 
 
-def _numbers(events: Events, paths: Iterable[Path]) -> Any:
-    """Some attributes as floats, a line each."""
+def _numbers(events: EventBatch, paths: Iterable[Path]) -> Any:
+    """Return attributes as floats, one line each."""
     return np.array([events.numbers(path) for path in paths], np.float64).reshape(-1, events.size)
 
 
@@ -221,9 +222,9 @@ class _Areas:
         self._first, self._corners = [0], []  # type: ignore[var-annotated]
 
     def number(self, inside: Inside) -> int:
-        """The number of an area; equal ones have the same."""
-        found = self._numbers.setdefault(inside, len(self._areas))
-        if found == len(self._areas):
+        """Return the number of an area; equal areas share one."""
+        number = self._numbers.setdefault(inside, len(self._areas))
+        if number == len(self._areas):
             x = self._columns.setdefault(inside.longitude, len(self._columns))
             y = self._columns.setdefault(inside.latitude, len(self._columns))
             numbers = area_numbers(inside)
@@ -239,24 +240,24 @@ class _Areas:
                 self._corners += areas.corners(numbers)
             self._first.append(len(self._corners))
             self._areas.append((x, y, kind, inside.negated, *four))
-        return found
+        return number
 
     def finish(self) -> None:
-        """Lay out the tables once all areas are there."""
+        """Build the tables once all areas are numbered."""
         self._tables = (
             np.array(self._areas, np.float64).reshape(-1, 8),
             np.array(self._first, np.int64),
             np.array(self._corners, np.float64).reshape(-1, 2),
         )
 
-    def passed(self, events: Events, event: Any, area: Any) -> Any:
-        """Say for pairs of event and area whether the event is in it."""
+    def passed(self, events: EventBatch, event: Any, area: Any) -> Any:
+        """Return which (event, area) pairs have the event inside the area."""
         columns = _numbers(events, self._columns)
         return kernels.within(event.astype(np.int64), area.astype(np.int64), columns, *self._tables)
 
 
 def _shape(member: Member) -> tuple[int, tuple[float, float, float, float]]:
-    """A shape's number and its numbers, always four."""
+    """Return the kernel's number of a membership function, and its numbers padded to four."""
     numbers = fuzzy.shape_numbers(member)
     match member.shape.name, numbers:
         case "TRIANGLE", (a, b, c):

@@ -1,15 +1,14 @@
-"""The default engine: immutable parts of interval bitsets, and a small delta.
+"""The default engine: immutable parts of interval bitsets, and a small delta of new filters.
 
-New filters go to the delta. It is scanned, or indexed as a part of its own when
-a batch is large; when it has grown, a thread in the background joins it with
-the parts that are no larger. A removed filter leaves its bits behind and is
-masked out until its part is joined. All that a reader sees is one immutable
-snapshot: a change makes a new one and swaps it in, so a reader sees all of a
-change or nothing.
+New filters go to the delta. A match scans the delta, or indexes it as a part of its own when the batch is large. When
+the delta has grown, a background thread joins it with the parts that are not much larger. The bits of a removed filter
+stay in its part and are masked out until the part is rebuilt.
 
-Readers wait for nobody, but for one case: very many filters that come while
-nobody matches are put away as rows without bitsets, and the first match after
-them makes the bitsets under the lock. Other matches, and changes, wait for it.
+A reader sees one immutable snapshot. A change builds a new snapshot and swaps it in, so a reader sees all of a change
+or nothing of it.
+
+Readers take no lock, with one exception: very many filters that are added while no match runs are stored as rows
+without bitsets, and the next match builds the bitsets under the lock. Other matches and changes wait for that one.
 """
 
 from __future__ import annotations
@@ -24,33 +23,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.matching import kernels
-from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, names_of, source_of
-from tidegate.matching.part import Columns, Item, Part, laid_out
-from tidegate.matching.result import Matches, Piece
-from tidegate.matching.rows import Axes, explained
-from tidegate.matching.segment import Spans, without
-from tidegate.matching.waiting import scanned
+from tidegate.matching.delta_scan import scan_delta
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import IndexEntry, Owners, owner_columns, source_of
+from tidegate.matching.part import Part, PendingFilter, RowColumns, rows_of
+from tidegate.matching.result import Matches, MatchPiece
+from tidegate.matching.rows import Axes, describe_row
+from tidegate.matching.segment import Spans, clear_rows
 from tidegate.model.schema import Schema
 
-DELTA = 256
-"""Filters that may wait before they are joined with the parts."""
+MAX_DELTA = 256
+"""Filters that the delta may hold before it is joined with the parts."""
 
-SCANNED = 512
-"""Pairs of event and filter that one match scans in Python; beyond, indexing the delta pays."""
+MAX_SCANNED_PAIRS = 512
+"""(event, filter) pairs of the delta that one match scans in Python; above this, indexing the delta is faster."""
 
-BULK = 16_384
-"""Filters that may wait while nobody matches."""
+MAX_UNMATCHED_DELTA = 16_384
+"""Filters that the delta may hold while no match runs."""
 
-MANY = 4
-"""Parts beyond which the smallest are joined, whatever their sizes."""
+MAX_PARTS = 4
+"""Number of parts above which the smallest are joined, whatever their sizes."""
 
-QUIET = 64
+QUIET_MATCHES = 64
 """Matches without a change after which all parts are joined into one."""
 
 
-class View:
-    """A part as a snapshot sees it: without the rows that are gone, with owners that have changed."""
+class PartView:
+    """A part as one snapshot sees it: removed rows are masked out, and changed owners are replaced."""
 
     def __init__(
         self, part: Part, alive: Any = None, gone: int = 0, changed: Mapping[int, Owners] | None = None
@@ -59,10 +58,10 @@ class View:
 
     @cached_property
     def owners(self) -> tuple[Any, Any]:
-        """The names of all rows' owners; made by whichever reader comes first."""
-        return names_of(self._owners())
+        """Names of the owners of all rows, see `index.owner_columns`. Computed by the first reader."""
+        return owner_columns(self._current_owners())
 
-    def _owners(self) -> Any:
+    def _current_owners(self) -> Any:
         owners = self.part.columns.owners
         if self.changed:
             owners = owners.copy()
@@ -75,33 +74,33 @@ class View:
         return len(self.part) - self.gone
 
     @property
-    def is_worn(self) -> bool:
-        """Whether so much has left it, or changed hands in it, that it should be made anew."""
-        return 2 * self.gone > len(self.part) or len(self.changed) > 4 * DELTA
+    def needs_rebuild(self) -> bool:
+        """True if more than half of the rows were removed, or very many owners changed."""
+        return 2 * self.gone > len(self.part) or len(self.changed) > 4 * MAX_DELTA
 
-    def without(self, number: int) -> View:
-        """The view once an entry is dropped."""
+    def without_entry(self, number: int) -> PartView:
+        """Return the view without the rows of an entry."""
         rows = self.part.rows(number)
-        alive = without(rows, len(self.part), self.alive)
-        made = View(self.part, alive, self.gone + len(rows), self.changed)
+        alive = clear_rows(rows, len(self.part), self.alive)
+        view = PartView(self.part, alive, self.gone + len(rows), self.changed)
         if "owners" in self.__dict__:
-            made.__dict__["owners"] = self.owners
-        return made
+            view.__dict__["owners"] = self.owners
+        return view
 
-    def owned(self, number: int, owners: Owners) -> View:
-        """The view once an entry's owners are others."""
-        return View(self.part, self.alive, self.gone, {**self.changed, number: owners})
+    def with_owners(self, number: int, owners: Owners) -> PartView:
+        """Return the view with other owners for an entry."""
+        return PartView(self.part, self.alive, self.gone, {**self.changed, number: owners})
 
-    def settled(self) -> tuple[Spans, Columns]:
-        """The rows that are left, with their owners of now: what goes into a new part."""
-        columns = replace(self.part.columns, owners=self._owners())
+    def current_rows(self) -> tuple[Spans, RowColumns]:
+        """Return the remaining rows with their current owners, as input for a new part."""
+        columns = replace(self.part.columns, owners=self._current_owners())
         if self.alive is None:
             return self.part.spans, columns
         rows = self.rows()
-        return self.part.spans.chosen(rows), columns.chosen(rows)
+        return self.part.spans.select(rows), columns.select(rows)
 
     def rows(self) -> Any:
-        """The rows that are left."""
+        """Return the indices of the remaining rows."""
         if self.alive is None:
             return np.arange(len(self.part))
         bits = np.unpackbits(self.alive.view(np.uint8), bitorder="little")
@@ -109,130 +108,133 @@ class View:
 
     @property
     def entries(self) -> int:
-        """How many filters are left in it."""
+        """Number of filters that remain."""
         return len(np.unique(self.part.columns.number[self.rows()]))
 
-    def match(self, events: Events) -> Piece:
-        """The matches of its rows."""
+    def match(self, events: EventBatch) -> MatchPiece:
+        """Return the matches of the remaining rows."""
         offsets, rows = self.part.match(events, self.alive)
         return self.part.piece(events, offsets, rows, self.owners)
 
 
-class Snapshot(NamedTuple):
-    """All that a reader sees."""
+class IndexSnapshot(NamedTuple):
+    """Everything that one match reads."""
 
-    views: tuple[View, ...]
-    items: list[Item]
-    """The delta: a list that only grows, of which this snapshot sees the first so many."""
+    views: tuple[PartView, ...]
+    items: list[PendingFilter]
+    """The delta: an append-only list shared by snapshots; this snapshot sees the first `size` items."""
     size: int = 0
     gone: frozenset[int] = frozenset()
-    """Numbers of the delta that were dropped."""
+    """Numbers of delta entries that were removed."""
     changed: Mapping[int, Owners] = MappingProxyType({})
-    """Owners of entries in the delta that are others now."""
+    """New owners of delta entries whose owners changed."""
 
     @property
     def waiting(self) -> int:
-        """How many filters are in the delta."""
+        """Number of filters in the delta."""
         return self.size - len(self.gone)
 
     @property
     def is_scattered(self) -> bool:
-        """Whether there is more than one place to look, so that joining all of them helps."""
+        """True if filters are in more than one place, so that joining helps."""
         return len(self.views) + (self.waiting > 0) > 1
 
-    def like(self, other: Snapshot) -> bool:
-        """Whether the delta of another is this one's and perhaps more."""
+    def extends(self, other: IndexSnapshot) -> bool:
+        """True if the delta of `other` starts with this delta and has no removals or owner changes beyond it."""
         same = self.items is other.items and self.gone == other.gone and self.changed == other.changed
         return same and self.size <= other.size
 
-    def delta(self) -> list[Item]:
-        """The items that wait."""
-        found = [item for item in self.items[: self.size] if item.number not in self.gone]
+    def delta(self) -> list[PendingFilter]:
+        """Return the filters of the delta with their current owners."""
+        items = [item for item in self.items[: self.size] if item.number not in self.gone]
         if self.changed:
-            found = [i._replace(owners=self.changed[i.number]) if i.number in self.changed else i for i in found]
-        return found
+            items = [i._replace(owners=self.changed[i.number]) if i.number in self.changed else i for i in items]
+        return items
 
 
 @dataclass(frozen=True, slots=True)
-class _Small:
-    """The delta of a snapshot as a part, made when scanning it would take longer."""
+class _IndexedDelta:
+    """The delta of a snapshot as an indexed part; built when scanning it would take longer."""
 
-    of: Snapshot
-    view: View
+    of: IndexSnapshot
+    view: PartView
 
 
 class ColumnarIndex:
-    """Matches whole batches against all filters at once."""
+    """Matches whole batches against all filters at once.
+
+    `match` may run in any number of threads, `apply` in one at a time.
+    """
 
     def __init__(self, schema: Schema | None, axes: Axes) -> None:
         kernels.warm_up()
         self._schema, self._axes = schema, axes
         self._lock = RLock()
-        """Held by whoever changes the snapshot: a moment, but for `_lay_out` and `_index`, which build a part
-        under it. What is built in the background, or for a match's own use, is built without it."""
-        self._now = Snapshot((), [])
-        self._places: dict[int, int] = {}
-        """Which item of the delta is an entry's."""
+        """Held while the snapshot is swapped: for a moment, except in `_store_unindexed` and `_index`, which also build
+        a part. Parts for the background join and for a single match are built without it.
+        """
+        self._now = IndexSnapshot((), [])
+        self._delta_positions: dict[int, int] = {}
+        """Position of each entry in the delta, by entry number."""
         self._joining: Thread | None = None
-        self._since: list[tuple[int, Owners | None]] = []
-        """Entries that were dropped (None) or got other owners while a part with them was being built in the
-        background; empty while nothing is."""
-        self._small: _Small | None = None
-        self._scans = 0
-        """Pairs that were scanned since the delta was last made a part, or changed."""
-        self._matched = 0
+        self._changes_since_join: list[tuple[int, Owners | None]] = []
+        """Entries that were removed (None) or got new owners since the background join began; empty if none runs."""
+        self._indexed_delta: _IndexedDelta | None = None
+        self._scanned_pairs = 0
+        """Pairs scanned since the delta was last indexed or changed."""
+        self._matches_since_change = 0
         """Matches since the last change."""
 
     # Changes -------------------------------------------------------------------
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
-        """Put and drop entries, and change the owners of others, in one step."""
+        """Add, remove and reassign entries in one step. May start a background join."""
         with self._lock:
             now = self._now
             for number in drop:
-                now = self._dropped(now, number)
+                now = self._drop(now, number)
             for number, who in owners.items() if owners else ():
-                now = self._owned(now, number, who)
+                now = self._change_owners(now, number, who)
             if put:
                 items = now.items
                 for number, entry in put.items():
-                    self._places[number] = len(items)
+                    self._delta_positions[number] = len(items)
                     items.append(_item(number, entry))
-                now = Snapshot(now.views, items, len(items), now.gone, now.changed)
+                now = IndexSnapshot(now.views, items, len(items), now.gone, now.changed)
             self._now = now
-            matched, self._matched, self._scans = self._matched, 0, 0
+            matched, self._matches_since_change, self._scanned_pairs = self._matches_since_change, 0, 0
             if matched:
-                if self._is_due(DELTA):
+                if self._is_due(MAX_DELTA):
                     self._join_in_background()
-            elif self._joining is None and self._is_due(BULK):
-                self._lay_out()
+            elif self._joining is None and self._is_due(MAX_UNMATCHED_DELTA):
+                self._store_unindexed()
 
     def _is_due(self, limit: int) -> bool:
-        """Whether there is something to join."""
+        """True if the delta, its removals or a part call for a join."""
         now = self._now
-        if now.size > limit or len(now.gone) > 4 * DELTA or len(now.changed) > 4 * DELTA:
+        if now.size > limit or len(now.gone) > 4 * MAX_DELTA or len(now.changed) > 4 * MAX_DELTA:
             return True
         for view in now.views:  # noqa: SIM110 - any() with a generator takes twice the time
-            if view.is_worn:
+            if view.needs_rebuild:
                 return True
         return False
 
-    def _dropped(self, now: Snapshot, number: int) -> Snapshot:
+    def _drop(self, now: IndexSnapshot, number: int) -> IndexSnapshot:
         if self._joining is not None:
-            self._since.append((number, None))
-        if self._places.pop(number, None) is not None:
+            self._changes_since_join.append((number, None))
+        if self._delta_positions.pop(number, None) is not None:
             return now._replace(gone=now.gone | {number})
-        views = tuple(view.without(number) if len(view.part.rows(number)) else view for view in now.views)
+        views = tuple(view.without_entry(number) if len(view.part.rows(number)) else view for view in now.views)
         return now._replace(views=views)
 
-    def _owned(self, now: Snapshot, number: int, owners: Owners) -> Snapshot:
+    def _change_owners(self, now: IndexSnapshot, number: int, owners: Owners) -> IndexSnapshot:
         if self._joining is not None:
-            self._since.append((number, owners))
-        if number in self._places:
+            self._changes_since_join.append((number, owners))
+        if number in self._delta_positions:
             return now._replace(changed={**now.changed, number: owners})
-        views = tuple(view.owned(number, owners) if len(view.part.rows(number)) else view for view in now.views)
+        views = tuple(view.with_owners(number, owners) if len(view.part.rows(number)) else view for view in now.views)
         return now._replace(views=views)
 
     # Joining -------------------------------------------------------------------
@@ -240,89 +242,100 @@ class ColumnarIndex:
     def _join_in_background(self) -> None:
         if self._joining is None:
             thread = Thread(target=self._join, name="tidegate-join", daemon=True)
-            thread.start()  # it waits for the lock, which the caller has
+            thread.start()  # it blocks on the lock, which the caller holds
             self._joining = thread
 
     def _join(self) -> None:
-        """Join until there is nothing to join."""
+        """Background thread: join parts until no join is due."""
         try:
             while True:
                 with self._lock:
                     now = self._now
-                    self._since.clear()
-                    chosen = _to_join(now, self._matched)
-                    if chosen is None:
+                    self._changes_since_join.clear()
+                    parts = _to_join(now, self._matches_since_change)
+                    if parts is None:
                         self._joining = None
                         return
-                made = self._made(now, chosen)
+                built = self._build(now, parts)
                 with self._lock:
-                    self._swap(now, chosen, made)
-        except BaseException:  # out of memory: the next change tries again
+                    self._swap(now, parts, built)
+        except BaseException:  # e.g. out of memory; the next change tries again
             with self._lock:
                 self._joining = None
-                self._since.clear()
+                self._changes_since_join.clear()
             raise
 
-    def _lay_out(self) -> None:
-        """Put the delta away as rows that nobody has asked for yet, so that the filters themselves can go."""
-        now = self._now
-        chosen = [view for view in now.views if view.is_worn]
-        self._swap(now, chosen, self._made(now, chosen, index=False))
+    def _store_unindexed(self) -> None:
+        """Move the delta into a part without bitsets, so that the parsed filters can be freed.
 
-    def _index(self) -> Snapshot:
-        """Index all rows that were put away, for the first match after many filters were added."""
+        The caller holds the lock.
+        """
+        now = self._now
+        parts = [view for view in now.views if view.needs_rebuild]
+        self._swap(now, parts, self._build(now, parts, index=False))
+
+    def _index(self) -> IndexSnapshot:
+        """Build the bitsets of parts that have none, and return the new snapshot.
+
+        Called by the first match after very many additions. Takes the lock.
+        """
         with self._lock:
             now = self._now
-            chosen = [view for view in now.views if not view.part.is_indexed]
-            if chosen and self._joining is None:
-                self._swap(now, chosen, self._made(now, chosen))
+            parts = [view for view in now.views if not view.part.is_indexed]
+            if parts and self._joining is None:
+                self._swap(now, parts, self._build(now, parts))
             return self._now
 
-    def _made(self, now: Snapshot, chosen: Sequence[View], index: bool = True) -> list[View]:
-        """One part of the delta and some other parts; none where nothing is left."""
-        rows = [view.settled() for view in chosen]
+    def _build(self, now: IndexSnapshot, parts: Sequence[PartView], index: bool = True) -> list[PartView]:
+        """Build one part from the delta and some existing parts; return no part if no row remains."""
+        rows = [view.current_rows() for view in parts]
         if items := now.delta():
-            rows.append(laid_out(items, self._axes))
+            rows.append(rows_of(items, self._axes))
         rows = [(spans, columns) for spans, columns in rows if spans.rows]
-        return [View(Part.joined(rows, self._schema, index))] if rows else []
+        return [PartView(Part.join(rows, self._schema, index))] if rows else []
 
-    def _swap(self, before: Snapshot, joined: Sequence[View], made: list[View]) -> None:
-        """Put a new part in the place of what it was made from; what changed meanwhile changes again in it."""
+    def _swap(self, before: IndexSnapshot, joined_parts: Sequence[PartView], built: list[PartView]) -> None:
+        """Replace parts and delta of `before` by the new part, and repeat on it the changes made since.
+
+        The caller holds the lock.
+        """
         now = self._now
-        taken = {id(view.part) for view in joined}
-        views = (*(view for view in now.views if id(view.part) not in taken), *made)
+        replaced_parts = {id(view.part) for view in joined_parts}
+        views = (*(view for view in now.views if id(view.part) not in replaced_parts), *built)
         left = [item for item in now.items[before.size : now.size] if item.number not in now.gone]
-        self._places = {item.number: n for n, item in enumerate(left)}
-        changed = {number: owners for number, owners in now.changed.items() if number in self._places}
-        after = Snapshot(views, left, len(left), frozenset(), changed)
-        for number, owners in self._since if made else ():
-            if number in self._places or not len(made[0].part.rows(number)):
+        self._delta_positions = {item.number: n for n, item in enumerate(left)}
+        changed = {number: owners for number, owners in now.changed.items() if number in self._delta_positions}
+        after = IndexSnapshot(views, left, len(left), frozenset(), changed)
+        for number, owners in self._changes_since_join if built else ():
+            if number in self._delta_positions or not len(built[0].part.rows(number)):
                 continue
-            view = after.views[-1].without(number) if owners is None else after.views[-1].owned(number, owners)
+            view = (
+                after.views[-1].without_entry(number) if owners is None else after.views[-1].with_owners(number, owners)
+            )
             after = after._replace(views=(*after.views[:-1], view))
         self._now = after
 
     def settle(self) -> None:
-        """Wait until what goes on in the background has ended."""
+        """Block until the background join has ended."""
         while (thread := self._joining) is not None:
             thread.join()
 
     def close(self) -> None:
-        """Let the background end."""
+        """Block until the background join has ended."""
         self.settle()
 
     # Matching ------------------------------------------------------------------
 
-    def match(self, events: Events) -> Matches:
-        """Match a batch."""
+    def match(self, events: EventBatch) -> Matches:
+        """Return the matches of a batch. Takes no lock unless parts without bitsets wait."""
         now = self._now
         if not all(view.part.is_indexed for view in now.views):
             now = self._index()
         pieces = [view.match(events) for view in now.views]
         if now.waiting:
             pieces += self._match_delta(now, events)
-        self._matched += 1
-        due = (self._matched >= QUIET and now.is_scattered) or len(now.views) > MANY
+        self._matches_since_change += 1
+        due = (self._matches_since_change >= QUIET_MATCHES and now.is_scattered) or len(now.views) > MAX_PARTS
         if due and self._joining is None and self._lock.acquire(blocking=False):
             try:
                 self._join_in_background()
@@ -330,26 +343,27 @@ class ColumnarIndex:
                 self._lock.release()
         return Matches(events.size, pieces)
 
-    def _match_delta(self, now: Snapshot, events: Events) -> list[Piece]:
-        small = self._small
-        if small is not None and small.of.like(now):
-            later = now.items[small.of.size : now.size]
+    def _match_delta(self, now: IndexSnapshot, events: EventBatch) -> list[MatchPiece]:
+        indexed = self._indexed_delta
+        if indexed is not None and indexed.of.extends(now):
+            unindexed = now.items[indexed.of.size : now.size]
         else:
-            small, later = None, now.delta()
-        pairs = len(later) * events.size
-        self._scans += pairs
-        if pairs > SCANNED or self._scans > 8 * SCANNED:
-            self._scans = 0
-            view = View(Part.joined([laid_out(now.delta(), self._axes)], self._schema))
-            small = self._small = _Small(now._replace(views=()), view)  # it must not keep old parts alive
-            later = []
-            self._keep(now, view)
-        pieces = [] if small is None else [small.view.match(events)]
-        return [*pieces, scanned(later, events, self._axes, self._schema)] if later else pieces
+            indexed, unindexed = None, now.delta()
+        pairs = len(unindexed) * events.size
+        self._scanned_pairs += pairs
+        if pairs > MAX_SCANNED_PAIRS or self._scanned_pairs > 8 * MAX_SCANNED_PAIRS:
+            self._scanned_pairs = 0
+            view = PartView(Part.join([rows_of(now.delta(), self._axes)], self._schema))
+            # Without views, so that old parts can be freed.
+            indexed = self._indexed_delta = _IndexedDelta(now._replace(views=()), view)
+            unindexed = []
+            self._adopt(now, view)
+        pieces = [] if indexed is None else [indexed.view.match(events)]
+        return [*pieces, scan_delta(unindexed, events, self._axes, self._schema)] if unindexed else pieces
 
-    def _keep(self, of: Snapshot, view: View) -> None:
-        """Make a part that was built for a match one of the index's own, if it is worth it and nobody else is at it."""
-        if len(view.part) > DELTA and self._lock.acquire(blocking=False):
+    def _adopt(self, of: IndexSnapshot, view: PartView) -> None:
+        """Add a part that a match built for itself to the index, if it is large and nothing has changed since."""
+        if len(view.part) > MAX_DELTA and self._lock.acquire(blocking=False):
             try:
                 if self._now is of and self._joining is None:
                     self._swap(of, (), [view])
@@ -359,7 +373,7 @@ class ColumnarIndex:
     # Reports -------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """Report shape and memory."""
+        """Return the engine's name, sizes and memory in bytes."""
         now = self._now
         return {
             "engine": "columnar",
@@ -379,16 +393,16 @@ class ColumnarIndex:
             ],
         }
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
-        """Say where an entry sits, and what matching some events by it takes."""
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
+        """Return where an entry is indexed, and how many of some events it matches."""
         now = self._now
         waiting = next((item for item in now.delta() if item.number == number), None)
         if waiting is not None:
-            found: dict[str, Any] = {"where": "delta", "waiting": now.waiting}
-            found["rows"] = [explained(row, self._axes) for row in waiting.rows]
+            explanation: dict[str, Any] = {"where": "delta", "waiting": now.waiting}
+            explanation["rows"] = [describe_row(row, self._axes) for row in waiting.rows]
             if events is not None:
-                found["matches"] = int(events.mask(waiting.filter(self._schema)).sum())
-            return found
+                explanation["matches"] = int(events.mask(waiting.filter(self._schema)).sum())
+            return explanation
         for place, view in enumerate(now.views):
             rows = view.part.rows(number)
             if len(rows):
@@ -405,33 +419,33 @@ class ColumnarIndex:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["schema"], state["axes"])  # type: ignore[misc]
         items = state["items"]
-        self._places = {item.number: n for n, item in enumerate(items)}
-        self._now = Snapshot(tuple(View(*view) for view in state["views"]), items, len(items))
+        self._delta_positions = {item.number: n for n, item in enumerate(items)}
+        self._now = IndexSnapshot(tuple(PartView(*view) for view in state["views"]), items, len(items))
 
 
-def _item(number: int, entry: Entry) -> Item:
+def _item(number: int, entry: IndexEntry) -> PendingFilter:
     compiled, owners = entry.compiled, entry.owners
-    if compiled.is_simple:  # most: nothing is ever put to such a filter but an odd value
-        return Item(number, compiled.rows, owners, source_of(entry.kept), False)
+    if compiled.is_simple:  # most filters: only mistyped values need the filter itself
+        return PendingFilter(number, compiled.rows, owners, source_of(entry.stored), False)
     whole = compiled.graded or any(row.checks is None for row in compiled.rows)
-    return Item(number, compiled.rows, owners, entry.filter, whole)
+    return PendingFilter(number, compiled.rows, owners, entry.filter, whole)
 
 
-def _to_join(now: Snapshot, matched: int) -> list[View] | None:
-    """The parts to join with the delta; None: nothing is to be done.
+def _to_join(now: IndexSnapshot, matched: int) -> list[PartView] | None:
+    """Return the parts to join with the delta, or None if no join is due.
 
-    Those that are half gone, and those no larger than twice what is gathered: so
-    a filter is joined a few times for each doubling of the index. When nothing
-    has changed for long, everything.
+    Chosen are parts that need a rebuild, and parts at most twice as large as what is chosen so far; so a filter is
+    joined a few times for each doubling of the index. After `QUIET_MATCHES` matches without a change, all parts are
+    chosen.
     """
-    if matched >= QUIET:
+    if matched >= QUIET_MATCHES:
         return list(now.views) if now.is_scattered else None
     ordered = sorted(now.views, key=len)
-    chosen = ordered[:2] if len(ordered) > MANY else []
-    chosen += [view for view in ordered if view.is_worn and view not in chosen]
-    gathered = sum(map(len, chosen)) + (now.waiting if now.waiting > DELTA else 0)
+    parts = ordered[:2] if len(ordered) > MAX_PARTS else []
+    parts += [view for view in ordered if view.needs_rebuild and view not in parts]
+    gathered = sum(map(len, parts)) + (now.waiting if now.waiting > MAX_DELTA else 0)
     for view in ordered:
-        if view not in chosen and len(view) <= 2 * gathered:
-            chosen.append(view)
+        if view not in parts and len(view) <= 2 * gathered:
+            parts.append(view)
             gathered += len(view)
-    return chosen if chosen or now.size > DELTA else None
+    return parts if parts or now.size > MAX_DELTA else None

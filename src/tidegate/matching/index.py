@@ -1,4 +1,4 @@
-"""What every engine promises."""
+"""The protocol that every engine implements, and what engines share."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.filters.nodes import Group, Node, predicates
 from tidegate.filters.normalize import push_not_inwards, to_dnf
-from tidegate.matching.events import Events
-from tidegate.matching.result import Matches, Piece, Table
-from tidegate.matching.rows import Compiled
+from tidegate.matching.events import EventBatch
+from tidegate.matching.result import Matches, MatchPiece, SubscriptionTable
+from tidegate.matching.rows import CompiledFilter
 from tidegate.model.schema import Schema
 
-Source = str | tuple[str, tuple[Any, ...], bool, bool]
-"""All that a filter can be made from again: its text, or text, parameters, `like_star` and `strict_params`."""
+FilterSource = str | tuple[str, tuple[Any, ...], bool, bool]
+"""What a filter can be restored from: its text, or (text, parameters, `like_star`, `strict_params`)."""
 
 
-def source_of(filter_: Filter | str) -> Source:
-    """What is kept of a filter: a tree of Python's objects takes thirty times its text."""
+def source_of(filter_: Filter | str) -> FilterSource:
+    """Return what is stored of a filter; a parsed tree takes thirty times the memory of its text."""
     if isinstance(filter_, str):
         return filter_
     if filter_.params or filter_.like_star or filter_.strict_params:
@@ -30,8 +30,8 @@ def source_of(filter_: Filter | str) -> Source:
     return filter_.text
 
 
-def made_again(source: Source, schema: Schema | None, meaning: Meaning | None = None) -> Filter:
-    """A filter from what was kept of it."""
+def restore_filter(source: FilterSource, schema: Schema | None, meaning: Meaning | None = None) -> Filter:
+    """Parse a filter again from its source."""
     if isinstance(source, str):
         return Filter(source, schema, semantics=meaning)
     text, params, star, strict = source
@@ -39,166 +39,168 @@ def made_again(source: Source, schema: Schema | None, meaning: Meaning | None = 
 
 
 Owners = str | tuple[str, ...]
-"""Who subscribed with a filter: mostly one, by its name alone."""
+"""The subscriptions that share a filter: one id, or a tuple of ids."""
 
 
-def names(owners: Owners) -> tuple[str, ...]:
-    """The owners one by one."""
+def owner_names(owners: Owners) -> tuple[str, ...]:
+    """Return the owners as a tuple."""
     return (owners,) if isinstance(owners, str) else owners
 
 
-def owned_by(several: Iterable[str]) -> Owners:
-    """Some owners: one by its name, others as a tuple."""
-    found = tuple(several)
-    return found[0] if len(found) == 1 else found
+def as_owners(several: Iterable[str]) -> Owners:
+    """Return ids in the form of `Owners`: a single id as a plain string."""
+    owners = tuple(several)
+    return owners[0] if len(owners) == 1 else owners
 
 
 def objects(values: list[Any]) -> Any:
-    """An array of Python's objects, tuples among them."""
+    """Return a numpy array of Python objects, which may be tuples."""
     out = np.empty(len(values), object)
     out[:] = values
     return out
 
 
-def names_of(owners: Any) -> tuple[Any, Any]:
-    """The names of rows' owners, and where those of each row begin; None where each has one."""
+def owner_columns(owners: Any) -> tuple[Any, Any]:
+    """Return the ids of the owners of all rows, and the offset of each row's owners; None if each row has one."""
     several = np.fromiter((owner.__class__ is tuple for owner in owners), dtype=bool, count=len(owners))
     if not several.any():
         return owners, None
-    each = [names(owner) for owner in owners]
-    starts = np.append(0, np.cumsum(np.fromiter(map(len, each), np.int64, len(each))))
-    return objects([name for several in each for name in several]), starts
+    by_row = [owner_names(owner) for owner in owners]
+    starts = np.append(0, np.cumsum(np.fromiter(map(len, by_row), np.int64, len(by_row))))
+    return objects([name for several in by_row for name in several]), starts
 
 
-class Entry(NamedTuple):
-    """A filter, the same as rows, and whoever subscribed with it."""
+class IndexEntry(NamedTuple):
+    """A filter, its compiled rows, and its owners."""
 
-    kept: Filter | str
-    """The filter; of a simple one perhaps the text alone."""
-    compiled: Compiled
+    stored: Filter | str
+    """The filter, or just its text if the filter is simple."""
+    compiled: CompiledFilter
     owners: Owners
 
     @property
     def filter(self) -> Filter:
-        """The filter."""
-        assert isinstance(self.kept, Filter)
-        return self.kept
+        """The filter. Must not be called for an entry that stores just a text."""
+        assert isinstance(self.stored, Filter)
+        return self.stored
 
     @property
-    def is_meant(self) -> bool:
-        """Whether it is matched by meaning."""
-        return isinstance(self.kept, Filter) and self.kept.tree.is_semantic
+    def is_semantic(self) -> bool:
+        """True if the filter has predicates with ~."""
+        return isinstance(self.stored, Filter) and self.stored.tree.is_semantic
 
     def alternatives(self) -> list[tuple[Node, ...]]:
-        """The filter as conjuncts, as it was written: nothing is concluded from its schema."""
+        """Return the conjuncts of the filter as it was written, without conclusions from its schema."""
         return to_dnf(push_not_inwards(self.filter.tree.root))
 
 
 class Index(Protocol):
-    """A set of numbered entries that can be asked which of them match a batch.
+    """A set of numbered entries that can be matched against batches of events.
 
-    Changes come from one thread at a time and are seen by the next `match`, which
-    may be asked for in any number of threads at once. Whether one ever waits for
-    another, or for a change, is for the engine to say.
+    `apply` is called by one thread at a time; the next `match` sees its changes. `match` may run in any number of
+    threads at once. Each engine documents whether a match can block.
     """
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
-        """Put and drop entries, and change the owners of others, in one step: a match sees all of it or nothing."""
+        """Add, remove and reassign entries in one step: a match sees all of the change or nothing of it."""
 
-    def match(self, events: Events) -> Matches:
-        """Match a batch."""
+    def match(self, events: EventBatch) -> Matches:
+        """Return the matches of a batch."""
 
     def describe(self) -> dict[str, Any]:
-        """Report shape and memory."""
+        """Return the engine's name, sizes and memory."""
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
-        """Say where an entry sits, and what matching some events by it takes."""
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
+        """Return where an entry is indexed, and how many of some events it matches."""
 
     def close(self) -> None:
-        """Let go of threads and processes."""
+        """Stop threads and processes. A later match may start them again."""
 
 
-Made = TypeVar("Made")
-_Change = tuple[Mapping[int, Entry], frozenset[int], Mapping[int, Owners]]
-"""What one `apply` puts and drops, and whose owners it changes."""
+Built = TypeVar("Built")
+_Change = tuple[Mapping[int, IndexEntry], frozenset[int], Mapping[int, Owners]]
+"""One call of `apply`: entries added, numbers removed, owners changed."""
 
 
 @dataclass(slots=True)
-class _Snapshot(Generic[Made]):
-    """Entries as they were, and the changes since; folded and made into an index by the first reader."""
+class _PendingSnapshot(Generic[Built]):
+    """Entries at some time, and the changes since. The first reader folds them and builds an index."""
 
-    base: Mapping[int, Entry]
+    base: Mapping[int, IndexEntry]
     log: list[_Change]
-    """Shared with later snapshots, which append to it."""
+    """Changes, shared with later snapshots, which append to it."""
     seen: int
-    """How much of the log belongs to this snapshot."""
-    made: tuple[Mapping[int, Entry], Made] | None = None
+    """How many changes of the log belong to this snapshot."""
+    built: tuple[Mapping[int, IndexEntry], Built] | None = None
 
-    def entries(self) -> dict[int, Entry]:
-        """Fold the changes into the base."""
-        found = dict(self.base)
+    def entries(self) -> dict[int, IndexEntry]:
+        """Return the entries with all changes applied."""
+        entries = dict(self.base)
         for put, gone, owners in self.log[: self.seen]:
-            found.update(put)
+            entries.update(put)
             for number in gone:
-                found.pop(number, None)
+                entries.pop(number, None)
             for number, who in owners.items():
-                found[number] = found[number]._replace(owners=who)
-        return found
+                entries[number] = entries[number]._replace(owners=who)
+        return entries
 
 
-class Snapshots(Generic[Made]):
-    """The entries of an engine that is made anew after a change, but not before somebody asks.
+class LazySnapshots(Generic[Built]):
+    """The entries of an engine that rebuilds its index after a change, at the next match.
 
-    So ten thousand filters are added in ten thousand short steps and indexed once.
-    Readers take no lock: two that come at once may both do the work, to the same end.
+    So ten thousand filters are added in ten thousand short steps and indexed once. Readers take no lock: two concurrent
+    readers may both build the same index.
     """
 
-    def __init__(self, make: Callable[[Mapping[int, Entry]], Made], entries: Mapping[int, Entry] | None = None) -> None:
+    def __init__(
+        self, make: Callable[[Mapping[int, IndexEntry]], Built], entries: Mapping[int, IndexEntry] | None = None
+    ) -> None:
         self._make = make
-        self._now: _Snapshot[Made] = _Snapshot(entries or {}, [], 0)
+        self._now: _PendingSnapshot[Built] = _PendingSnapshot(entries or {}, [], 0)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
-        """Put and drop entries, and change the owners of others, in one step."""
+        """Record a change in one step; builds nothing."""
         now = self._now
-        if now.made is not None:
-            now = _Snapshot(now.made[0], [], 0)
-        elif now.seen > 2 * len(now.base) + _LONG:  # nobody asks: changes that undo each other must not pile up
-            now = _Snapshot(now.entries(), [], 0)
+        if now.built is not None:
+            now = _PendingSnapshot(now.built[0], [], 0)
+        elif now.seen > 2 * len(now.base) + _MAX_PENDING_CHANGES:
+            # No reader has come: fold the changes, which may cancel each other.
+            now = _PendingSnapshot(now.entries(), [], 0)
         now.log.append((dict(put), frozenset(drop), dict(owners or {})))
-        self._now = _Snapshot(now.base, now.log, now.seen + 1)
+        self._now = _PendingSnapshot(now.base, now.log, now.seen + 1)
 
-    def now(self) -> tuple[Mapping[int, Entry], Made]:
-        """Give the entries of this moment, and what is made of them."""
+    def now(self) -> tuple[Mapping[int, IndexEntry], Built]:
+        """Return the current entries and the index built from them."""
         snapshot = self._now
-        if snapshot.made is None:
+        if snapshot.built is None:
             entries = snapshot.entries()
-            snapshot.made = entries, self._make(entries)
-        return snapshot.made
+            snapshot.built = entries, self._make(entries)
+        return snapshot.built
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Snapshots, (self._make, self._now.entries())
+        return LazySnapshots, (self._make, self._now.entries())
 
 
-_LONG = 1_000
-"""Changes that may wait for a reader, beside twice as many as there are entries."""
+_MAX_PENDING_CHANGES = 1_000
+"""Changes that may wait for a reader, in addition to twice the number of entries."""
 
 
-def explained(entry: Entry, events: Events | None) -> dict[str, Any]:
-    """What an engine without an index of its own can say of an entry."""
-    found: dict[str, Any] = {"where": "everywhere", "conjuncts": len(entry.alternatives())}
+def explain_entry(entry: IndexEntry, events: EventBatch | None) -> dict[str, Any]:
+    """Return what an engine without an index of its own can say about an entry."""
+    explanation: dict[str, Any] = {"where": "everywhere", "conjuncts": len(entry.alternatives())}
     if events is not None:
-        found |= {"candidates": events.size, "matches": int(events.mask(entry.filter).sum())}
-    return found
+        explanation |= {"candidates": events.size, "matches": int(events.mask(entry.filter).sum())}
+    return explanation
 
 
-def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], Entry]) -> Matches:
-    """Turn pairs of event and entry, ordered by event, into matches of its owners."""
-    wanted, rows = distinct(number)
-    entries = [lookup(int(n)) for n in wanted]
+def matches_of_pairs(events: EventBatch, event: Any, number: Any, lookup: Callable[[int], IndexEntry]) -> Matches:
+    """Turn (event, entry) pairs, ordered by event, into matches of the entries' owners."""
+    numbers, rows = distinct(number)
+    entries = [lookup(int(n)) for n in numbers]
 
     def grades(row: int) -> Callable[[Any], Any] | None:
         filter_ = entries[row].filter
@@ -206,33 +208,36 @@ def expanded(events: Events, event: Any, number: Any, lookup: Callable[[int], En
         return (lambda chosen: events.degrees(filter_, chosen)) if graded else None
 
     offsets = np.searchsorted(event, np.arange(events.size + 1))
-    owners = names_of(objects([entry.owners for entry in entries]))
-    return Matches(events.size, [widened(offsets, rows, owners, wanted, grades)])
+    owners = owner_columns(objects([entry.owners for entry in entries]))
+    return Matches(events.size, [expand_owners(offsets, rows, owners, numbers, grades)])
 
 
-def widened(
+def expand_owners(
     offsets: Any,
     rows: Any,
     owners: tuple[Any, Any],
     numbers: Any,
     grades: Callable[[int], Callable[[Any], Any] | None],
     degree: Any = None,
-) -> Piece:
-    """Matches of rows as matches of whoever owns them; `owners` is from `names_of`."""
+) -> MatchPiece:
+    """Turn matches of rows into matches of the subscriptions that own them; `owners` comes from `owner_columns`."""
     ids, starts = owners
     if starts is None:
-        return Piece(offsets, rows, Table(ids, numbers, grades), degree)
+        return MatchPiece(offsets, rows, SubscriptionTable(ids, numbers, grades), degree)
     counts = np.diff(starts)
     of_row = np.repeat(np.arange(len(counts)), counts)
     repeats = counts[rows]
     ends = np.append(0, np.cumsum(repeats))
     index = np.repeat(starts[rows] - ends[:-1], repeats) + np.arange(ends[-1])
-    table = Table(ids, numbers[of_row], lambda slot: grades(int(of_row[slot])))
-    return Piece(ends[offsets], index, table, None if degree is None else np.repeat(degree, repeats))
+    table = SubscriptionTable(ids, numbers[of_row], lambda slot: grades(int(of_row[slot])))
+    return MatchPiece(ends[offsets], index, table, None if degree is None else np.repeat(degree, repeats))
 
 
 def distinct(number: Any) -> tuple[Any, Any]:
-    """Give the distinct numbers, and for each of all its place among them: by a table, not by a sort."""
+    """Return the distinct numbers in ascending order, and the index of each number among them.
+
+    Uses a table in place of a sort; numbers must not be negative.
+    """
     if not len(number):
         return number, number
     present = np.zeros(int(number.max()) + 1, dtype=bool)

@@ -1,7 +1,6 @@
-"""The inner loops, compiled by numba: no Python per event, no GIL held.
+"""The inner loops of matching, compiled by numba; they release the GIL.
 
-Compiled code is cached on disk; `warm_up` makes sure that no event waits for a
-compiler.
+Compiled code is cached on disk. Call `warm_up` at start, so that no event waits for the compiler.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-_ODD = 2
-"""The code of a value that its type does not hold; see `axis`."""
+_MISTYPED = 2
+"""Code of a value that is not of the attribute's type; see `axis`."""
 
-DOUBTS = 4_096
-"""How many rows are told apart when a bucket says of which it is unsure: a power of two."""
-_DOUBT_WORDS = DOUBTS // 64 - 1
+DOUBT_BITS = 4_096
+"""Size of a bucket's bitset of uncertain rows, indexed by the last bits of the row number: a power of two."""
+_DOUBT_WORDS = DOUBT_BITS // 64 - 1
 
 _compiled: Any = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 
 def _lowest_bit(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 - numba's signature
-    """The number of the lowest bit that is set, by one instruction; of none anything."""
+    """The index of the lowest set bit, by one instruction; undefined for 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 - numba's signature
         from llvmlite import ir
@@ -34,7 +33,7 @@ def _lowest_bit(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 - numba's signat
 
 
 def _bits_set(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 - numba's signature
-    """How many bits are set, by one instruction."""
+    """The number of set bits, by one instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 - numba's signature
         return builder.ctpop(args[0])
@@ -48,11 +47,11 @@ _popcount: Any = intrinsic(_bits_set)
 
 @_compiled
 def fill(bits: Any, start: Any, begins: Any, begin_at: Any, ends: Any, end_at: Any, last_of: Any) -> None:
-    """Fill a bitset for each bucket of an axis with the rows that allow some value in it.
+    """Fill the bitset of each bucket of an axis with the rows that allow some value in it.
 
-    `begins` are rows by the bucket where a span of theirs begins, those of bucket
-    b from `begin_at[b]`; `ends` by the bucket where one ends; `last_of` says for
-    each of `begins` where that span ends. `start` are the rows without a span.
+    `begins` are rows ordered by the bucket where one of their spans begins, those of bucket b from `begin_at[b]`;
+    `ends` are rows ordered by the bucket where a span ends; `last_of` is the last bucket of each span of `begins`.
+    `start` are the rows without a span on this axis.
     """
     words = start.shape[0]
     state = start.copy()
@@ -63,7 +62,7 @@ def fill(bits: Any, start: Any, begins: Any, begin_at: Any, ends: Any, end_at: A
             bits[b, w] = state[w]
         for n in range(end_at[b], end_at[b + 1]):
             state[ends[n] >> 6] &= ~(np.uint64(1) << np.uint64(ends[n] & 63))
-        # A row with several spans may have begun another one in this very bucket.
+        # A row with several spans may begin another one in the same bucket.
         for n in range(begin_at[b], begin_at[b + 1]):
             if last_of[n] > b:
                 state[begins[n] >> 6] |= np.uint64(1) << np.uint64(begins[n] & 63)
@@ -71,7 +70,7 @@ def fill(bits: Any, start: Any, begins: Any, begin_at: Any, ends: Any, end_at: A
 
 @_compiled
 def summarise(bits: Any, summary: Any) -> None:
-    """Set a bit for each block of eight words that has any row."""
+    """Set one bit for each block of eight words that contains any row."""
     for b in range(bits.shape[0]):
         for block in range(bits.shape[1] // 8):
             any_row = np.uint64(0)
@@ -96,15 +95,12 @@ def candidates(
     spans: Any,
     offsets: Any,
 ) -> Any:
-    """Give the rows whose spans hold each event, event after event.
+    """Return the rows whose spans contain each event's values, event after event; `offsets` receives the CSR offsets.
 
-    An event's code on axis j is `codes[e, j]`; its bucket there, a row of `bits`,
-    is `buckets[base[j] + code]`. The blocks that may have a match are the AND of
-    the buckets' summaries, the rows the AND of their bits. A bucket that holds
-    more than one code (`loose`) allows too much: the rows that it has `doubts` of,
-    told by the last bits of their numbers, are asked for their own `spans` (axis,
-    low, high), from `first[r]` to `first[r + 1]`. `offsets` gets where each event's
-    rows begin.
+    The code of event e on axis j is `codes[e, j]`; its bucket there, a line of `bits`, is `buckets[base[j] + code]`.
+    The blocks that may contain a match are the AND of the buckets' summaries, the rows are the AND of their bits. A
+    bucket with more than one code (`loose`) allows too much: the rows in its `doubts`, by the last bits of their
+    number, are checked against their own `spans` (axis, low, high), from `first[r]` to `first[r + 1]`.
     """
     events, axes = codes.shape
     at = np.empty(axes, np.int64)
@@ -125,7 +121,7 @@ def candidates(
             while pending:
                 b = 8 * (64 * s + np.int64(_trailing_zeros(pending)))
                 pending &= pending - np.uint64(1)
-                # Written out: eight words are two registers, and stay there for all axes.
+                # Unrolled: eight words are two registers, and stay there for all axes.
                 w0, w1, w2, w3 = alive[b], alive[b + 1], alive[b + 2], alive[b + 3]
                 w4, w5, w6, w7 = alive[b + 4], alive[b + 5], alive[b + 6], alive[b + 7]
                 for j in range(axes):
@@ -149,7 +145,7 @@ def candidates(
                     word = acc[w]
                     count = np.int64(_popcount(word))
                     row = 64 * (b + w)
-                    # Two are written whether there or not: most words have no more, and no branch is missed.
+                    # Always write two rows: most words have no more, and this avoids branch mispredictions.
                     out[n] = row + np.int64(_trailing_zeros(word))
                     word &= word - np.uint64(1)
                     out[n + 1] = row + np.int64(_trailing_zeros(word))
@@ -178,11 +174,11 @@ def candidates(
 
 @_compiled
 def _holds(codes: Any, spans: Any, begin: int, end: int) -> bool:
-    """Say whether codes are in the spans of a row: on each axis in one of them."""
+    """Return whether codes lie in the spans of a row: on each axis in one of them."""
     p = begin
     while p < end:
         j = spans[p, 0]
-        inside = codes[j] == _ODD
+        inside = codes[j] == _MISTYPED
         while p < end and spans[p, 0] == j:
             inside |= spans[p, 1] <= codes[j] < spans[p, 2]
             p += 1
@@ -193,10 +189,10 @@ def _holds(codes: Any, spans: Any, begin: int, end: int) -> bool:
 
 @_compiled
 def mark_doubts(doubts: Any, table: Any, row: Any, low: Any, high: Any) -> None:
-    """Mark the rows, by the last bits of their numbers, that allow a part of a bucket only.
+    """Mark the rows, by the last bits of their number, that allow only a part of a bucket.
 
-    `table` gives the bucket of each code, ascending; a span covers a bucket in
-    part where it begins after the bucket's first code or ends before its last.
+    `table` gives the bucket of each code, ascending. A span covers a bucket in part if it begins after the bucket's
+    first code or ends before its last.
     """
     for n in range(row.shape[0]):
         word, bit = (row[n] >> 6) & _DOUBT_WORDS, np.uint64(1) << np.uint64(row[n] & 63)
@@ -209,12 +205,11 @@ def mark_doubts(doubts: Any, table: Any, row: Any, low: Any, high: Any) -> None:
 
 @_compiled
 def cluster(low: Any, high: Any, leaf: int) -> Any:
-    """Order rows so that those of one block allow much the same: halve again and again.
+    """Order rows so that those of one block allow similar values, by recursive halving.
 
-    `low[j, r]` and `high[j, r]` are the ends of what row r allows on axis j, as
-    shares of the axis. A block can be passed over when all that its rows allow
-    is little; so rows are halved by the end that is spread most, for how much of
-    that axis they take up together.
+    `low[j, r]` and `high[j, r]` are the bounds of what row r allows on axis j, as shares of the axis. A block is
+    skipped more often the less its rows allow together; so rows are halved by the bound with the greatest spread
+    relative to what they cover of that axis.
     """
     axes, rows = low.shape
     order = np.arange(rows)
@@ -253,7 +248,7 @@ def cluster(low: Any, high: Any, leaf: int) -> Any:
 
 @_compiled
 def _halve(order: Any, key: Any, begin: int, end: int, half: int) -> None:
-    """Put the rows with the least keys before `half`: quickselect."""
+    """Move the rows with the smallest keys before `half` (quickselect)."""
     left, right = begin, end - 1
     while left < right:
         pivot = key[order[(left + right) >> 1]]
@@ -277,11 +272,10 @@ def _halve(order: Any, key: Any, begin: int, end: int, half: int) -> None:
 
 @_compiled
 def ranks(thresholds: Any, table: Any, low: float, scale: float, values: Any) -> Any:
-    """Say for each value how many thresholds it reaches.
+    """Return for each value how many thresholds it reaches.
 
-    `table` cuts the range of the thresholds into equal cells and holds the rank
-    at each cell's edge, so that a search covers a cell or two and not all
-    thresholds: a twentieth of the time of a binary search over two thousand.
+    `table` divides the range of the thresholds into equal cells and holds the rank at each cell's edge, so that a
+    search covers one or two cells: a twentieth of the time of a binary search over two thousand thresholds.
     """
     cells = table.shape[0] - 1
     out = np.empty(values.shape[0], np.int64)
@@ -293,7 +287,7 @@ def ranks(thresholds: Any, table: Any, low: float, scale: float, values: Any) ->
             cell = cells - 1
         elif place > 0:
             cell = int(place)
-        # One cell more on either side: the place of a value is rounded.
+        # One more cell on either side, because the cell of a value is rounded.
         first, last = table[max(cell - 1, 0)], table[min(cell + 2, cells)]
         while first < last:
             middle = (first + last) >> 1
@@ -307,7 +301,7 @@ def ranks(thresholds: Any, table: Any, low: float, scale: float, values: Any) ->
 
 @_compiled
 def text_ranks(ends: Any, data: Any, text_ends: Any, texts: Any) -> Any:
-    """Say for each text how many of the sorted thresholds it reaches; all are bytes, end to end."""
+    """Return for each text how many of the sorted thresholds it reaches; both are bytes with end offsets."""
     out = np.empty(text_ends.shape[0] - 1, np.int64)
     for i in range(out.shape[0]):
         begin, size = text_ends[i], text_ends[i + 1] - text_ends[i]
@@ -328,12 +322,12 @@ def text_ranks(ends: Any, data: Any, text_ends: Any, texts: Any) -> Any:
 
 
 TRAPEZOID, BELL, GAUSS, S, Z = range(5)
-"""The shapes of a fuzzy group's items; triangles and rectangles are trapezoids."""
+"""Membership functions of fuzzy items; triangles and rectangles are trapezoids."""
 
 
 @_compiled
 def _membership(shape: int, a: float, b: float, c: float, d: float, x: float) -> Any:
-    """How much a number belongs to a shape: as `filters.shapes` has it."""
+    """Return the membership of a number in a fuzzy set; as `filters.membership`."""
     if shape == TRAPEZOID:
         if b <= x <= c:
             return 1.0
@@ -362,22 +356,22 @@ def _membership(shape: int, a: float, b: float, c: float, d: float, x: float) ->
 
 @_compiled
 def grade(event: Any, group: Any, columns: Any, first: Any, items: Any, groups: Any, slack: float) -> Any:
-    """Say for pairs of event and fuzzy group whether the event reaches the group.
+    """Return for (event, fuzzy group) pairs whether the event reaches the group's thresholds.
 
-    `groups` is a line a group: least degree, whether by minimum, sum of weights,
-    negated. `items[first[g]:first[g + 1]]` are its items: column, shape, its four
-    numbers, least membership, weight, negated, and the inner box, from and to. An
-    event that is in the inner box of every item is accepted at once.
+    `groups` has one line per group: minimum degree, whether by minimum, sum of weights, negated.
+    `items[first[g]:first[g + 1]]` are its items: column, membership function, its four numbers, minimum membership,
+    weight, negated, and the bounds of the inner box. An event inside the inner box of every item is accepted without
+    computing memberships.
     """
     out = np.empty(event.shape[0], np.bool_)
     for n in range(event.shape[0]):
         e, g = event[n], group[n]
-        known, inner = True, True
+        has_values, inner = True, True
         for k in range(first[g], first[g + 1]):
             x = columns[np.int64(items[k, 0]), e]
-            known &= x == x
+            has_values &= x == x
             inner &= items[k, 9] <= x <= items[k, 10]
-        if not known:
+        if not has_values:
             out[n] = False
             continue
         reached = inner
@@ -401,18 +395,17 @@ def grade(event: Any, group: Any, columns: Any, first: Any, items: Any, groups: 
 
 
 BOX, CIRCLE, POLYGON = range(3)
-"""The areas on the map."""
+"""Kinds of area."""
 
 
 @_compiled
 def within(event: Any, area: Any, columns: Any, areas: Any, first: Any, corners: Any) -> Any:
-    """Say for pairs of event and area whether the event is in the area: as `filters.areas` has it.
+    """Return for (event, area) pairs whether the event lies in the area; as `filters.areas`.
 
-    `areas` is a line an area: column of its longitude, of its latitude, what it is,
-    negated, and four numbers. Of a box they are west, south, east and north; of a
-    circle longitude and latitude of its middle and the cosine of that, in radians,
-    and the haversine of its radius. A polygon has `corners[first[a]:first[a + 1]]`,
-    the first again at the end.
+    `areas` has one line per area: column of the longitude, column of the latitude, kind, negated, and four numbers. For
+    a box these are west, south, east and north; for a circle the centre's longitude and latitude in radians, the cosine
+    of that latitude, and the haversine of the radius. A polygon has `corners[first[a]:first[a + 1]]`, with the first
+    corner repeated at the end.
     """
     out = np.empty(event.shape[0], np.bool_)
     for n in range(event.shape[0]):
@@ -438,7 +431,7 @@ def within(event: Any, area: Any, columns: Any, areas: Any, first: Any, corners:
 
 @_compiled
 def _in_polygon(x: float, y: float, begin: int, end: int, corners: Any) -> bool:
-    """Whether a place is in a polygon, by even and odd; its edge is inside."""
+    """Return whether a point lies in a polygon, by the even-odd rule; its edge is inside."""
     inside = False
     for n in range(begin, end - 1):
         x1, y1, x2, y2 = corners[n, 0], corners[n, 1], corners[n + 1, 0], corners[n + 1, 1]
@@ -452,7 +445,7 @@ def _in_polygon(x: float, y: float, begin: int, end: int, corners: Any) -> bool:
 
 @_compiled
 def transpose(offsets: Any, index: Any, size: int) -> Any:
-    """Turn lists of numbers by event into lists of events by number: where each begins, and the events."""
+    """Turn lists of numbers by event into lists of events by number: return offsets and events."""
     begins = np.zeros(size + 1, np.int64)
     for n in range(index.shape[0]):
         begins[index[n] + 1] += 1
@@ -468,7 +461,7 @@ def transpose(offsets: Any, index: Any, size: int) -> Any:
 
 
 def warm_up() -> None:
-    """Compile, or load what was compiled before, on a case of one."""
+    """Compile all kernels, or load them from the cache, by running each on a tiny input."""
     bits, words = np.ones((1, 8), np.uint64), np.zeros(8, np.uint64)
     none, no_rows, some = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(2, np.int64)
     summary = np.zeros((1, 1), np.uint64)

@@ -1,4 +1,4 @@
-"""All live filters of one service, and which of them an event matches."""
+"""The index of all live filters of one service."""
 
 from __future__ import annotations
 
@@ -14,33 +14,44 @@ from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics
 from tidegate.matching import events as batches
 from tidegate.matching.engines import build_index
-from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Index, Owners, Source, made_again, names, owned_by, source_of
-from tidegate.matching.meaning import MeaningIndex
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import (
+    FilterSource,
+    Index,
+    IndexEntry,
+    Owners,
+    as_owners,
+    owner_names,
+    restore_filter,
+    source_of,
+)
+from tidegate.matching.meaning_index import MeaningIndex
 from tidegate.matching.meaning_scan import MeaningScan
 from tidegate.matching.result import Matches
-from tidegate.matching.rows import Axes, Compiled, Row
+from tidegate.matching.rows import Axes, CompiledFilter, IndexRow
 from tidegate.matching.templates import Templates
 from tidegate.model.schema import Schema
 
-_Held = tuple[Hashable, Source, Owners]
-"""What the matcher itself keeps of a filter that is in the index: its key, what it can be made from again, its
-owners. A plain tuple of plain values, because the garbage collector leaves those alone."""
+_StoredFilter = tuple[Hashable, FilterSource, Owners]
+"""What the matcher stores of an indexed filter: its key, its source, its owners. A plain tuple of plain values, which
+the garbage collector does not track.
+"""
 
 
 class Matcher:
-    """An index of subscriptions: add and remove them, match batches of events.
+    """An index of subscriptions: add and remove them, match batches of events. Thread-safe.
 
-    Equal filters are indexed once, whoever subscribed with them. Changes may come
-    from any thread and are seen by the next `match`. `match` may run in any number of
-    threads and waits for no change, but for the first after very many additions, which
-    indexes them: what comes meanwhile waits for it.
+    Equal filters are indexed once, with several owners. The next `match` sees a change. `match` takes no lock, with two
+    exceptions: the first match after very many additions indexes them, and other calls wait for it; and a match during
+    which filters with ~ change is repeated under the lock.
 
-    Filters with `~` are matched by what is given as `semantics`, a `Space` or another. `threshold` is the least degree
-    of those that name none (else what `semantics` has found good), `themes` are the tags of the service.
+    Filters with `~` are evaluated by `semantics`, a `Space` or another `Semantics`. `threshold` is the minimum degree
+    for filters that name none (default: the threshold of `semantics`), `themes` are the tags of the service.
 
-    With `workers`, which just the engine improved-tree has, that many processes match
-    each batch, one batch at a time; `close` ends them.
+    `workers` is for the engine improved-tree only: each batch is matched by that many processes, one batch at a time;
+    `close` ends them.
+
+    Raises `MatcherError` for an unknown engine, a wrong number of workers, or a duplicate or unknown subscription.
 
     >>> m = Matcher(Schema({"vid": "string", "speed": "float64"}))
     >>> m.add("fast", Filter("speed > 60"))
@@ -64,78 +75,79 @@ class Matcher:
         self._index = build_index(engine, schema, self._axes, workers)
         self._meaning = Meaning.of(semantics, threshold, themes)
         slow = engine == "scan" or self._meaning is None
-        self._by_meaning: Index = MeaningScan() if slow else MeaningIndex()
-        """The filters with ~."""
-        self._crossed = 0
-        """Changed by every change of filters with ~, odd during it: whoever matches then may see half of it."""
+        self._semantic_index: Index = MeaningScan() if slow else MeaningIndex()
+        """Index of the filters with ~."""
+        self._semantic_changes = 0
+        """Counter of changes to filters with ~; odd while one is in progress, when a match could see half of it."""
         self._templates = Templates(self._axes, schema)
         self._lock = Lock()
         self._numbers: dict[Hashable, int] = {}
-        """The number of each filter that is in the index, by what makes two filters the same."""
-        self._held: dict[int, _Held] = {}
-        self._meant: frozenset[int] = frozenset()
-        """The numbers of filters with ~."""
+        """Number of each indexed filter, by its key; filters with equal keys are equal."""
+        self._filters: dict[int, _StoredFilter] = {}
+        self._semantic_numbers: frozenset[int] = frozenset()
+        """Numbers of the filters with ~."""
         self._subscriptions: dict[str, int] = {}
-        self._own: dict[str, Source | Filter] = {}
-        """What subscriptions wrote that share a filter with others who wrote it in other words."""
+        self._own_sources: dict[str, FilterSource | Filter] = {}
+        """Sources of subscriptions that share a filter with others but wrote it differently."""
         self._next = 0
 
     def add(self, subscription: str, filter_: Filter | str) -> None:
-        """Add a subscription under an id that is not in use."""
-        typed, compiled = self._compiled(filter_)
+        """Add a subscription. Raises `MatcherError` if the id is in use, `FilterError` if the filter is refused."""
+        typed, compiled = self._compile(filter_)
         with self._lock:
             self._require_new(subscription)
             if compiled.key in self._numbers or compiled.key is typed or not compiled.rows:
                 self._move({subscription: (typed, compiled)})
                 return
             number = self._next
-            self._index.apply({number: Entry(typed, compiled, subscription)})
+            self._index.apply({number: IndexEntry(typed, compiled, subscription)})
             self._next = number + 1
-            self._held[number] = (compiled.key, source_of(typed), subscription)
+            self._filters[number] = (compiled.key, source_of(typed), subscription)
             self._numbers[compiled.key] = self._subscriptions[subscription] = number
 
     def add_all(self, filters: Mapping[str, Filter | str]) -> None:
-        """Add many subscriptions in one step: all of them, or none where one is refused."""
-        with _no_collection():
-            compiled = {subscription: self._compiled(each) for subscription, each in filters.items()}
+        """Add many subscriptions in one step: all of them, or none if one is refused. Raises as `add`."""
+        with _garbage_collection_paused():
+            compiled = {subscription: self._compile(filter_) for subscription, filter_ in filters.items()}
             with self._lock:
                 for subscription in compiled:
                     self._require_new(subscription)
                 self._move(compiled)
 
     def remove(self, subscription: str) -> None:
-        """Forget a subscription."""
+        """Remove a subscription. Raises `MatcherError` if there is none of this id."""
         with self._lock:
-            self._require(subscription)
+            self._filter_number(subscription)
             self._move({subscription: None})
 
     def replace(self, subscription: str, filter_: Filter | str) -> None:
-        """Give a subscription another filter: a match sees the old one or the new one, never none."""
-        typed, compiled = self._compiled(filter_)
+        """Give a subscription another filter; a match sees the old or the new filter, never neither."""
+        typed, compiled = self._compile(filter_)
         with self._lock:
-            self._require(subscription)
+            self._filter_number(subscription)
             self._move({subscription: (typed, compiled)})
 
     def set_params(self, subscription: str, params: Sequence[Any]) -> None:
-        """Give a subscription's filter other parameters; one bad value changes nothing."""
+        """Change the parameters of a subscription's filter. If one value is refused, nothing changes."""
         self.replace(subscription, self.filter(subscription).with_params(params))
 
     def match(self, batch: Any) -> Matches:
         """Match events against all subscriptions.
 
-        A `pyarrow.RecordBatch` or table, a list of dicts, or NDJSON as bytes.
+        `batch` is a `pyarrow.RecordBatch` or table, a list of dicts, or NDJSON bytes. Raises `EventError` for anything
+        else.
         """
-        events = batches.read(batch)
-        crossed = self._crossed
-        found = self._match(events)
-        if crossed == self._crossed and not crossed & 1:
-            return found
-        with self._lock:  # filters with ~ came or went meanwhile
+        events = batches.read_batch(batch)
+        changes_before = self._semantic_changes
+        matches = self._match(events)
+        if changes_before == self._semantic_changes and not changes_before & 1:
+            return matches
+        with self._lock:  # filters with ~ changed during the match
             return self._match(events)
 
-    def _match(self, events: Events) -> Matches:
-        found = self._index.match(events)
-        return Matches.joined(found, self._by_meaning.match(events)) if self._meant else found
+    def _match(self, events: EventBatch) -> Matches:
+        matches = self._index.match(events)
+        return Matches.join(matches, self._semantic_index.match(events)) if self._semantic_numbers else matches
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -147,121 +159,141 @@ class Matcher:
         return iter(list(self._subscriptions))
 
     def filter(self, subscription: str) -> Filter:
-        """Give the filter of a subscription, typed by the matcher's schema."""
-        number = self._require(subscription)
-        kept = self._own.get(subscription) or self._held[number][1]
-        return kept if isinstance(kept, Filter) else made_again(kept, self.schema, self._meaning)
+        """Return the filter of a subscription, typed by the matcher's schema.
+
+        Raises `MatcherError` if there is no such subscription.
+        """
+        number = self._filter_number(subscription)
+        stored = self._own_sources.get(subscription) or self._filters[number][1]
+        return stored if isinstance(stored, Filter) else restore_filter(stored, self.schema, self._meaning)
 
     def describe(self) -> dict[str, Any]:
-        """Report the index's shape and memory."""
-        found = {"subscriptions": len(self), **self._index.describe()}
-        return {**found, "by_meaning": self._by_meaning.describe()} if self._meant else found
+        """Return the index's sizes and memory."""
+        description = {"subscriptions": len(self), **self._index.describe()}
+        return {**description, "by_meaning": self._semantic_index.describe()} if self._semantic_numbers else description
 
     def explain(self, subscription: str, batch: Any = None) -> dict[str, Any]:
-        """Say where a subscription's filter sits in the index, and what it makes of some events."""
-        number = self._require(subscription)
-        shared = [owner for owner in names(self._held[number][2]) if owner != subscription]
-        index = self._by_meaning if number in self._meant else self._index
-        found = index.explain(number, None if batch is None else batches.read(batch))
-        return {"subscription": subscription, "filter": str(self.filter(subscription)), "shared_with": shared, **found}
+        """Return where a subscription's filter is indexed, which subscriptions share it, and how many events match.
+
+        Raises `MatcherError` if there is no such subscription, `EventError` if the batch can't be read.
+        """
+        number = self._filter_number(subscription)
+        shared = [owner for owner in owner_names(self._filters[number][2]) if owner != subscription]
+        index = self._semantic_index if number in self._semantic_numbers else self._index
+        explanation = index.explain(number, None if batch is None else batches.read_batch(batch))
+        return {
+            "subscription": subscription,
+            "filter": str(self.filter(subscription)),
+            "shared_with": shared,
+            **explanation,
+        }
 
     def close(self) -> None:
-        """Let what goes on in the background end, and worker processes; the next match starts them again."""
+        """Stop background threads and worker processes. The next match starts them again."""
         self._index.close()
-        self._by_meaning.close()
+        self._semantic_index.close()
 
-    def _compiled(self, given: Filter | str) -> tuple[Filter | str, Compiled]:
-        if isinstance(given, str):
-            known = self._templates.compile(given) if self.engine == "columnar" else None
-            if known is not None:
-                return given, known
-            typed = Filter(given, self.schema)
+    def _compile(self, filter_: Filter | str) -> tuple[Filter | str, CompiledFilter]:
+        """Return a filter, typed by the matcher's schema, and its compiled rows."""
+        if isinstance(filter_, str):
+            from_template = self._templates.compile(filter_) if self.engine == "columnar" else None
+            if from_template is not None:
+                return filter_, from_template
+            typed = Filter(filter_, self.schema)
             self._templates.learn(typed)
-        elif self.schema is None or given.schema is self.schema or given.schema == self.schema:
-            typed = given
+        elif self.schema is None or filter_.schema is self.schema or filter_.schema == self.schema:
+            typed = filter_
         else:
-            typed = Filter(given.text, self.schema, given.params, like_star=given.like_star)
+            typed = Filter(filter_.text, self.schema, filter_.params, like_star=filter_.like_star)
         if typed.tree.is_semantic:
             typed = typed.with_semantics(self._meaning)
-            typed.require_evaluable()  # now, not when an event of everybody's comes by
+            typed.require_evaluable()  # refuse it now, not during a match of all filters
             own = typed.schema if self.schema is None else None
-            return typed, Compiled((), (str(typed), typed.like_star, own), True)
+            return typed, CompiledFilter((), (str(typed), typed.like_star, own), True)
         if self.schema is None and typed.schema is not None:
-            # Its types are its own: no axis that others share can order its values, so it is always asked.
-            return typed, Compiled((Row((), None),), typed, True)
+            # Its types are its own, so no shared axis can order its values: evaluate it on every event.
+            return typed, CompiledFilter((IndexRow((), None),), typed, True)
         return typed, self._axes.compile(typed)
 
-    def _move(self, moves: Mapping[str, tuple[Filter | str, Compiled] | None]) -> None:
-        """Take subscriptions from their filters, if they have one, to others, if they get one, in one step."""
-        put: dict[int, tuple[Filter | str, Compiled]] = {}
-        held: dict[int, _Held] = {}
+    def _move(self, moves: Mapping[str, tuple[Filter | str, CompiledFilter] | None]) -> None:
+        """Move subscriptions to other filters in one step; None removes a subscription. The caller holds the lock."""
+        put: dict[int, tuple[Filter | str, CompiledFilter]] = {}
+        changed_filters: dict[int, _StoredFilter] = {}
         numbers: dict[Hashable, int] = {}
         moved: dict[str, int | None] = {}
         count = self._next
-        for subscription, given in moves.items():
+        for subscription, target in moves.items():
             old = self._subscriptions.get(subscription)
             new = None
-            if given is not None:
-                key = given[1].key
+            if target is not None:
+                key = target[1].key
                 new = numbers.get(key, self._numbers.get(key))
                 if new is not None and new == old:
                     continue
                 if new is None:
                     new, count = count, count + 1
                     numbers[key] = new
-                    put[new] = given
-                    held[new] = (key, source_of(given[0]), subscription)
+                    put[new] = target
+                    changed_filters[new] = (key, source_of(target[0]), subscription)
                 else:
-                    key, source, owners = held.get(new) or self._held[new]
-                    held[new] = (key, source, (*names(owners), subscription))
+                    key, source, owners = changed_filters.get(new) or self._filters[new]
+                    changed_filters[new] = (key, source, (*owner_names(owners), subscription))
             if old is not None:
-                key, source, owners = held.get(old) or self._held[old]
-                held[old] = (key, source, owned_by(owner for owner in names(owners) if owner != subscription))
+                key, source, owners = changed_filters.get(old) or self._filters[old]
+                changed_filters[old] = (
+                    key,
+                    source,
+                    as_owners(owner for owner in owner_names(owners) if owner != subscription),
+                )
             moved[subscription] = new
-        drop = [n for n, (_, _, owners) in held.items() if not owners]
-        entries = {n: Entry(*put[n], held[n][2]) for n in put}
-        changed = {n: owners for n, (_, _, owners) in held.items() if owners and n not in put}
+        drop = [n for n, (_, _, owners) in changed_filters.items() if not owners]
+        entries = {n: IndexEntry(*put[n], changed_filters[n][2]) for n in put}
+        changed = {n: owners for n, (_, _, owners) in changed_filters.items() if owners and n not in put}
         self._apply(entries, drop, changed)
         self._next = count
-        self._remember(held, drop, moved)
-        for subscription, given in moves.items():
-            self._own.pop(subscription, None)
-            if given is not None:
-                self._keep_own(subscription, given[0])
+        self._commit(changed_filters, drop, moved)
+        for subscription, target in moves.items():
+            self._own_sources.pop(subscription, None)
+            if target is not None:
+                self._store_own_source(subscription, target[0])
 
-    def _apply(self, put: Mapping[int, Entry], drop: Sequence[int], owners: Mapping[int, Owners]) -> None:
-        """Change the index, or both of them."""
-        meant = {number for number, entry in put.items() if entry.is_meant}
-        touched = meant | (self._meant.intersection([*drop, *owners]) if self._meant else set())
+    def _apply(self, put: Mapping[int, IndexEntry], drop: Sequence[int], owners: Mapping[int, Owners]) -> None:
+        """Change the index, and the index of filters with ~ if the change concerns it."""
+        semantic = {number for number, entry in put.items() if entry.is_semantic}
+        touched = semantic | (
+            self._semantic_numbers.intersection([*drop, *owners]) if self._semantic_numbers else set()
+        )
         if not touched:
             self._index.apply(put, drop, owners)
             return
-        self._meant = self._meant | meant
-        self._crossed += 1
+        self._semantic_numbers = self._semantic_numbers | semantic
+        self._semantic_changes += 1
         try:
-            for index, chosen in ((self._by_meaning, True), (self._index, False)):
+            for index, chosen in ((self._semantic_index, True), (self._index, False)):
                 index.apply(
-                    {n: entry for n, entry in put.items() if (n in self._meant) is chosen},
-                    [n for n in drop if (n in self._meant) is chosen],
-                    {n: who for n, who in owners.items() if (n in self._meant) is chosen},
+                    {n: entry for n, entry in put.items() if (n in self._semantic_numbers) is chosen},
+                    [n for n in drop if (n in self._semantic_numbers) is chosen],
+                    {n: who for n, who in owners.items() if (n in self._semantic_numbers) is chosen},
                 )
         finally:
-            self._meant = self._meant.difference(drop)
-            self._crossed += 1
+            self._semantic_numbers = self._semantic_numbers.difference(drop)
+            self._semantic_changes += 1
 
-    def _keep_own(self, subscription: str, given: Filter | str) -> None:
-        """Keep what a subscription wrote, where its filter can't be made from what is kept for all that share it."""
-        if isinstance(given, Filter) and given.schema is not None and self.schema is None:
-            self._own[subscription] = given
-        elif (source := source_of(given)) != self._held[self._subscriptions[subscription]][1]:
-            self._own[subscription] = source
+    def _store_own_source(self, subscription: str, filter_: Filter | str) -> None:
+        """Store a subscription's own source if it differs from the shared source of its filter."""
+        if isinstance(filter_, Filter) and filter_.schema is not None and self.schema is None:
+            self._own_sources[subscription] = filter_
+        elif (source := source_of(filter_)) != self._filters[self._subscriptions[subscription]][1]:
+            self._own_sources[subscription] = source
 
-    def _remember(self, held: Mapping[int, _Held], drop: Sequence[int], moved: Mapping[str, int | None]) -> None:
-        for number, each in held.items():
-            self._held[number] = each
-            self._numbers[each[0]] = number
+    def _commit(
+        self, changed_filters: Mapping[int, _StoredFilter], drop: Sequence[int], moved: Mapping[str, int | None]
+    ) -> None:
+        for number, stored in changed_filters.items():
+            self._filters[number] = stored
+            self._numbers[stored[0]] = number
         for number in drop:
-            del self._numbers[self._held.pop(number)[0]]
+            del self._numbers[self._filters.pop(number)[0]]
         for subscription, now in moved.items():
             if now is None:
                 del self._subscriptions[subscription]
@@ -274,8 +306,8 @@ class Matcher:
         if subscription in self._subscriptions:
             raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
 
-    def _require(self, subscription: str) -> int:
-        """The number of a subscription's filter; refused where there is no such subscription."""
+    def _filter_number(self, subscription: str) -> int:
+        """Return the number of a subscription's filter. Raises `MatcherError` if there is no such subscription."""
         number = self._subscriptions.get(subscription)
         if number is None:
             hint = did_you_mean(str(subscription), self._subscriptions)
@@ -283,18 +315,18 @@ class Matcher:
         return number
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:  # copies: others may go on changing while this is written
+        with self._lock:  # copies, because other threads may change these while pickle writes them
             state = {key: value for key, value in self.__dict__.items() if key != "_lock"}
             copies = {key: dict(value) for key, value in state.items() if isinstance(value, dict)}
-            return {**state, **copies, "_index": copy(self._index), "_by_meaning": copy(self._by_meaning)}
+            return {**state, **copies, "_index": copy(self._index), "_semantic_index": copy(self._semantic_index)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from going through all filters again and again while many are added."""
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause the garbage collector, which would traverse all filters again and again while many are added."""
     was_on = gc.isenabled()
     gc.disable()
     try:

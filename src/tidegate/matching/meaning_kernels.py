@@ -1,7 +1,7 @@
-"""The loops of the index by meaning, over numbers that stand for words.
+"""The numba loops of the index of filters with ~, over numbers that stand for words.
 
-A *row* is a tuple of events as all predicates see it: those that are similar enough to matter, by rising number, and
-how similar. An event is its rows. A conjunct is the numbers of its predicates.
+A *row* is one tuple of an event as all predicates see it: the predicates that are similar enough to matter, in
+ascending order, and their similarities. An event is a set of rows. A conjunct is a list of predicate numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tidegate.filters.thematic import ALIKE
+from tidegate.filters.thematic import SAME_EVIDENCE
 
 _compiled: Any = njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
@@ -34,12 +34,14 @@ def similar_rows(
     predicates: Any,
     similarities: Any,
 ) -> Any:
-    """Fill the rows of some tuples; the room that is needed, where there is too little of it.
+    """Fill the rows of some tuples. Returns the number of entries needed; if that exceeds the room, the output is
+    incomplete.
 
-    `names` and `values`: how similar each subscribed name is to each attribute, and so on, a line a term of events.
-    Predicates are in the order of their names: those of name g are `first[g]` to `first[g + 1]`. `bound`: the least
-    similarity that can be part of a match; `group_bound`: the least of those of a name. With rivalry, each has
-    the chance that its evidence gives it against the best other of its theme, that of name g (`thematic.competed`).
+    `names` and `values`: similarity of each subscribed name to each attribute, and of each subscribed value to each
+    value, one line per term of events. Predicates are ordered by name: those of name g are `first[g]` to `first[g +
+    1]`. `bound`: minimum similarity that can be part of a match; `group_bound`: the minimum over a name's predicates.
+    With rivalry, a similarity is the predicate's chance against the best other predicate of its theme
+    (`thematic.competed`).
     """
     size = 0
     groups = len(group_bound)
@@ -57,10 +59,10 @@ def similar_rows(
                         break
                     evidence = told[group] + say[value_row[predicate]]
                     if evidence > most[of]:
-                        if evidence - ALIKE > most[of]:
+                        if evidence - SAME_EVIDENCE > most[of]:
                             second[of] = most[of]
                         most[of] = evidence
-                    elif evidence < most[of] - ALIKE:
+                    elif evidence < most[of] - SAME_EVIDENCE:
                         second[of] = max(second[of], evidence)
         for group in range(groups):
             one = by_name[group]
@@ -73,7 +75,7 @@ def similar_rows(
                 if rivalry > 0.0:
                     evidence = name_evidence[attribute[n], group] + value_evidence[value[n], value_row[predicate]]
                     best = most[theme[group]]
-                    other = second[theme[group]] if evidence >= best - ALIKE else best
+                    other = second[theme[group]] if evidence >= best - SAME_EVIDENCE else best
                     found /= 1.0 + np.exp(rivalry * (other - evidence))
                 if found > 0.0 and found >= bound[predicate]:
                     if size < len(predicates):
@@ -84,10 +86,10 @@ def similar_rows(
     return size
 
 
-SHORT = 10
-"""Tuples of an event up to which mappings of three or four predicates are found by trying: more may take too long."""
-FEW = 6
-"""Predicates up to which the best mapping is found by going through all sets of them."""
+MAX_SEARCHED_TUPLES = 10
+"""Tuples of an event up to which mappings of three or four predicates are found by search; more may take too long."""
+MAX_SUBSET_PREDICATES = 6
+"""Predicates up to which the best mapping is found by dynamic programming over all subsets."""
 
 
 @_compiled
@@ -108,17 +110,19 @@ def match(
     out_conjunct: Any,
     out_degree: Any,
 ) -> Any:
-    """Find the conjuncts that events reach, and how well; which event is next, as room may run out, and how many.
+    """Find the conjuncts that events reach, and their degrees. Returns the next event, as room may run out, and the
+    number found.
 
-    `rows`: of each event its rows, -1 for none. A conjunct is looked at when an event has the one predicate that it
-    is listed under. The product of what each predicate likes best is a bound; where no tuple is liked best by two it
-    is the product of the best mapping too. `table`: room for how similar each predicate is to each tuple of an event.
+    `rows`: the rows of each event, -1 for none. A conjunct is examined if an event has the one predicate it is listed
+    under. The product of each predicate's best similarity is an upper bound; if no tuple is the best of two predicates,
+    it is also the product of the best mapping. `table`: scratch space for the similarity of each predicate to each
+    tuple of an event.
     """
     events, width = rows.shape
     predicates, conjuncts = len(table), len(need)
     best, next_best, where = np.empty(predicates), np.empty(predicates), np.empty(predicates, np.int64)
     seen, touched = np.full(predicates, -1, np.int64), np.empty(predicates, np.int32)
-    sums = np.empty(1 << FEW)
+    sums = np.empty(1 << MAX_SUBSET_PREDICATES)
     live = np.empty(width, np.int32)
     found = 0
     for event in range(begin, events):
@@ -169,12 +173,12 @@ def match(
                 if product <= 0.0 or product < least:
                     continue
                 if clash:
-                    if high - low == 2:  # one of both goes to what it likes next
+                    if high - low == 2:  # one of the two takes its second best tuple
                         a, b = predicate[low], predicate[low + 1]
                         product = max(best[a] * next_best[b], next_best[a] * best[b])
-                    elif high - low <= 4 and tuples <= SHORT:
+                    elif high - low <= 4 and tuples <= MAX_SEARCHED_TUPLES:
                         product = _searched(table, predicate[low:high], best, tuples)
-                    elif high - low <= FEW:
+                    elif high - low <= MAX_SUBSET_PREDICATES:
                         product = _best_product(table, predicate[low:high], tuples, sums)
                     else:
                         product = np.exp(-_cheapest(-np.log(table[predicate[low:high], :tuples])))
@@ -189,7 +193,7 @@ def match(
 
 @_compiled
 def _searched(table: Any, predicates: Any, best: Any, tuples: Any) -> Any:
-    """As `_best_product`, of three or four predicates: tries mappings, and leaves out what can't be better."""
+    """As `_best_product`, for three or four predicates: branch and bound over mappings."""
     one, two, three = table[predicates[0]], table[predicates[1]], table[predicates[2]]
     four = table[predicates[len(predicates) - 1]]
     top_three = best[predicates[2]]
@@ -217,7 +221,7 @@ def _searched(table: Any, predicates: Any, best: Any, tuples: Any) -> Any:
 
 @_compiled
 def _root(product: Any, size: Any) -> Any:
-    """The geometric mean of so many factors. By pow it would take longer than all else."""
+    """Return the geometric mean of some factors; `pow` would take longer than everything else."""
     if size == 1:
         return product
     if size == 2:
@@ -229,9 +233,10 @@ def _root(product: Any, size: Any) -> Any:
 
 @_compiled
 def _best_product(table: Any, predicates: Any, tuples: Any, best: Any) -> Any:
-    """The greatest product of a tuple for each predicate, no tuple twice; 0 where there is none.
+    """Return the greatest product of similarities over mappings of predicates to distinct tuples; 0 if there is no
+    mapping.
 
-    Tuples come one by one; what is kept is the best product for every set of predicates that have theirs.
+    Adds one tuple at a time and keeps the best product for every subset of assigned predicates.
     """
     size = len(predicates)
     full = (1 << size) - 1
@@ -253,7 +258,7 @@ def _best_product(table: Any, predicates: Any, tuples: Any, best: Any) -> Any:
 def _cheapest(
     costs: Any,
 ) -> Any:
-    """The cost of the cheapest assignment of a column to each row (the Hungarian method); infinite: there is none."""
+    """Return the cost of the cheapest assignment of columns to rows (Hungarian method); infinite if there is none."""
     size, columns = costs.shape
     if columns < size:
         return np.inf
@@ -302,17 +307,17 @@ def _cheapest(
 
 @_compiled
 def list_hashes(begin: Any, end: Any, codes: Any, out: Any) -> None:
-    """A number for each list of codes, the same for the same codes in the same order."""
+    """Compute a hash of each list of codes; equal lists have equal hashes."""
     for n in range(len(begin)):
-        found = np.uint64(1469598103934665603)
+        value = np.uint64(1469598103934665603)
         for at in range(begin[n], end[n]):
-            found = (found ^ np.uint64(codes[at] + 1)) * np.uint64(1099511628211)
-        out[n] = found
+            value = (value ^ np.uint64(codes[at] + 1)) * np.uint64(1099511628211)
+        out[n] = value
 
 
 @_compiled
 def same_lists(begin: Any, end: Any, codes: Any, of: Any) -> Any:
-    """Whether each list is the same as the one that stands for it."""
+    """Return whether each list equals the list chosen to represent it."""
     for n in range(len(begin)):
         size, other = end[n] - begin[n], of[n]
         if end[other] - begin[other] != size:
@@ -324,7 +329,7 @@ def same_lists(begin: Any, end: Any, codes: Any, of: Any) -> Any:
 
 
 def warm_up() -> None:
-    """Compile, or load what was compiled before, on a case of one."""
+    """Compile all kernels, or load them from the cache, by running each on a tiny input."""
     one, index, wide = np.ones(1), np.zeros(1, np.int64), np.ones((1, 1))
     some, few = np.array([0, 1]), np.zeros(1, np.int32)
     similar_rows(

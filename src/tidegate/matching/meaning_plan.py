@@ -1,8 +1,8 @@
-"""All filters with ~ as numbers: predicates, conjuncts, and what is left of each alternative.
+"""All filters with ~ as arrays of numbers: predicates, conjuncts, and the rest of each alternative.
 
     filters ──▶ alternatives ──▶ conjuncts ──▶ predicates ──▶ a name and a value, each in the filter's theme
 
-What is the same is there once. A plan never changes; what it meets in events is remembered by `meaning_rows`.
+Equal ones share a number. A plan is immutable; `meaning_rows` caches what it computes for the tuples of events.
 """
 
 from __future__ import annotations
@@ -16,172 +16,176 @@ import numpy as np
 
 from tidegate.filters.by_meaning import Alternative
 from tidegate.filters.meaning import Semantics
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import EVERYTHING, Group, Node, predicates
-from tidegate.filters.shapes import SLACK
 from tidegate.filters.thematic import (
-    Predicate,
     Rivals,
-    Scalar,
     Thematic,
+    ThematicPredicate,
+    TupleValue,
     checked,
     company,
     equals,
     number_of,
     readable,
 )
-from tidegate.matching.index import Entry
-from tidegate.matching.tuples import Numbers
+from tidegate.matching.index import IndexEntry
+from tidegate.matching.tuples import WantedNumbers
 
 Theme = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """The names that are asked for in one theme: what is meant, then what must be equal."""
+class SubscribedNames:
+    """The attribute names of predicates in one theme: those with ~, and those that must be equal."""
 
     theme: Theme
     subscribed: tuple[str, ...]
-    """All that is meant in this theme."""
+    """Distinct names with ~ of this theme."""
     soft: Any
-    """Of each name its place among them; -1: it must be equal."""
+    """Index of each name among them; -1: the name must be equal."""
     hard: tuple[str, ...]
     taken: tuple[frozenset[str], ...]
-    """Attributes that are no match for a name, whatever they mean."""
+    """Attributes that a name must not match, because an exact predicate of the same conjunct names them."""
 
     def figures(self, semantics: Semantics, attributes: Sequence[str], of: Theme) -> Any:
-        """How similar each name is to some attributes: a line an attribute."""
-        found = np.zeros((len(attributes), len(self.soft)))
+        """Return the similarity of each name to some attributes, one line per attribute."""
+        similarities = np.zeros((len(attributes), len(self.soft)))
         meant = self.soft >= 0
         if meant.any():
             words = list(map(readable, attributes))
             distinct = list(dict.fromkeys(words))
             places = {word: n for n, word in enumerate(distinct)}
             matrix = checked(semantics.relatedness(self.subscribed, distinct, self.theme, of))
-            found[:, meant] = matrix[self.soft[meant]].T[[places[word] for word in words]]
+            similarities[:, meant] = matrix[self.soft[meant]].T[[places[word] for word in words]]
         for n in np.flatnonzero(~meant).tolist():
-            found[:, n] = [attribute == self.hard[n] for attribute in attributes]
-        for n, taken in enumerate(self.taken):
-            if taken:
-                found[[attribute in taken for attribute in attributes], n] = 0.0
-        return found
+            similarities[:, n] = [attribute == self.hard[n] for attribute in attributes]
+        for n, excluded in enumerate(self.taken):
+            if excluded:
+                similarities[[attribute in excluded for attribute in attributes], n] = 0.0
+        return similarities
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """The values that are asked for in one theme."""
+class SubscribedValues:
+    """The values of predicates in one theme."""
 
     theme: Theme
     subscribed: tuple[str, ...]
     soft: Any
-    """Of each value its place among them; -1: it must be equal."""
-    wanted: tuple[Predicate, ...]
-    """A predicate with each value."""
+    """Index of each value among the distinct values with ~; -1: the value must be equal."""
+    wanted: tuple[ThematicPredicate, ...]
+    """One predicate with each value."""
     by_text: Mapping[str, Sequence[int]]
-    """The values that must be equal to a text."""
+    """The values that must equal a text, by text."""
 
-    def figures(self, semantics: Semantics, given: Sequence[Scalar], of: Theme) -> Any:
-        """How similar each value is to some of events: a line a value of events."""
-        found = np.zeros((len(given), len(self.soft)))
-        texts = {n: value for n, value in enumerate(given) if isinstance(value, str)}
+    def figures(self, semantics: Semantics, values: Sequence[TupleValue], of: Theme) -> Any:
+        """Return the similarity of each value to some values of events, one line per value of events."""
+        similarities = np.zeros((len(values), len(self.soft)))
+        texts = {n: value for n, value in enumerate(values) if isinstance(value, str)}
         meant = np.flatnonzero(self.soft >= 0)
         if texts and len(meant):
             matrix = checked(semantics.relatedness(self.subscribed, list(texts.values()), self.theme, of))
-            found[np.ix_(np.array(list(texts)), meant)] = matrix[self.soft[meant]].T
-        for line, value in enumerate(given):
+            similarities[np.ix_(np.array(list(texts)), meant)] = matrix[self.soft[meant]].T
+        for line, value in enumerate(values):
             if isinstance(value, str):
-                found[line, self.by_text.get(value, ())] = 1.0
+                similarities[line, self.by_text.get(value, ())] = 1.0
             else:
-                found[line] = [equals(predicate, value) for predicate in self.wanted]
-        return found
+                similarities[line] = [equals(predicate, value) for predicate in self.wanted]
+        return similarities
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is asked for, in the form that the kernels read."""
+class MeaningPlan:
+    """The filters in the form that the kernels read."""
 
-    names: tuple[Names, ...]
-    values: tuple[Values, ...]
-    numbers: Numbers | None
-    """The numbers that predicates ask for; None: no value but text can be meant."""
+    names: tuple[SubscribedNames, ...]
+    values: tuple[SubscribedValues, ...]
+    numbers: WantedNumbers | None
+    """Numbers that predicates compare with; None: only texts can match."""
     first_of_name: Any
-    """Predicates are ordered by name: where those of each begin."""
+    """Index of the first predicate of each name; predicates are ordered by name."""
     theme_of_name: Any
-    """Rivals are those of the same theme."""
+    """Predicates of the same theme are rivals."""
     company_of_name: Any
-    """By how much odds grow with how many rivals there are in the theme of each name."""
+    """Factor on the odds of each name, by the number of rivals in its theme."""
     company_of_value: Any
     value_of: Any
     bound: Any
-    """Of each predicate the least similarity that can be part of a match; infinite: it is but a rival of others."""
+    """Minimum similarity of each predicate that can be part of a match; infinite for a predicate that is only a rival.
+    """
     name_bound: Any
     conjunct_start: Any
     predicate: Any
-    """The predicates of each conjunct."""
+    """Predicates of each conjunct."""
     need: Any
-    """The least product of a conjunct's similarities."""
+    """Minimum product of a conjunct's similarities."""
     lone: Mapping[str, int]
-    """The conjuncts whose degrees the rest of filters reads, by the name of the attribute."""
+    """Conjuncts whose degree the rest of a filter reads, by the name of the attribute that carries it."""
     hard: Mapping[str, str]
-    """Of those the field without ~ that must be there."""
+    """For each of those, the field without ~ that must be present."""
     alternative_start: Any
     alternative_of: Any
-    """The alternatives of each conjunct."""
+    """Alternatives of each conjunct."""
     number: Any
-    """Of each alternative the number of its filter."""
+    """Filter number of each alternative."""
     rest: Any
-    """Of each alternative the place of what is left of it; -1: nothing is."""
+    """Index of the rest of each alternative in `rests`; -1: none."""
     rests: tuple[Node, ...]
     free: tuple[int, ...]
-    """Alternatives that nothing is meant by."""
+    """Alternatives without predicates with ~."""
     repeated: bool
-    """Whether a filter has several alternatives, so that an event may match it twice."""
+    """True if a filter has several alternatives, so that an event may match it twice."""
     graded: frozenset[int]
-    """Filters whose alternatives have degrees that no mapping tells."""
+    """Filters with fuzzy groups, whose degree does not follow from a mapping alone."""
 
     @property
     def conjuncts(self) -> int:
-        """How many there are."""
+        """Number of conjuncts."""
         return len(self.need)
 
-    def hopes(self, most: Any) -> tuple[Any, Any]:
-        """Which conjuncts can be reached by tuples that are at most so similar to each predicate, and by which.
+    def reachable(self, best: Any) -> tuple[Any, Any]:
+        """Return which conjuncts can be reached, given the best similarity of each predicate to any tuple, and tighter
+        bounds.
 
-        The least similarity of each predicate that can still be part of a match: what the others of its conjunct
-        can't make up for is hopeless. Infinite where no conjunct of it can be reached.
+        The second array is the minimum similarity of each predicate that can still be part of a match: below it, the
+        other predicates of its conjuncts can't make up for it. Infinite if none of its conjuncts can be reached.
         """
         starts, sizes = self.conjunct_start[:-1], np.diff(self.conjunct_start)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs, least = np.log(most)[self.predicate], np.log(self.need)
-            whole = np.add.reduceat(logs, starts) if len(starts) else least
-            alive = (whole > -np.inf) & (whole >= least - SLACK)
+            logs, needed = np.log(best)[self.predicate], np.log(self.need)
+            whole = np.add.reduceat(logs, starts) if len(starts) else needed
+            alive = (whole > -np.inf) & (whole >= needed - SLACK)
             of_pairs = np.repeat(alive, sizes)
-            wanted = np.exp(np.repeat(least - whole, sizes) + logs)[of_pairs]
+            bounds = np.exp(np.repeat(needed - whole, sizes) + logs)[of_pairs]
         bound = np.full(len(self.bound), np.inf)
-        np.minimum.at(bound, self.predicate[of_pairs], wanted * (1 - SLACK))
+        np.minimum.at(bound, self.predicate[of_pairs], bounds * (1 - SLACK))
         return alive, bound
 
-    def listed(self, met: Any, alive: Any) -> Listing:
-        """List each conjunct that can be reached under its predicate that is met least often, the first of them."""
+    def list_conjuncts(self, met: Any, alive: Any) -> ConjunctListing:
+        """List each reachable conjunct under its rarest predicate."""
         sizes = np.diff(self.conjunct_start)
         conjunct = np.repeat(np.arange(self.conjuncts), sizes)
         predicate = self.predicate[np.lexsort((met[self.predicate], conjunct))]
         some = np.flatnonzero(alive)
         start, of = grouped(predicate[self.conjunct_start[some]], some, len(self.bound))
-        return Listing(start, of.astype(np.int32), predicate)
+        return ConjunctListing(start, of.astype(np.int32), predicate)
 
 
-class Listing(NamedTuple):
-    """Where to look for conjuncts."""
+class ConjunctListing(NamedTuple):
+    """Where the kernel finds the conjuncts of a predicate."""
 
     start: Any
     conjunct: Any
-    """Those that are listed under each predicate."""
+    """Conjuncts listed under each predicate."""
     predicate: Any
-    """The predicates of each conjunct, the rarest first."""
+    """Predicates of each conjunct, the rarest first."""
 
 
-def plan_of(entries: Mapping[int, Entry], rivals: Mapping[Theme, Rivals]) -> Plan:
-    """Make a plan of some filters. `rivals` are what else they compete with: nothing where predicates do not."""
+def plan_of(entries: Mapping[int, IndexEntry], rivals: Mapping[Theme, Rivals]) -> MeaningPlan:
+    """Return the plan of some filters. `rivals` are the predicates they compete with; empty if predicates do not
+    compete.
+    """
     conjuncts: dict[Thematic, int] = {}
     lone: dict[str, int] = {}
     alternatives: list[tuple[int, int, int]] = []
@@ -189,11 +193,11 @@ def plan_of(entries: Mapping[int, Entry], rivals: Mapping[Theme, Rivals]) -> Pla
     graded = set()
     for number, entry in entries.items():
         parts = entry.filter.by_meaning.parts
-        for name, wanted in parts.lone.items():
-            lone[name] = conjuncts.setdefault(wanted, len(conjuncts))
-        for each in parts.alternatives:
-            meant = -1 if each.thematic is None else conjuncts.setdefault(each.thematic, len(conjuncts))
-            left = -1 if each.rest == EVERYTHING else rests.setdefault(each.rest, len(rests))
+        for name, conjunct_of_predicate in parts.lone.items():
+            lone[name] = conjuncts.setdefault(conjunct_of_predicate, len(conjuncts))
+        for alternative in parts.alternatives:
+            meant = -1 if alternative.thematic is None else conjuncts.setdefault(alternative.thematic, len(conjuncts))
+            left = -1 if alternative.rest == EVERYTHING else rests.setdefault(alternative.rest, len(rests))
             alternatives.append((number, meant, left))
         if any(map(_is_graded, parts.alternatives)):
             graded.add(number)
@@ -201,10 +205,10 @@ def plan_of(entries: Mapping[int, Entry], rivals: Mapping[Theme, Rivals]) -> Pla
     starts, of = grouped(conjunct[conjunct >= 0], np.flatnonzero(conjunct >= 0), len(conjuncts))
     alone = dict(_lone(lone, conjuncts))
     numbered = _predicates(conjuncts, rivals, alone.values())
-    return Plan(
+    return MeaningPlan(
         **numbered,
         lone=lone,
-        hard={name: each.attribute for name, each in alone.items() if not each.soft_attribute},
+        hard={name: alternative.attribute for name, alternative in alone.items() if not alternative.soft_attribute},
         alternative_start=starts,
         alternative_of=of,
         number=numbers,
@@ -216,43 +220,46 @@ def plan_of(entries: Mapping[int, Entry], rivals: Mapping[Theme, Rivals]) -> Pla
     )
 
 
-def _lone(lone: Mapping[str, int], conjuncts: Iterable[Thematic]) -> Iterable[tuple[str, Predicate]]:
-    each = list(conjuncts)
-    return ((name, each[number].predicates[0]) for name, number in lone.items())
+def _lone(lone: Mapping[str, int], conjuncts: Iterable[Thematic]) -> Iterable[tuple[str, ThematicPredicate]]:
+    all_conjuncts = list(conjuncts)
+    return ((name, all_conjuncts[number].predicates[0]) for name, number in lone.items())
 
 
-def _is_graded(each: Alternative) -> bool:
-    return any(isinstance(node, Group) for node in predicates(each.rest))
+def _is_graded(alternative: Alternative) -> bool:
+    return any(isinstance(node, Group) for node in predicates(alternative.rest))
 
 
 def _predicates(
-    conjuncts: Mapping[Thematic, int], rivals: Mapping[Theme, Rivals], lone: Iterable[Predicate]
+    conjuncts: Mapping[Thematic, int], rivals: Mapping[Theme, Rivals], lone: Iterable[ThematicPredicate]
 ) -> dict[str, Any]:
-    """Number names, values and predicates; those of the same theme and name side by side."""
+    """Number names, values and predicates; return the fields of the plan that describe them."""
     name_keys: dict[tuple[Any, ...], int] = {}
-    value_keys: dict[tuple[Any, ...], tuple[int, Predicate]] = {}
+    value_keys: dict[tuple[Any, ...], tuple[int, ThematicPredicate]] = {}
     keys: dict[tuple[int, int], int] = {}
     bounds: list[float] = []
     of: list[list[int]] = []
     need: list[float] = []
-    by_theme: dict[Theme, list[tuple[Predicate, frozenset[str]]]] = {}
-    for each in conjuncts:
-        by_theme.setdefault(each.themes, []).extend((p, each.taken) for p in each.predicates)
+    by_theme: dict[Theme, list[tuple[ThematicPredicate, frozenset[str]]]] = {}
+    for conjunct in conjuncts:
+        by_theme.setdefault(conjunct.themes, []).extend((p, conjunct.taken) for p in conjunct.predicates)
     ordered = sorted(by_theme, key=sorted)
-    for theme in ordered:  # names and values of a theme get numbers that follow each other
-        for p, taken in [*by_theme[theme], *((p, _NOTHING) for p in rivals.get(theme, ()))]:
-            name_keys.setdefault(_name_key(theme, p, taken), len(name_keys))
+    for theme in ordered:  # names and values of a theme get numbers that follow conjunct other
+        for p, excluded in [*by_theme[theme], *((p, _NOTHING) for p in rivals.get(theme, ()))]:
+            name_keys.setdefault(_name_key(theme, p, excluded), len(name_keys))
             value_keys.setdefault(_value_key(theme, p), (len(value_keys), p))
-    for each in conjuncts:
-        least = max(each.threshold - SLACK, 0.0) ** len(each.predicates)
-        need.append(least)
+    for conjunct in conjuncts:
+        needed = max(conjunct.threshold - SLACK, 0.0) ** len(conjunct.predicates)
+        need.append(needed)
         mine = []
-        for p in each.predicates:
-            key = name_keys[_name_key(each.themes, p, each.taken)], value_keys[_value_key(each.themes, p)][0]
+        for p in conjunct.predicates:
+            key = (
+                name_keys[_name_key(conjunct.themes, p, conjunct.taken)],
+                value_keys[_value_key(conjunct.themes, p)][0],
+            )
             number = keys.setdefault(key, len(keys))
             if number == len(bounds):
-                bounds.append(least)
-            bounds[number] = min(bounds[number], least)
+                bounds.append(needed)
+            bounds[number] = min(bounds[number], needed)
             mine.append(number)
         of.append(mine)
     for theme in ordered:
@@ -264,7 +271,7 @@ def _predicates(
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    bound = np.array(bounds)[order] * (1 - 1e-12)  # rounding must not lose what just reaches it
+    bound = np.array(bounds)[order] * (1 - 1e-12)  # rounding must not lose a similarity that just reaches it
     first = np.searchsorted(pairs[order, 0], np.arange(len(name_keys) + 1))
     flat = place[[number for mine in of for number in mine]].astype(np.int32)
     names = tuple(_names(theme, name_keys) for theme in ordered)
@@ -275,9 +282,9 @@ def _predicates(
         "values": values,
         "numbers": _numbers([p for _, p in value_keys.values()], any(not p.soft_attribute for p in lone)),
         "first_of_name": first,
-        "theme_of_name": np.repeat(np.arange(len(names)), [len(each.soft) for each in names]),
-        "company_of_name": np.repeat(odds, [len(each.soft) for each in names]),
-        "company_of_value": np.repeat(odds, [len(each.soft) for each in values]),
+        "theme_of_name": np.repeat(np.arange(len(names)), [len(conjunct.soft) for conjunct in names]),
+        "company_of_name": np.repeat(odds, [len(conjunct.soft) for conjunct in names]),
+        "company_of_value": np.repeat(odds, [len(conjunct.soft) for conjunct in values]),
         "value_of": pairs[order, 1],
         "bound": bound,
         "name_bound": np.array([bound[a:b].min() for a, b in pairwise(first.tolist())]),
@@ -290,49 +297,49 @@ def _predicates(
 _NOTHING: frozenset[str] = frozenset()
 
 
-def _name_key(theme: Theme, p: Predicate, taken: frozenset[str]) -> tuple[Any, ...]:
-    return theme, p.soft_attribute, p.name if p.soft_attribute else p.attribute, taken
+def _name_key(theme: Theme, p: ThematicPredicate, excluded: frozenset[str]) -> tuple[Any, ...]:
+    return theme, p.soft_attribute, p.name if p.soft_attribute else p.attribute, excluded
 
 
-def _value_key(theme: Theme, p: Predicate) -> tuple[Any, ...]:
+def _value_key(theme: Theme, p: ThematicPredicate) -> tuple[Any, ...]:
     return theme, p.soft_value, p.text if p.soft_value else (isinstance(p.value, str), p.value)
 
 
-def _names(theme: Theme, keys: Iterable[tuple[Any, ...]]) -> Names:
+def _names(theme: Theme, keys: Iterable[tuple[Any, ...]]) -> SubscribedNames:
     mine = [key for key in keys if key[0] == theme]
     subscribed, soft = _meant(mine)
-    return Names(theme, subscribed, soft, tuple(key[2] for key in mine), tuple(key[3] for key in mine))
+    return SubscribedNames(theme, subscribed, soft, tuple(key[2] for key in mine), tuple(key[3] for key in mine))
 
 
 def _meant(keys: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, ...], Any]:
-    """What is meant, each once, and of each key its place there; -1: it must be equal."""
+    """Return the distinct names or values with ~, and the index of each key among them (-1: must be equal)."""
     places: dict[str, int] = {}
     soft = np.array([places.setdefault(key[2], len(places)) if key[1] else -1 for key in keys], np.int64)
     return tuple(places), soft
 
 
-def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, Predicate]]) -> Values:
+def _values(theme: Theme, keys: Mapping[tuple[Any, ...], tuple[int, ThematicPredicate]]) -> SubscribedValues:
     mine = [(key, p) for key, (_, p) in keys.items() if key[0] == theme]
     subscribed, soft = _meant([key for key, _ in mine])
     by_text: dict[str, list[int]] = {}
     for n, (_, p) in enumerate(mine):
         if not p.soft_value and isinstance(p.value, str):
             by_text.setdefault(p.value, []).append(n)
-    return Values(theme, subscribed, soft, tuple(p for _, p in mine), by_text)
+    return SubscribedValues(theme, subscribed, soft, tuple(p for _, p in mine), by_text)
 
 
-def _numbers(wanted: Sequence[Predicate], named: bool) -> Numbers | None:
-    """The numbers that are asked for; `named`: whether it matters that a field is there at all."""
-    found: set[int | float] = set()
+def _numbers(wanted: Sequence[ThematicPredicate], named: bool) -> WantedNumbers | None:
+    """Return the numbers that predicates compare with; `named`: the presence of a field matters."""
+    numbers: set[int | float] = set()
     for p in wanted:
         number = number_of(p.text) if p.soft_value else None if isinstance(p.value, str) else p.value
         if number is not None:
-            found.add(int(number) if isinstance(number, bool) else number)
+            numbers.add(int(number) if isinstance(number, bool) else number)
     truths = any(p.soft_value and p.text.strip().casefold() in ("true", "false") for p in wanted)
-    return frozenset(found) if found or truths or named else None
+    return frozenset(numbers) if numbers or truths or named else None
 
 
 def grouped(group: Any, member: Any, groups: int) -> tuple[Any, Any]:
-    """Members by group, and where those of each begin."""
+    """Return the offsets of each group, and the members ordered by group."""
     order = np.argsort(group, kind="stable")
     return np.searchsorted(group[order], np.arange(groups + 1)), member[order]

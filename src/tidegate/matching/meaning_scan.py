@@ -1,4 +1,7 @@
-"""Filters with ~, each asked about every event: slow, obvious, and the judge of the index by meaning."""
+"""The oracle for filters with ~: evaluates each filter on every event.
+
+Slow and obvious; tests compare `meaning_index` with it.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,28 @@ import numpy as np
 
 from tidegate.filters.by_meaning import ByMeaning
 from tidegate.filters.thematic import Meant, Rivals, Thematic, rivals_among
-from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, Snapshots, names_of, objects, widened
-from tidegate.matching.result import Matches, keys, unkeyed
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, expand_owners, objects, owner_columns
+from tidegate.matching.result import Matches, pair_keys, split_keys
 
 
-def rivals_of(entries: Mapping[int, Entry]) -> dict[frozenset[str], Rivals]:
-    """All that is subscribed to in each theme."""
+def rivals_of(entries: Mapping[int, IndexEntry]) -> dict[frozenset[str], Rivals]:
+    """Return the predicates of all filters by theme: predicates of one theme compete."""
     by_theme: dict[frozenset[str], list[Thematic]] = {}
     for entry in entries.values():
-        for each in entry.filter.by_meaning.parts.thematics:
-            by_theme.setdefault(each.themes, []).append(each)
+        for thematic in entry.filter.by_meaning.parts.thematics:
+            by_theme.setdefault(thematic.themes, []).append(thematic)
     return {theme: rivals_among(several) for theme, several in by_theme.items()}
 
 
-def evaluators(entries: Mapping[int, Entry]) -> dict[int, ByMeaning]:
-    """Each filter with all others of its theme as rivals."""
+def evaluators(entries: Mapping[int, IndexEntry]) -> dict[int, ByMeaning]:
+    """Return the evaluator of each filter, with all other filters of its theme as rivals."""
     rivals = rivals_of(entries)
-    return {number: among(entry, rivals) for number, entry in entries.items()}
+    return {number: with_rivals(entry, rivals) for number, entry in entries.items()}
 
 
-def among(entry: Entry, rivals: Mapping[frozenset[str], Rivals]) -> ByMeaning:
-    """A filter among its rivals."""
+def with_rivals(entry: IndexEntry, rivals: Mapping[frozenset[str], Rivals]) -> ByMeaning:
+    """Return the evaluator of a filter with its rivals."""
     filter_ = entry.filter
     assert filter_.meaning is not None
     theme = frozenset(filter_.tree.themes)
@@ -39,54 +42,59 @@ def among(entry: Entry, rivals: Mapping[frozenset[str], Rivals]) -> ByMeaning:
 
 
 class MeaningScan:
-    """The oracle of filters with ~."""
+    """Evaluates each filter with ~ in turn."""
 
     def __init__(self) -> None:
-        self._snapshots = Snapshots(evaluators)
+        self._snapshots = LazySnapshots(evaluators)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
-        """Put and drop entries, and change the owners of others, in one step."""
+        """Add, remove and reassign entries in one step."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
-        """Match a batch."""
-        entries, each = self._snapshots.now()
+    def match(self, events: EventBatch) -> Matches:
+        """Return the matches of a batch."""
+        entries, evaluators_by_number = self._snapshots.now()
         keyed, degrees = [np.empty(0, np.int64)], [np.empty(0)]
-        for number, by in each.items():
-            holds, fits = events.judged(by)
+        for number, by in evaluators_by_number.items():
+            holds, fits = events.evaluate_semantic(by)
             at = np.flatnonzero(holds)
-            keyed.append(keys(at, np.full(len(at), number, np.int64)))
+            keyed.append(pair_keys(at, np.full(len(at), number, np.int64)))
             degrees.append(fits[at])
         key = np.concatenate(keyed)
         order = np.argsort(key)
-        event, number = unkeyed(key[order])
-        wanted, rows = np.unique(number, return_inverse=True)
-        owners = names_of(objects([entries[n].owners for n in wanted.tolist()]))
+        event, number = split_keys(key[order])
+        numbers, rows = np.unique(number, return_inverse=True)
+        owners = owner_columns(objects([entries[n].owners for n in numbers.tolist()]))
         offsets = np.searchsorted(event, np.arange(events.size + 1))
-        piece = widened(offsets, rows, owners, wanted, lambda _: None, np.concatenate(degrees)[order])
-        return Matches(events.size, [piece], partial(_mappings, each, events))
+        piece = expand_owners(offsets, rows, owners, numbers, lambda _: None, np.concatenate(degrees)[order])
+        return Matches(events.size, [piece], partial(_mappings, evaluators_by_number, events))
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
-        """Say what an entry takes of some events."""
-        entries, each = self._snapshots.now()
-        found: dict[str, Any] = {
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
+        """Return how many of some events an entry matches."""
+        entries, evaluators_by_number = self._snapshots.now()
+        explanation: dict[str, Any] = {
             "where": "by meaning",
             "alternatives": len(entries[number].filter.by_meaning.parts.alternatives),
         }
         if events is not None:
-            found |= {"candidates": events.size, "matches": int(events.judged(each[number])[0].sum())}
-        return found
+            explanation |= {
+                "candidates": events.size,
+                "matches": int(events.evaluate_semantic(evaluators_by_number[number])[0].sum()),
+            }
+        return explanation
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no threads or processes."""
 
     def describe(self) -> dict[str, Any]:
-        """Report shape and memory."""
+        """Return sizes."""
         return {"engine": "scan", "filters": len(self._snapshots.now()[0])}
 
 
-def _mappings(each: Mapping[int, ByMeaning], events: Events, number: int, index: int, k: int) -> list[Meant]:
-    """The best mappings of an event by a filter; none where it has no ~."""
-    return each[number].mappings(events.event(index), k) if number in each else []
+def _mappings(
+    evaluators_by_number: Mapping[int, ByMeaning], events: EventBatch, number: int, index: int, k: int
+) -> list[Meant]:
+    """Return the best mappings of a filter to an event; empty if the filter has no ~."""
+    return evaluators_by_number[number].mappings(events.event(index), k) if number in evaluators_by_number else []

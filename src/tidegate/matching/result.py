@@ -1,4 +1,4 @@
-"""What matched: (event, subscription) pairs as arrays, never as Python tuples."""
+"""The matches of a batch: (event, subscription) pairs as numpy arrays."""
 
 from __future__ import annotations
 
@@ -18,83 +18,80 @@ Pairs = tuple[Any, Any]
 """Two arrays of equal length: event index, subscription id."""
 
 NUMBER_BITS = 40
-"""Bits of a filter's number in a key: a million million filters; 23 are left for the events of a batch."""
+"""Bits of a filter's number in a pair key; the other 23 bits are the event's index."""
 
 
-def keys(event: Any, number: Any) -> Any:
-    """Pairs of event and filter as one number each, in the order of the event and then of the filter.
+def pair_keys(event: Any, number: Any) -> Any:
+    """Return each (event, filter) pair as one integer that sorts by event, then by filter.
 
-    To sort them takes a tenth of the time of a sort by two columns.
+    Sorting these takes a tenth of the time of sorting by two columns.
     """
     return (event << NUMBER_BITS) | number
 
 
-def unkeyed(key: Any) -> Pairs:
-    """Event and filter of each key."""
+def split_keys(key: Any) -> Pairs:
+    """Return the event and the filter of each pair key."""
     return key >> NUMBER_BITS, key & ((1 << NUMBER_BITS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Subscriptions that a result points into: id, when it came, and how its matches are graded."""
+class SubscriptionTable:
+    """The subscriptions that matches refer to: id, filter number, and how to compute degrees."""
 
     ids: Any
     numbers: Any
-    """Ascending in the order in which filters were added."""
+    """Filter numbers; filters that were added later have greater ones."""
     grades: Callable[[int], Callable[[Any], Any] | None]
-    """For a subscription how well chosen events fit; None where every match fits fully."""
+    """Returns, for a slot of this table, the function that computes the degrees of chosen events; None if all are 1."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Matches of one part of an index, as CSR: event e has `index[offsets[e]:offsets[e + 1]]` of a table."""
+class MatchPiece:
+    """Matches of one part of an index as CSR arrays: event e matches `index[offsets[e]:offsets[e + 1]]` of a table."""
 
     offsets: Any
     index: Any
-    table: Table
+    table: SubscriptionTable
     degree: Any = None
-    """How well each pair fits; NaN, or None for all: `table.grades` has to say."""
+    """Degree of each pair; NaN (or None for all pairs) means that `table.grades` computes it."""
 
 
 class Matches:
-    """The outcome of matching one batch.
-
-    It is of one moment: later changes to the matcher do not change it.
-    """
+    """The result of matching one batch. Later changes of the matcher do not change it."""
 
     def __init__(
         self,
         events: int,
-        pieces: Sequence[Piece],
+        pieces: Sequence[MatchPiece],
         mappings: Callable[[int, int, int], list[Meant]] | None = None,
     ) -> None:
         self.events = events
-        """How many events the batch had."""
+        """Number of events in the batch."""
         self._pieces = [piece for piece in pieces if len(piece.index)]
         self._mappings = mappings
-        """Of a filter, by its number, and an event, by its place, the best so many; None: no filter has any."""
+        """Returns the k best mappings for (filter number, event index, k); None if no filter has ~."""
 
     def __len__(self) -> int:
         return sum(len(piece.index) for piece in self._pieces)
 
     def by_event(self) -> tuple[Any, Any, Any]:
-        """Give CSR arrays: event e has the subscriptions `ids[index[offsets[e]:offsets[e + 1]]]`, in no order."""
+        """Return CSR arrays: event e matches the subscriptions `ids[index[offsets[e]:offsets[e + 1]]]`, in no order."""
         return self._whole.offsets, self._whole.index, self._whole.table.ids
 
     def by_subscription(self) -> tuple[Any, Any, Any]:
-        """Give the same transposed: subscription `ids[n]` gets the events `events[offsets[n]:offsets[n + 1]]`.
+        """Return (ids, offsets, events): subscription `ids[n]` matches `events[offsets[n]:offsets[n + 1]]`.
 
-        Only subscriptions that get something are listed.
+        Subscriptions without a match are left out.
         """
         whole = self._whole
         begins, events = kernels.transpose(whole.offsets, whole.index, len(whole.table))
         some = np.flatnonzero(np.diff(begins))
         first: dict[str, int] = {}
         slots = [first.setdefault(name, slot) for name, slot in zip(whole.table.ids[some], some.tolist(), strict=True)]
-        if len(first) < len(some):  # a filter of several rows has a slot for each
+        if len(first) < len(some):  # a filter of several rows has several slots
             same = np.arange(len(whole.table))
             same[some] = slots
             begins, events = kernels.transpose(whole.offsets, same[whole.index], len(whole.table))
@@ -102,32 +99,38 @@ class Matches:
         return whole.table.ids[some], np.append(begins[some], len(events)), events
 
     def pairs(self) -> Pairs:
-        """Give two arrays of equal length: event index, subscription id; by event, then as they were added."""
+        """Return two arrays of equal length: event index and subscription id.
+
+        Ordered by event, then by the time at which the subscription was added.
+        """
         event, slot, _ = self._ordered
         return event, self._whole.table.ids[slot]
 
     def for_event(self, index: int) -> list[str]:
-        """Give the ids of the subscriptions that an event matches, as they were added."""
-        index = self._place(index)
-        found: list[tuple[int, str]] = []
+        """Return the ids of the subscriptions that match an event, in the order they were added.
+
+        Raises `IndexError` if the batch has no event with this index.
+        """
+        index = self._event_index(index)
+        numbered_ids: list[tuple[int, str]] = []
         for piece in self._pieces:
             slots = piece.index[piece.offsets[index] : piece.offsets[index + 1]]
-            found += zip(piece.table.numbers[slots].tolist(), piece.table.ids[slots].tolist(), strict=True)
-        found.sort(key=lambda pair: pair[0])
-        return [name for _, name in found]
+            numbered_ids += zip(piece.table.numbers[slots].tolist(), piece.table.ids[slots].tolist(), strict=True)
+        numbered_ids.sort(key=lambda pair: pair[0])
+        return [name for _, name in numbered_ids]
 
-    def _place(self, index: int) -> int:
+    def _event_index(self, index: int) -> int:
         if not -self.events <= index < self.events:
             raise IndexError(f"expected an event from 0 to {self.events - 1}, not {index}")
         return index % self.events
 
     def mappings(self, index: int, subscription: str, k: int = 1) -> list[Meant]:
-        """Give the `k` best mappings by which an event matches a filter with ~, the best first.
+        """Return the `k` best mappings by which an event matches a filter with ~, the best first.
 
-        There are none where it does not match, nor of a filter without ~. The first is what the degree is of; the
-        others may be below the threshold.
+        The list is empty if the event does not match, or if the filter has no ~. The degree of the match is that of the
+        first mapping; the others may be below the threshold.
         """
-        index = self._place(index)
+        index = self._event_index(index)
         for piece in self._pieces if self._mappings is not None else ():
             slots = piece.index[piece.offsets[index] : piece.offsets[index + 1]]
             for slot in slots[piece.table.ids[slots] == subscription].tolist():
@@ -136,34 +139,34 @@ class Matches:
         return []
 
     @classmethod
-    def joined(cls, one: Matches, other: Matches) -> Matches:
-        """What two indexes found in the same batch."""
+    def join(cls, one: Matches, other: Matches) -> Matches:
+        """Return the matches of two indexes for the same batch."""
         return cls(one.events, [*one._pieces, *other._pieces], other._mappings)
 
     def for_subscription(self, subscription: str) -> Any:
-        """Give the indexes of the events that a subscription gets."""
-        found = [np.empty(0, np.int64)]
+        """Return the indices of the events that match a subscription."""
+        event_indices = [np.empty(0, np.int64)]
         for piece in self._pieces:
             for slot in np.flatnonzero(piece.table.ids == subscription):
                 at = np.flatnonzero(piece.index == slot)
-                found.append(np.searchsorted(piece.offsets, at, side="right") - 1)
-        return np.sort(np.concatenate(found))
+                event_indices.append(np.searchsorted(piece.offsets, at, side="right") - 1)
+        return np.sort(np.concatenate(event_indices))
 
     def degrees(self) -> Any:
-        """Say how well each pair fits, 0 to 1, parallel to `pairs`."""
+        """Return the degree of each pair, 0 to 1, parallel to `pairs`."""
         event, slot, order = self._ordered
-        known = self._whole.degree
-        found = np.ones(len(slot)) if known is None else known[order]
-        asked = slice(None) if known is None else np.isnan(found)
-        for each in np.unique(slot[asked]).tolist():
-            grade = self._whole.table.grades(each)
-            of_it = slot == each if known is None else asked & (slot == each)
-            found[of_it] = 1.0 if grade is None else grade(event[of_it])
-        return found
+        degree = self._whole.degree
+        degrees = np.ones(len(slot)) if degree is None else degree[order]
+        ungraded = slice(None) if degree is None else np.isnan(degrees)
+        for subscription in np.unique(slot[ungraded]).tolist():
+            grade = self._whole.table.grades(subscription)
+            of_it = slot == subscription if degree is None else ungraded & (slot == subscription)
+            degrees[of_it] = 1.0 if grade is None else grade(event[of_it])
+        return degrees
 
     @cached_property
-    def _whole(self) -> Piece:
-        """All pieces as one."""
+    def _whole(self) -> MatchPiece:
+        """All pieces joined into one."""
         if len(self._pieces) == 1:
             return self._pieces[0]
         tables = [piece.table for piece in self._pieces]
@@ -175,25 +178,25 @@ class Matches:
 
         none = np.empty(0, np.int64)
         ids = np.concatenate([np.empty(0, object), *(table.ids for table in tables)])
-        table = Table(ids, np.concatenate([none, *(table.numbers for table in tables)]), grades)
+        table = SubscriptionTable(ids, np.concatenate([none, *(table.numbers for table in tables)]), grades)
         event = np.concatenate([none, *map(_events, self._pieces)])
         index = np.concatenate([none, *(p.index + start for p, start in zip(self._pieces, starts, strict=False))])
         order = np.argsort(event, kind="stable")
         degree = None
         if any(piece.degree is not None for piece in self._pieces):
-            each = (np.full(len(p.index), np.nan) if p.degree is None else p.degree for p in self._pieces)
-            degree = np.concatenate([*each])[order]
-        return Piece(np.searchsorted(event[order], np.arange(self.events + 1)), index[order], table, degree)
+            degrees = (np.full(len(p.index), np.nan) if p.degree is None else p.degree for p in self._pieces)
+            degree = np.concatenate([*degrees])[order]
+        return MatchPiece(np.searchsorted(event[order], np.arange(self.events + 1)), index[order], table, degree)
 
     @cached_property
     def _ordered(self) -> tuple[Any, Any, Any]:
-        """Event, slot and place of every pair, by event and then by when the filter came."""
+        """Event, slot and original position of every pair, ordered as `pairs`."""
         whole = self._whole
         event = _events(whole)
-        order = np.argsort(keys(event, whole.table.numbers[whole.index]), kind="stable")
+        order = np.argsort(pair_keys(event, whole.table.numbers[whole.index]), kind="stable")
         return event[order], whole.index[order], order
 
 
-def _events(piece: Piece) -> Any:
-    """The event of every pair."""
+def _events(piece: MatchPiece) -> Any:
+    """Return the event of every pair."""
     return np.repeat(np.arange(len(piece.offsets) - 1), np.diff(piece.offsets))

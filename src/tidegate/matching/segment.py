@@ -1,20 +1,18 @@
-"""An immutable index of many rows: which of them an event's values are in the spans of.
+"""An immutable index of rows: finds the rows whose spans contain an event's values.
 
-Each row is a bit. The codes of an axis are cut into *buckets*, and every bucket
-has a bitset of the rows that allow some value in it; an event is the AND of one
-bitset per axis:
+Each row is one bit. The codes of an axis are cut into *buckets*, and every bucket has a bitset of the rows that allow
+some value in it. The candidates of an event are the AND of one bitset per axis:
 
     longitude 116.3 -> bucket 17 of its axis   0 1 1 0 1 0 0 1 ...
     speed      61.5 -> bucket  4 of its axis   1 1 0 0 1 1 0 1 ...
                                           AND  0 1 0 0 1 0 0 1 ...
 
-Rows that allow much the same stand side by side, in blocks of 512, and a bucket
-also has one bit per block: most blocks are passed over without being read. A
-row with an equality stands among those of the same value, so that an event
-reads just the blocks of its own value, as from a list.
+Rows that allow similar values are neighbours, in blocks of 512, and a bucket also has one bit per block: most blocks
+are skipped without being read. A row with an equality is stored near other rows with the same value, so an event reads
+only the blocks of its own value, as from an inverted list.
 
-A bucket of one code is exact. Where a bucket holds more, the few rows that are
-left are asked for their own spans.
+A bucket of one code is exact. If a bucket holds several codes, the few remaining rows are checked against their own
+spans.
 """
 
 from __future__ import annotations
@@ -28,42 +26,42 @@ import numpy as np
 
 from tidegate.matching import kernels
 from tidegate.matching.axis import Axis
-from tidegate.matching.rows import ODD, Axes, Row
+from tidegate.matching.rows import MISTYPED, Axes, IndexRow
 
 BLOCK = 512
-"""Rows of a block: a cache line of bits."""
-MOST_BUCKETS, LEAST_BUCKETS = 2_048, 64
+"""Rows per block: one cache line of bits."""
+MAX_BUCKETS, MIN_BUCKETS = 2_048, 64
 AXIS_BITS = 2**26
-"""Bits that the buckets of one axis may take together: 8 MB."""
+"""Maximum number of bits in all buckets of one axis: 8 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The spans of some rows as codes: those of row r are `first[r]` to `first[r + 1]`."""
+    """The spans of some rows as codes; those of row r are `table[first[r]:first[r + 1]]`."""
 
     axes: tuple[Axis, ...]
     first: Any
     table: Any
-    """A line a span: axis, first code that is in, first code that is out; those of one axis side by side."""
+    """One line per span: axis, first code inside, first code outside. Spans of one axis are neighbours."""
 
     @property
     def axis(self) -> Any:
-        """The axis of each span."""
+        """Axis of each span."""
         return self.table[:, 0]
 
     @property
     def low(self) -> Any:
-        """The first code of each span."""
+        """First code of each span."""
         return self.table[:, 1]
 
     @property
     def high(self) -> Any:
-        """The first code beyond each span."""
+        """First code after each span."""
         return self.table[:, 2]
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.first) - 1
 
     @property
@@ -73,8 +71,8 @@ class Spans:
         return int(own + sum(axis.nbytes for axis in self.axes))
 
     @classmethod
-    def of(cls, rows: Sequence[Row], named: Axes) -> Spans:
-        """Lay out rows that were just compiled."""
+    def of(cls, rows: Sequence[IndexRow], named: Axes) -> Spans:
+        """Convert compiled rows to codes; `named` gives the path of each axis."""
         first = np.zeros(len(rows) + 1, np.int32)
         np.cumsum([len(row.flat) // 4 for row in rows], out=first[1:])
         total = int(first[-1])
@@ -88,14 +86,14 @@ class Spans:
         axes = []
         for j, n in enumerate(used):
             of_it = axis == j
-            given = kinds[of_it], lows[of_it], highs[of_it]
-            made = Axis.of(named.paths[n], *given)
-            table[of_it, 1], table[of_it, 2] = made.codes_of(*given)
-            axes.append(made)
+            thresholds = kinds[of_it], lows[of_it], highs[of_it]
+            built = Axis.of(named.paths[n], *thresholds)
+            table[of_it, 1], table[of_it, 2] = built.codes_of(*thresholds)
+            axes.append(built)
         return cls(tuple(axes), first, table)
 
-    def chosen(self, rows: Any) -> Spans:
-        """Some of the rows, in the order given; the axes keep all their thresholds."""
+    def select(self, rows: Any) -> Spans:
+        """Return some of the rows in the given order; the axes keep all their thresholds."""
         sizes = np.diff(self.first)[rows]
         first = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(sizes, out=first[1:])
@@ -104,14 +102,14 @@ class Spans:
         return Spans(self.axes, first, self.table[at])
 
     @classmethod
-    def joined(cls, parts: Iterable[Spans]) -> Spans:
-        """The rows of several, one after another, on axes with the thresholds that these rows have."""
+    def join(cls, parts: Iterable[Spans]) -> Spans:
+        """Return the rows of several parts one after another, on axes with just the thresholds of these rows."""
         parts = list(parts)
         named: dict[tuple[str | int, ...], list[Axis]] = {}
         for part in parts:
             for axis in part.axes:
                 named.setdefault(axis.path.parts, []).append(axis)
-        merged = {name: Axis.joined(several) for name, several in named.items()}
+        merged = {name: Axis.join(several) for name, several in named.items()}
         place = {name: j for j, name in enumerate(merged)}
         sizes = [int(part.first[-1]) for part in parts]
         first = np.concatenate([[0], *(part.first[1:] + sum(sizes[:n]) for n, part in enumerate(parts))]).astype(
@@ -119,22 +117,22 @@ class Spans:
         )
         table = np.empty((sum(sizes), 3), np.int32)
         for n, part in enumerate(parts):
-            table[sum(sizes[:n]) : sum(sizes[: n + 1])] = part._moved(merged, place)
-        return cls(_thinned(list(merged.values()), table), first, table)
+            table[sum(sizes[:n]) : sum(sizes[: n + 1])] = part._recoded(merged, place)
+        return cls(_drop_unused_thresholds(list(merged.values()), table), first, table)
 
-    def _moved(self, merged: dict[tuple[str | int, ...], Axis], place: dict[tuple[str | int, ...], int]) -> Any:
-        """Axis and codes of every span on the axes of all."""
+    def _recoded(self, merged: dict[tuple[str | int, ...], Axis], place: dict[tuple[str | int, ...], int]) -> Any:
+        """Return axis and codes of every span on the merged axes."""
         table = self.table.copy()
         for j, mine in enumerate(self.axes):
             of_it = self.axis == j
             table[of_it, 0] = place[mine.path.parts]
             there = merged[mine.path.parts]
             if there is not mine:
-                table[of_it, 1:] = mine.moved(there)[self.table[of_it, 1:]]
+                table[of_it, 1:] = mine.recode_to(there)[self.table[of_it, 1:]]
         return table
 
     def clustered(self) -> Any:
-        """An order of the rows that puts those side by side that allow much the same."""
+        """Return an order of the rows in which rows that allow similar values are neighbours."""
         if self.rows <= 2 * BLOCK or not self.axes:
             return np.arange(self.rows)
         row = np.repeat(np.arange(self.rows, dtype=np.int32), np.diff(self.first))
@@ -144,49 +142,49 @@ class Spans:
             of_it = np.flatnonzero(self.axis == j)
             low, high = self.low[of_it], self.high[of_it]
             share = _shares(axis.size, low, high)
-            # Of several spans on one axis, what lies around them all.
+            # Use the bounding range of several spans on one axis.
             begin[j, row[of_it]], end[j, row[of_it]] = 1, 0
             np.minimum.at(begin[j], row[of_it], share[low])
             np.maximum.at(end[j], row[of_it], share[high])
         return kernels.cluster(begin, end, BLOCK)
 
 
-def _thinned(axes: Sequence[Axis], table: Any) -> tuple[Axis, ...]:
-    """The axes without the thresholds that no span has any more; the spans are moved along."""
+def _drop_unused_thresholds(axes: Sequence[Axis], table: Any) -> tuple[Axis, ...]:
+    """Return the axes without thresholds that no span uses; recodes the spans in place."""
     thin = []
     for j, axis in enumerate(axes):
         of_it = np.flatnonzero(table[:, 0] == j)
         ends = table[of_it, 1:]
         used = np.zeros(axis.size + 1, dtype=bool)
         used[ends] = True
-        thin.append(axis.thinned(used))
+        thin.append(axis.keep_thresholds(used))
         back = np.zeros(axis.size + 1, np.int32)
-        back[thin[-1].moved(axis)] = np.arange(thin[-1].size + 1)
+        back[thin[-1].recode_to(axis)] = np.arange(thin[-1].size + 1)
         table[of_it, 1:] = back[ends]
     return tuple(thin)
 
 
 def _shares(size: int, low: Any, high: Any) -> Any:
-    """For each code the share of an axis's span ends that lie before it."""
+    """Return for each code the share of the axis's span ends that lie before it."""
     ends = np.bincount(low, minlength=size + 1) + np.bincount(high, minlength=size + 1)
     return (np.cumsum(ends) / max(1, ends.sum())).astype(np.float32)
 
 
-class Segment:
-    """Bitsets over the spans of some rows; never changes."""
+class BitsetSegment:
+    """Bitsets over the spans of some rows; immutable."""
 
     def __init__(self, spans: Spans) -> None:
         self.spans, self.rows = spans, spans.rows
         self.words = words_of(self.rows)
         blocks = self.words // (BLOCK // 64)
-        limit = max(LEAST_BUCKETS, min(MOST_BUCKETS, AXIS_BITS // max(1, self.rows)))
+        limit = max(MIN_BUCKETS, min(MAX_BUCKETS, AXIS_BITS // max(1, self.rows)))
         self._start = all_bits(self.rows, self.words)
         self._blocks = all_bits(blocks, -(-blocks // 64))
         tables = [_buckets(axis, j, spans, limit) for j, axis in enumerate(spans.axes)]
         counts = [int(table[-1]) + 1 for table in tables]
         bits = np.zeros((max(1, sum(counts)), self.words), np.uint64)
         self._loose = np.zeros(len(bits), bool)
-        self._doubts = np.zeros((len(bits), kernels.DOUBTS // 64), np.uint64)
+        self._doubts = np.zeros((len(bits), kernels.DOUBT_BITS // 64), np.uint64)
         self._base = np.zeros(len(tables), np.int64)
         buckets, begin, code = [], 0, 0
         for j, (table, count) in enumerate(zip(tables, counts, strict=True)):
@@ -207,14 +205,17 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the bits; the spans have their own."""
+        """Memory of the bitsets, without the spans."""
         own = self._bits.nbytes + self._summary.nbytes + self._doubts.nbytes + self._buckets.nbytes + self._start.nbytes
         return int(own)
 
     def candidates(self, codes: Any, alive: Any = None) -> tuple[Any, Any]:
-        """Give the rows whose spans hold each event, as CSR; `codes` is a row an event, a column an axis."""
+        """Return the rows whose spans contain each event's values, as CSR arrays (offsets, rows).
+
+        `codes` has one line per event and one column per axis; `alive` masks out removed rows.
+        """
         offsets = np.zeros(len(codes) + 1, np.int64)
-        found = kernels.candidates(
+        rows = kernels.candidates(
             self._bits,
             self._summary,
             self._start if alive is None else alive,
@@ -228,10 +229,10 @@ class Segment:
             self.spans.table,
             offsets,
         )
-        return offsets, found
+        return offsets, rows
 
     def buckets(self) -> list[int]:
-        """How many buckets each axis has."""
+        """Return the number of buckets of each axis."""
         ends = [*self._base[1:].tolist(), len(self._buckets) - 1]
         return [int(np.ptp(self._buckets[a:b])) + 1 for a, b in zip(self._base.tolist(), ends, strict=True)]
 
@@ -248,36 +249,36 @@ class Segment:
         end_at = np.searchsorted(last[by_last], places)
         kernels.fill(bits, free, row[by_begin], begin_at, row[by_last], end_at, last[by_begin])
         kernels.mark_doubts(doubts, table, row, spans.low[of_it], spans.high[of_it])
-        bits[table[ODD]] = self._start  # nothing is known of it: every row may match
+        bits[table[MISTYPED]] = self._start  # any row may match a mistyped value
 
 
 def _buckets(axis: Axis, j: int, spans: Spans, limit: int) -> Any:
-    """For each code of an axis its bucket: one each where they are few, else as many span ends in each."""
+    """Return the bucket of each code: one per code if there are few, else with about equal numbers of span ends."""
     if axis.size <= limit:
         return np.arange(axis.size, dtype=np.int32)
     of_it = spans.axis == j
     share = _shares(axis.size, spans.low[of_it], spans.high[of_it])[: axis.size]
-    # Null, unfit and odd are by themselves; a value that many rows name is too.
+    # Null, incomparable and mistyped have buckets of their own, and so has a value that many rows name.
     table = np.minimum(share * (limit - 4), limit - 5).astype(np.int32) + 3
     table[:3] = np.arange(3)
     return np.unique(table, return_inverse=True)[1].astype(np.int32)
 
 
 def words_of(rows: int) -> int:
-    """How many words the bits of some rows take, in whole blocks."""
+    """Return how many 64-bit words the bits of some rows take, in whole blocks."""
     return max(1, -(-rows // BLOCK)) * (BLOCK // 64)
 
 
-def without(gone: Any, rows: int, alive: Any = None) -> Any:
-    """The bits of the rows that are left when some are gone."""
+def clear_rows(gone: Any, rows: int, alive: Any = None) -> Any:
+    """Return a bitset of `rows` rows (or a copy of `alive`) in which some rows are cleared."""
     left = all_bits(rows, words_of(rows)) if alive is None else alive.copy()
     for row in gone:
         left[row >> 6] &= ~(np.uint64(1) << np.uint64(row & 63))
     return left
 
 
-def alone(rows: Any, words: int) -> Any:
-    """Some bits set."""
+def bits_of_rows(rows: Any, words: int) -> Any:
+    """Return a bitset with these rows set."""
     bits = np.zeros(words, np.uint64)
     for row in rows:
         bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
@@ -285,7 +286,7 @@ def alone(rows: Any, words: int) -> Any:
 
 
 def all_bits(rows: int, words: int) -> Any:
-    """The first so many bits set."""
+    """Return a bitset with the first `rows` bits set."""
     bits = np.zeros(words, np.uint64)
     full, rest = divmod(rows, 64)
     bits[:full] = ~np.uint64(0)

@@ -1,6 +1,6 @@
-"""What an event is: types, schemas, ids and times.
+"""The model of an event: types, schemas, ids and times.
 
-Values only: nothing here reads a file, a clock or a network.
+Values only: nothing here reads a file, a clock or the network.
 """
 
 from tidegate.model.schema import Schema

@@ -1,7 +1,7 @@
-"""Schemas and events from and to Arrow.
+"""Conversion of schemas and events from and to Arrow.
 
-A field whose Arrow type does not say all (char, enum, a bounded array, an
-optional attribute inside a struct) carries its notation as metadata.
+If an Arrow type does not say everything (char, enum, bounded array, optional attribute inside a struct), the field's
+metadata has our notation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FROM_ARROW = {kind: name for name, kind in _SCALARS.items() if name != "char"}
 
 
 def write_schema(root: Struct) -> pa.Schema:
-    """Write a struct as an Arrow schema."""
+    """Return a struct as an Arrow schema."""
     return pa.schema([_write_field(field) for field in root])
 
 
@@ -49,7 +49,7 @@ def _write_field(field: Field) -> pa.Field:
 
 
 def write_type(kind: Type) -> pa.DataType:
-    """Give the Arrow type that carries `kind`: enums as labels, arrays as lists."""
+    """Return the Arrow type for a type: strings for enums, lists for arrays."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -62,7 +62,7 @@ def write_type(kind: Type) -> pa.DataType:
 
 
 def read_schema(schema: pa.Schema) -> Struct:
-    """Read an Arrow schema, our metadata first; reserved keys are left out."""
+    """Read an Arrow schema, preferring our metadata; reserved keys are left out. Raises `SchemaError`."""
     return Struct(tuple(_read_field(field, field.name) for field in schema if not field.name.startswith("_")))
 
 
@@ -86,7 +86,7 @@ def _read_type(kind: pa.DataType, path: str) -> Type:
         return Scalar("float32")
     if pa.types.is_dictionary(kind):
         return _read_type(kind.value_type, path)
-    if pa.types.is_decimal(kind) and kind.scale == 0 and kind.precision <= 18:  # what int64 surely holds
+    if pa.types.is_decimal(kind) and kind.scale == 0 and kind.precision <= 18:  # int64 holds every such number
         return Scalar("int64")
     if pa.types.is_struct(kind):
         return Struct(tuple(_read_field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)))
@@ -98,16 +98,16 @@ def _read_type(kind: pa.DataType, path: str) -> Type:
 
 
 def to_batch(rows: Iterable[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
-    """Put events into a record batch, reserved keys that occur included.
+    """Return events as a record batch, with the reserved keys that occur.
 
-    What is missing becomes null. A value that does not fit, or an attribute that
-    the schema does not have, is an `EventError` that names the event and the path.
+    A missing value becomes null. Raises `EventError`, with event and path, for a value of another type or an attribute
+    that the schema does not have.
     """
     rows = list(rows)
     for n, row in enumerate(rows):
-        found = list(events.violations(row, schema, partial=True))
-        if found:
-            raise EventError(Violation(f"event {n}, {each.path}", each.message) for each in found)
+        violations = list(events.violations(row, schema, partial=True))
+        if violations:
+            raise EventError(Violation(f"event {n}, {violation.path}", violation.message) for violation in violations)
     fields = [_write_field(field) for field in schema.root]
     fields += [
         _write_field(Field(name, kind, required=False))
@@ -124,6 +124,6 @@ def to_batch(rows: Iterable[Mapping[str, Any]], schema: Schema) -> pa.RecordBatc
 
 
 def to_events(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Take the events out of a record batch; a null attribute is left out."""
+    """Return the events of a record batch as dicts, without null attributes."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     return [{name: value for name, value in row.items() if value is not None} for row in rows]

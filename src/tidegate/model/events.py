@@ -1,8 +1,7 @@
-"""Events as dicts: their validation, id and time.
+"""Events as dicts: validation, id and time.
 
-An event's own attributes are its keys; keys that start with `_` are reserved.
-Values may be those of the wire (timestamps as RFC 3339 text, enums by label) or
-Python's own (datetime, an enum's position).
+An event's own attributes are its keys; keys that start with `_` are reserved. Values may be those of the wire
+(timestamps as RFC 3339 text, enums by label) or Python's (datetime, an enum's position).
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from tidegate.model import timestamps
 from tidegate.model.schema import RESERVED, Schema
 from tidegate.model.types import INTEGER_RANGES, Array, Enum, Scalar, Struct, Type
 
-_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 def validate(event: Any, schema: Schema) -> None:
-    """Raise an `EventError` with every violation, or return.
+    """Raise `EventError` with all violations of an event, if there are any.
 
     >>> validate({"speed": "fast"}, Schema({"speed": "float64", "vid": "string"}))
     Traceback (most recent call last):
     tidegate.errors.EventError: speed: expected a number (float64), not 'fast'
     vid: expected a string, but it is missing
     """
-    found = list(violations(event, schema))
-    if found:
-        raise EventError(found)
+    problems = list(violations(event, schema))
+    if problems:
+        raise EventError(problems)
 
 
 def violations(event: Any, schema: Schema, partial: bool = False) -> Iterator[Violation]:
-    """Find every value that does not fit the schema, unknown attributes included.
+    """Yield every value that does not fit the schema, and every unknown attribute.
 
-    Where `partial`, a required attribute may be missing.
+    If `partial`, a required attribute may be missing.
     """
     if not isinstance(event, Mapping):
         yield Violation("event", f"expected an object of attributes, not {show(event)}")
@@ -46,29 +45,29 @@ def violations(event: Any, schema: Schema, partial: bool = False) -> Iterator[Vi
 
 
 def _struct_violations(
-    given: Mapping[Any, Any], struct: Struct, path: str, partial: bool = False
+    values: Mapping[Any, Any], struct: Struct, path: str, partial: bool = False
 ) -> Iterator[Violation]:
     for field in struct:
-        value = given.get(field.name)
+        value = values.get(field.name)
         where = _join(path, field.name)
         if value is not None:
             yield from value_violations(value, field.type, where, partial)
         elif field.required and not partial:
-            missing = "null" if field.name in given else "missing"
+            missing = "null" if field.name in values else "missing"
             yield Violation(where, f"expected {_expected(field.type)}, but it is {missing}")
     known = {field.name for field in struct}
-    for name in given:
+    for name in values:
         if name in known:
             continue
         if not path and name in RESERVED:
-            if given[name] is not None:
-                yield from value_violations(given[name], RESERVED[name], name)
+            if values[name] is not None:
+                yield from value_violations(values[name], RESERVED[name], name)
             continue
         yield Violation(_join(path, str(name)), f"unknown attribute{did_you_mean(str(name), sorted(known))}")
 
 
 def value_violations(value: Any, kind: Type, path: str, partial: bool = False) -> Iterator[Violation]:
-    """Find what is wrong with one value that is not null; where `partial`, parts of it may be missing."""
+    """Yield the violations of one value that is not null; if `partial`, parts of it may be missing."""
     match kind:
         case Struct():
             if isinstance(value, Mapping):
@@ -110,7 +109,7 @@ def _fits(value: Any, kind: Scalar | Enum) -> bool:
 
 
 def is_text(value: str) -> bool:
-    """Whether a string is Unicode text: no lone surrogates."""
+    """Return True if a string is Unicode text, without lone surrogates."""
     try:
         return value.isascii() or value.encode() is not None
     except UnicodeEncodeError:
@@ -118,7 +117,7 @@ def is_text(value: str) -> bool:
 
 
 def _is_float(value: float | int, name: str) -> bool:
-    """Whether a number, not a truth value, becomes a finite float of the type if it is finite."""
+    """Return True if a number (no truth value) stays finite in the float type, or is infinite or NaN itself."""
     if isinstance(value, bool):
         return False
     if isinstance(value, float) and not math.isfinite(value):
@@ -127,7 +126,7 @@ def _is_float(value: float | int, name: str) -> bool:
 
 
 GREATEST_FLOAT32 = 3.4028235677973362e38
-"""Above this a number rounds to infinity."""
+"""Greatest number that does not round to infinity as a float32."""
 
 
 def _is_int(value: Any) -> bool:
@@ -135,7 +134,7 @@ def _is_int(value: Any) -> bool:
 
 
 def to_python(value: Any, kind: Type) -> Any:
-    """Turn a valid value into what Arrow takes: datetimes, labels, floats."""
+    """Return a valid value in the form that Arrow takes: datetimes, labels, floats."""
     if value is None:
         return None
     match kind:
@@ -158,7 +157,9 @@ def _micros(value: str | datetime) -> int:
 
 
 def event_time(event: Mapping[str, Any], schema: Schema | None = None) -> int | None:
-    """Give an event's time in microseconds since 1970 UTC: `_time`, else its attribute's."""
+    """Return an event's time in microseconds since 1970 UTC: `_time`, else the schema's event time; None if it has
+    none.
+    """
     value = event.get("_time")
     if value is None and schema is not None and schema.event_time is not None:
         value = event.get(schema.event_time)
@@ -190,12 +191,14 @@ def _expected(kind: Type) -> str:
 
 
 def show(value: Any) -> str:
-    """Write a value for a message, cut to what fits."""
+    """Return a value for a message, cut to a readable length."""
     try:
         shown = repr(value)
     except ValueError:  # Python does not write numbers of more than 4,300 digits
         return "a huge number"
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    except RecursionError:
+        return "a value that nests very deep"
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 
 def _join(path: str, name: str) -> str:

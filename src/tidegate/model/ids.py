@@ -1,7 +1,6 @@
-"""Event ids: a function of the input, never random.
+"""Event ids. An id is a function of the input, never random.
 
-A replay of the same input gives the same ids, so that whoever sees an event
-twice can tell.
+A replay of the same input gives the same ids, so that a reader can recognise an event that it gets twice.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ EventId = NewType("EventId", str)
 
 
 def source_id(stream: str, partition: int, position: int) -> EventId:
-    """Name an event whose producer gave it no id.
+    """Return the id of an event whose producer gave it none.
 
     >>> source_id("gps", 0, 4096)
     'gps:0:4096'
@@ -21,15 +20,15 @@ def source_id(stream: str, partition: int, position: int) -> EventId:
 
 
 def joined_id(left: EventId, right: EventId) -> EventId:
-    """Name a pair of joined events."""
+    """Return the id of a pair of joined events."""
     return EventId(f"{left}+{right}")
 
 
 def child_id(parent: EventId, ordinal: int) -> EventId:
-    """Name the nth event that an operator made of one event."""
+    """Return the id of the nth event that an operator derived from one event."""
     return EventId(f"{parent}/{ordinal}")
 
 
 def window_id(key: str, window_end: str, count: int | None = None) -> EventId:
-    """Name an aggregate by its key and window; an update also by how many it counts."""
+    """Return the id of an aggregate: its key and window, and for an update also its count."""
     return EventId(f"{key}@{window_end}" if count is None else f"{key}@{window_end}#{count}")

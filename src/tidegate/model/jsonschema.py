@@ -1,8 +1,7 @@
-"""Schemas from and to JSON Schema 2020-12.
+"""Conversion of schemas from and to JSON Schema 2020-12.
 
-What JSON Schema has no word for (int32 against int64, char, the order of enum
-labels is its list's) travels in `x-tidegate`, a keyword that other readers
-ignore. Reading a foreign document takes the widest type that fits.
+What JSON Schema can't express (int32 and int64, char) is in `x-tidegate`, a keyword that other readers ignore. For a
+foreign document the widest type that fits is chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MAX_DEPTH = 64
 
 
 def write(root: Struct) -> dict[str, Any]:
-    """Describe an event's own attributes; reserved keys are allowed beside them."""
+    """Return the JSON Schema of an event's attributes; reserved keys are allowed in addition."""
     return {"$schema": _DIALECT, **_write(root)}
 
 
@@ -66,7 +65,7 @@ def _write_field(field: Field) -> dict[str, Any]:
 
 
 def read(document: Mapping[str, Any]) -> Struct:
-    """Read the attributes of an object; unknown keywords are ignored."""
+    """Return the attributes of an object's JSON Schema; unknown keywords are ignored. Raises `SchemaError`."""
     kind, _ = _read(document, "", 0)
     if not isinstance(kind, Struct):
         raise SchemaError(f"expected a JSON Schema of an object, not of type {document.get('type')!r}")
@@ -74,7 +73,7 @@ def read(document: Mapping[str, Any]) -> Struct:
 
 
 def _read(document: Any, path: str, depth: int) -> tuple[Type, bool]:
-    """Give the type and whether null is allowed."""
+    """Return the type, and whether null is allowed."""
     if not isinstance(document, Mapping):
         raise SchemaError(f"expected a JSON Schema (an object), not {document!r}", path)
     if depth > _MAX_DEPTH:
@@ -104,8 +103,8 @@ def _read(document: Any, path: str, depth: int) -> tuple[Type, bool]:
 
 
 def _type_names(document: Mapping[str, Any], path: str) -> tuple[list[str], bool]:
-    given = document.get("type", "object" if "properties" in document else None)
-    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
+    declared = document.get("type", "object" if "properties" in document else None)
+    names = [declared] if isinstance(declared, str) else list(declared) if isinstance(declared, Sequence) else []
     if not names:
         raise SchemaError("expected a JSON Schema with a type", path)
     return [name for name in names if name != "null"], "null" in names
@@ -123,14 +122,14 @@ def _read_struct(document: Mapping[str, Any], path: str, depth: int) -> Struct:
     if not isinstance(required, list) or not isinstance(properties, Mapping):
         raise SchemaError("expected properties as an object and required as a list of names", path)
     fields = []
-    for name, each in properties.items():
-        kind, nullable = _read(each, f"{path}.{name}" if path else name, depth + 1)
+    for name, property_ in properties.items():
+        kind, nullable = _read(property_, f"{path}.{name}" if path else name, depth + 1)
         fields.append(Field(name, kind, required=name in required and not nullable))
     return Struct(tuple(fields))
 
 
 def _integer(document: Mapping[str, Any]) -> Scalar:
-    """Take the integer type whose range is named exactly, else the widest that fits."""
+    """Return the integer type with exactly this range, else the widest one that fits."""
     low, high = document.get("minimum"), document.get("maximum")
     for name, limits in INTEGER_RANGES.items():
         if (low, high) == limits:

@@ -1,4 +1,4 @@
-"""What an event's attributes are: names, types, constraints, terms."""
+"""`Schema`: the attributes of a stream's events, with constraints and fuzzy terms."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RESERVED: dict[str, Type] = {
     "_themes": Array("string"),
     "_src": Scalar("string"),
 }
-"""Keys that every event may carry beside its attributes, and their types."""
+"""Keys that every event may have in addition to its attributes, and their types."""
 
 
 class Schema:
-    """The attributes of a stream's events, immutable.
+    """The attributes of a stream's events; immutable and hashable.
 
-    `constraints` says what each attribute must satisfy, as the rest of a filter
-    that starts with its name; `terms` names fuzzy shapes for an attribute.
+    `constraints` has for each attribute a condition, as the rest of a filter that starts with the attribute's name.
+    `terms` names fuzzy shapes for an attribute. Raises `SchemaError`.
 
     >>> schema = Schema({"vid": "string", "speed": "float64", "pos": {"x": "float64?"}},
     ...                 constraints={"speed": ">= 0"})
@@ -59,7 +59,9 @@ class Schema:
         set_(self, "root", root)
         set_(self, "constraints", _texts("constraints", constraints or {}, "'> 0'"))
         set_(
-            self, "terms", MappingProxyType({n: _texts(f"terms.{n}", each, "'S(0, 10)'") for n, each in _items(terms)})
+            self,
+            "terms",
+            MappingProxyType({n: _texts(f"terms.{n}", terms_of, "'S(0, 10)'") for n, terms_of in _items(terms)}),
         )
         set_(self, "event_time", event_time)
         set_(self, "_hash", None)
@@ -72,45 +74,45 @@ class Schema:
         raise AttributeError(f"a Schema does not change; make a new one to set {name}")
 
     def get(self, name: str) -> Field | None:
-        """Find a top-level attribute, or a reserved key, by name."""
-        found = self.root.get(name)
-        if found is None and name in RESERVED:
+        """Return a top-level attribute or a reserved key; None if there is none of this name."""
+        field = self.root.get(name)
+        if field is None and name in RESERVED:
             return Field(name, RESERVED[name], required=False)
-        return found
+        return field
 
     def without(self, names: Collection[str]) -> Schema:
-        """Give the schema of who does not see some attributes.
+        """Return the schema as seen by a caller who may not see some attributes.
 
-        Constraints go with them: these only refuse filters that can't match, and may tell of what is hidden.
+        Drops all constraints: they only refuse filters that can't match, and they may reveal hidden values.
         """
-        root = Struct(tuple(each for each in self.root if each.name not in names))
-        terms = {name: each for name, each in self.terms.items() if name.partition(".")[0] not in names}
+        root = Struct(tuple(item for item in self.root if item.name not in names))
+        terms = {name: item for name, item in self.terms.items() if name.partition(".")[0] not in names}
         return Schema(root, terms=terms, event_time=self.event_time)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the attributes as a dict of JSON values; `Schema` reads it back."""
+        """Return the attributes as a dict of JSON values; `Schema` reads it back."""
         return _struct_dict(self.root)
 
     @classmethod
     def from_json_schema(cls, document: Mapping[str, Any]) -> Self:
-        """Read a JSON Schema (2020-12) of an object; see `model.jsonschema`."""
+        """Read a JSON Schema (2020-12) of an object; see `model.jsonschema`. Raises `SchemaError`."""
         from tidegate.model import jsonschema
 
         return cls(jsonschema.read(document))
 
     def to_json_schema(self) -> dict[str, Any]:
-        """Write a JSON Schema (2020-12) that `from_json_schema` reads back."""
+        """Return a JSON Schema (2020-12) that `from_json_schema` reads back."""
         from tidegate.model import jsonschema
 
         return jsonschema.write(self.root)
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Self:
-        """Read an Arrow schema; see `model.arrow`."""
+        """Read an Arrow schema; see `model.arrow`. Raises `SchemaError`, or `MissingDependency` without pyarrow."""
         return cls(_arrow().read_schema(schema))
 
     def to_arrow(self) -> pa.Schema:
-        """Write an Arrow schema that `from_arrow` reads back; reserved keys are not in it."""
+        """Return an Arrow schema that `from_arrow` reads back, without reserved keys. Raises `MissingDependency`."""
         return _arrow().write_schema(self.root)
 
     def __eq__(self, other: object) -> bool:
@@ -127,18 +129,18 @@ class Schema:
         return self.root, self.event_time, self.constraints, self.terms
 
     def __reduce__(self) -> tuple[object, ...]:
-        terms = {name: dict(each) for name, each in self.terms.items()}
+        terms = {name: dict(terms_of) for name, terms_of in self.terms.items()}
         return _rebuild, (type(self), self.root, dict(self.constraints), terms, self.event_time)
 
     def __repr__(self) -> str:
-        terms = {name: dict(each) for name, each in self.terms.items()}
+        terms = {name: dict(terms_of) for name, terms_of in self.terms.items()}
         extras = {"constraints": dict(self.constraints), "terms": terms, "event_time": self.event_time}
         shown = "".join(f", {key}={value!r}" for key, value in extras.items() if value)
         return f"Schema({self.to_dict()!r}{shown})"
 
 
 def _arrow() -> Any:
-    """The conversions to Arrow, which is not part of the light install."""
+    """Return the module for Arrow. Raises `MissingDependency` in an install without pyarrow."""
     try:
         from tidegate.model import arrow
     except ImportError as exc:
@@ -154,17 +156,17 @@ def _items(terms: Mapping[str, Mapping[str, str]] | None) -> list[tuple[str, Map
     return list((terms or {}).items())
 
 
-def _texts(where: str, given: Mapping[str, str], example: str) -> Mapping[str, str]:
-    if not isinstance(given, Mapping):
-        raise SchemaError(f"expected names with text such as {example}, not {given!r}", where)
-    for name, text in given.items():
+def _texts(where: str, texts: Mapping[str, str], example: str) -> Mapping[str, str]:
+    if not isinstance(texts, Mapping):
+        raise SchemaError(f"expected names with text such as {example}, not {texts!r}", where)
+    for name, text in texts.items():
         if not isinstance(text, str):
             raise SchemaError(f"expected text such as {example}, not {text!r}", f"{where}.{name}")
-    return MappingProxyType(dict(given))
+    return MappingProxyType(dict(texts))
 
 
 def _struct_dict(struct: Struct) -> dict[str, Any]:
-    """Nest plain structs as dicts; all else has a notation of its own."""
+    """Return required structs as nested dicts, and every other type as text."""
     return {
         field.name: _struct_dict(field.type) if isinstance(field.type, Struct) and field.required else notation(field)
         for field in struct

@@ -1,4 +1,4 @@
-"""What a secret is to the parts that use one: something that gives its value at the time of use."""
+"""The protocol of secrets that are read at the time of use."""
 
 from __future__ import annotations
 

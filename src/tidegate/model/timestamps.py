@@ -1,4 +1,4 @@
-"""Points in time as microseconds since 1970 UTC, and as RFC 3339 text."""
+"""Times as microseconds since 1970 UTC, and as RFC 3339 text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LAST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // _M
 
 
 def from_text(text: str) -> int | None:
-    """Read an ISO 8601 date or time; no zone means UTC; None if it is neither.
+    """Read an ISO 8601 date or time; without a zone it is UTC. Returns None for any other text.
 
     Digits beyond the microsecond are cut off. Years are 1 to 9999, in UTC.
 
@@ -30,24 +30,24 @@ def from_text(text: str) -> int | None:
 
 
 def is_writable(micros: int) -> bool:
-    """Whether a moment lies in the years that RFC 3339 can write."""
+    """Return True if a time lies in the years that RFC 3339 can write."""
     return _FIRST <= micros <= _LAST
 
 
 def from_datetime(moment: datetime) -> int:
-    """Count microseconds since 1970 UTC; a moment without a zone is UTC."""
+    """Return the microseconds since 1970 UTC of a time; without a zone it is UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def to_datetime(micros: int) -> datetime:
-    """Give the moment as an aware `datetime`; years 1 to 9999 only."""
+    """Return a time as an aware `datetime`. Raises `OverflowError` outside the years 1 to 9999."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def to_text(micros: int) -> str:
-    """Write a moment as RFC 3339 UTC with microseconds, as it goes on the wire.
+    """Return a time as RFC 3339 UTC text with microseconds, the form on the wire.
 
     >>> to_text(1500000)
     '1970-01-01T00:00:01.500000Z'

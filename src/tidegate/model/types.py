@@ -1,9 +1,8 @@
 """The types of an event's attributes, and their notation.
 
-A type is written as text wherever one can be typed: `float64`, `int32[4]` (at
-most four), `string[]`, `enum(CAR, BUS)`, `{x: float64, y: float64}[]`; a `?` at
-the end makes an attribute optional. In Python a struct may be a dict, and
-`Enum`, `Array` and `Optional` stand for their notation.
+A type is written as text: `float64`, `int32[4]` (at most four elements), `string[]`, `enum(CAR, BUS)`, `{x: float64, y:
+float64}[]`. A `?` at the end makes an attribute optional. In Python a struct may be a dict, and `Enum`, `Array` and
+`Optional` may replace their notation.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ INTEGER_RANGES: dict[str, tuple[int, int]] = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }
-"""The least and the greatest value of each integer type."""
+"""Minimum and maximum of each integer type."""
 
 _KINDS = {
     "bool": "bool",
@@ -34,11 +33,11 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A named type: `bool`, `int8` to `uint64`, `float32`, `char`, `timestamp`..."""
+    """A named type: `bool`, `int8` to `uint64`, `float32`, `float64`, `char`, `string`, `timestamp`."""
 
     name: str
     kind: str = field(init=False, repr=False, compare=False)
-    """What its values compare as: bool, int, float, char, string or time."""
+    """How its values compare: bool, int, float, char, string or time."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", _KINDS[self.name])
@@ -49,7 +48,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Enum:
-    """One of some labels, ordered by position.
+    """One of several labels, ordered by position.
 
     >>> str(Enum("CAR", "BUS"))
     'enum(CAR, BUS)'
@@ -74,7 +73,7 @@ class Enum:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Array:
-    """A list of one type: of at most `bound` elements, or of any number.
+    """A list of elements of one type: at most `bound` of them, or any number.
 
     >>> str(Array("int32", 4)), str(Array({"x": "float64"}))
     ('int32[4]', '{x: float64}[]')
@@ -91,7 +90,7 @@ class Array:
         object.__setattr__(self, "bound", bound)
 
     def __str__(self) -> str:
-        # int32[2][3] is indexed as it is written: the outer bound comes first.
+        # int32[2][3] is written in the order of its indices: the outer bound comes first.
         suffix, inner = "", self
         while True:
             suffix += f"[{'' if inner.bound is None else inner.bound}]"
@@ -102,7 +101,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named attribute of a struct; a required one may not be missing or null."""
+    """A named attribute of a struct. A required one must not be missing or null."""
 
     name: str
     type: Type
@@ -117,15 +116,15 @@ class Struct:
     kind: ClassVar[str] = "struct"
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.fields]
+        names = [field_.name for field_ in self.fields]
         if "" in names or len(set(names)) < len(names):
             raise SchemaError(f"attributes need names that are not empty and differ from each other, unlike {names}")
 
     def get(self, name: str) -> Field | None:
-        """Find a field by its name."""
-        for each in self.fields:
-            if each.name == name:
-                return each
+        """Return a field by its name; None if there is none."""
+        for field_ in self.fields:
+            if field_.name == name:
+                return field_
         return None
 
     def __iter__(self) -> Iterator[Field]:
@@ -137,7 +136,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """Notation only: `Optional(T)` is T with a `?`."""
+    """Only a notation: `Optional(T)` is T with a `?`."""
 
     type: Any
 
@@ -148,12 +147,12 @@ SCALARS = {name: Scalar(name) for name in _KINDS}
 
 
 def notation(of: Field) -> str:
-    """Write a field's type as text, `?` included."""
+    """Return a field's type as text, with its `?`."""
     return f"{of.type}{'' if of.required else '?'}"
 
 
-def parse_type(given: Any, path: str = "") -> Type:
-    """Read a type from any of its notations.
+def parse_type(value: Any, path: str = "") -> Type:
+    """Return a type from any of its notations. Raises `SchemaError`.
 
     >>> parse_type("int32[4]") == Array("int32", 4)
     True
@@ -161,36 +160,36 @@ def parse_type(given: Any, path: str = "") -> Type:
     Traceback (most recent call last):
     tidegate.errors.SchemaError: unknown type 'flot64'; did you mean 'float64'?
     """
-    kind, required = parse_field_type(given, path)
+    kind, required = parse_field_type(value, path)
     if not required:
-        raise SchemaError(f"{given!r} is optional where a type is wanted", path)
+        raise SchemaError(f"{value!r} is optional where a type is wanted", path)
     return kind
 
 
-def parse_field_type(given: Any, path: str = "") -> tuple[Type, bool]:
-    """Read a type and whether it is required."""
-    match given:
+def parse_field_type(value: Any, path: str = "") -> tuple[Type, bool]:
+    """Return a type, and whether it is required. Raises `SchemaError`."""
+    match value:
         case Scalar() | Enum() | Array() | Struct():
-            return given, True
+            return value, True
         case Optional():
-            return parse_field_type(given.type, path)[0], False
+            return parse_field_type(value.type, path)[0], False
         case str():
-            return _Notation(given, path).whole()
+            return _Notation(value, path).whole()
         case Mapping():
-            return parse_struct(given, path), True
+            return parse_struct(value, path), True
     raise SchemaError(
-        f"{given!r} is not a type; expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict, Enum, "
+        f"{value!r} is not a type; expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict, Enum, "
         "Array or Optional",
         path,
     )
 
 
-def parse_struct(given: Mapping[Any, Any], path: str = "") -> Struct:
-    """Read a struct from a dict of name to type."""
+def parse_struct(types: Mapping[Any, Any], path: str = "") -> Struct:
+    """Return a struct from a dict of names to types. Raises `SchemaError`."""
     if path.count(".") > _MAX_DEPTH:
         raise SchemaError(f"a type may nest {_MAX_DEPTH} deep at the most", path[:40])
     fields = []
-    for name, kind in given.items():
+    for name, kind in types.items():
         if not isinstance(name, str) or not name:
             raise SchemaError(f"an attribute's name is a string that is not empty, not {name!r}", path)
         where = f"{path}.{name}" if path else name
@@ -203,7 +202,7 @@ _MAX_DEPTH = 64
 
 
 class _Notation:
-    """Reads one type written as text."""
+    """Parses one type that is written as text."""
 
     def __init__(self, text: str, path: str) -> None:
         self.text, self.path, self.at, self.depth = text, path, 0, 0
@@ -267,10 +266,10 @@ class _Notation:
         return Struct(tuple(fields.values()))
 
     def take(self, mark: str) -> bool:
-        found = _TOKEN.match(self.text, self.at)
-        if found is None or found["mark"] != mark:
+        token = _TOKEN.match(self.text, self.at)
+        if token is None or token["mark"] != mark:
             return False
-        self.at = found.end()
+        self.at = token.end()
         return True
 
     def want(self, mark: str) -> None:
@@ -278,18 +277,18 @@ class _Notation:
             self.fail(f"{mark!r}")
 
     def word(self, what: str) -> str:
-        found = _TOKEN.match(self.text, self.at)
-        if found is None or found["mark"]:
+        token = _TOKEN.match(self.text, self.at)
+        if token is None or token["mark"]:
             self.fail(what)
-        self.at = found.end()
-        return found["word"] or found["quoted"][1:-1].replace('""', '"')
+        self.at = token.end()
+        return token["word"] or token["quoted"][1:-1].replace('""', '"')
 
     def fail(self, what: str) -> NoReturn:
         rest = self.text[self.at :].strip()
-        found = f"found {rest[:20]!r}" if rest else "the text ends"
-        raise SchemaError(f"expected {what} in type {self.text!r}, but {found}", self.path)
+        next_text = f"found {rest[:20]!r}" if rest else "the text ends"
+        raise SchemaError(f"expected {what} in type {self.text!r}, but {next_text}", self.path)
 
 
 def _quoted(word: str) -> str:
-    """Quote a label or a name where its text would not read back bare."""
+    """Return a label or name, quoted if it would not parse back otherwise."""
     return word if re.fullmatch(r"\w+", word) else '"' + word.replace('"', '""') + '"'

@@ -6,10 +6,15 @@ import json
 import time
 from collections.abc import Mapping
 
+import structlog
+
 from tidegate.logs import EventLog
 from tidegate.model import Schema
 from tidegate.registry import RegisteredService
 from tidegate.services.catalog import STREAM, Event, gone, told
+from tidegate.services.redaction import redacted
+
+_log = structlog.get_logger("tidegate.catalog")
 
 
 class Catalog:
@@ -20,11 +25,31 @@ class Catalog:
         self._last: dict[str, Event] = {}
         """What was told last of each service that is there."""
         log.create(STREAM)
-        cursor = log.begin(STREAM)
-        while (read := log.read(STREAM, cursor, 10_000)).records:
-            for event in map(json.loads, read.records):
-                self._note(event)
+        events = self._read()
+        for event in events:
+            self._note(event)
+        if any(_holds_secret(event) for event in events):
+            self._write_anew()
+
+    def _read(self) -> list[Event]:
+        events: list[Event] = []
+        cursor = self._log.begin(STREAM)
+        while (read := self._log.read(STREAM, cursor, 10_000)).records:
+            events += map(json.loads, read.records)
             cursor = read.cursor
+        return events
+
+    def _write_anew(self) -> None:
+        """Begin the stream again without passwords: an older version wrote definitions as they were."""
+        self._last = {name: {**each, "definition": _redacted(each)} for name, each in self._last.items()}
+        self._log.delete(STREAM)
+        self._log.create(STREAM)
+        self._append(list(self._last.values()))
+        _log.warning("the stream _services held passwords, and was written anew without them; change those passwords")
+
+    def _append(self, events: list[Event]) -> None:
+        if events:
+            self._log.append(STREAM, "0", [json.dumps(each, separators=(",", ":")).encode() for each in events])
 
     def tell(self, services: Mapping[str, RegisteredService], schemas: Mapping[str, Schema]) -> None:
         """Tell of all that is new, other, or gone."""
@@ -34,8 +59,7 @@ class Catalog:
             last = self._last.get(name)
             if last is None or last["version"] != each.version:
                 events.append(told(each.service, each.version, schemas[name], micros, is_new=last is None))
-        if events:
-            self._log.append(STREAM, "0", [json.dumps(each, separators=(",", ":")).encode() for each in events])
+        self._append(events)
         for event in events:
             self._note(event)
 
@@ -44,3 +68,12 @@ class Catalog:
             self._last.pop(event["service"], None)
         else:
             self._last[event["service"]] = event
+
+
+def _redacted(event: Event) -> str:
+    return json.dumps(redacted(json.loads(event["definition"])))
+
+
+def _holds_secret(event: Event) -> bool:
+    definition = json.loads(event["definition"])
+    return bool(redacted(definition) != definition)

@@ -21,8 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as spark
 
 from tidegate.errors import FilterNotNative, Problem
-from tidegate.filters import Filter, areas, fuzzy, patterns, shapes
+from tidegate.filters import Filter, areas, fuzzy, patterns
 from tidegate.filters.evaluate import comparable
+from tidegate.filters.membership import SLACK
 from tidegate.filters.nodes import (
     And,
     Between,
@@ -199,9 +200,9 @@ class _Writer:
 
     def group(self, group: Group) -> Column:
         grades, limits = self.grades(group), fuzzy.thresholds(group)
-        reached = self.group_degree(group, grades) >= limits.alpha - shapes.SLACK
+        reached = self.group_degree(group, grades) >= limits.alpha - SLACK
         for beta, grade in zip(limits.betas, grades, strict=True):
-            reached = reached & (grade >= beta - shapes.SLACK)
+            reached = reached & (grade >= beta - SLACK)
         known = reduce(Column.__and__, [grade.isNotNull() for grade in grades])
         return F.when(known, reached)
 
@@ -392,7 +393,7 @@ def strlike(node: StrLike) -> Column:
     """Whether a text is near enough, its negation left out."""
     assert isinstance(node.text, Literal)
     if node.bound is not None and node.bound.unit == "SIMILARITY":
-        return similarity(node) >= fuzzy.number(node.bound.number) - shapes.SLACK
+        return similarity(node) >= fuzzy.number(node.bound.number) - SLACK
     text = str(node.text.value)
     budget = patterns.default_edits(text) if node.bound is None else int(fuzzy.number(node.bound.number))
     return _edits(node) <= budget
@@ -402,7 +403,7 @@ def strlike(node: StrLike) -> Column:
 
 
 def membership(name: str, numbers: tuple[float, ...], x: Column) -> Column:
-    """The formulas of `tidegate.filters.shapes` as columns."""
+    """The formulas of `tidegate.filters.membership` as columns."""
     match name, numbers:
         case "TRAPEZOID", (a, b, c, d):
             return _trapezoid(a, b, c, d, x)

@@ -35,10 +35,12 @@ class KafkaStreams:
         """`client_settings` are for Kafka's Java clients, security above all; `log` has its own."""
         self._spark, self._log = spark, log
         settings = {"bootstrap.servers": brokers, **(client_settings or {})}
-        for name, value in settings.items():
-            if "\n" in name + value or "=" in name:
-                raise LogError(f"bad setting {name!r} of Kafka's clients; expected one line")
-        self._settings = "\n".join(f"{name}={value}" for name, value in settings.items())
+        for name in settings:
+            if "\n" in name or "=" in name:
+                raise LogError(f"bad setting {name!r} of Kafka's clients; expected a name without = in one line")
+        self._settings = "\n".join(f"{name}={_one_line(value)}" for name, value in settings.items())
+        # A frame's options are in plans, which Spark shows and logs. The driver's JVM keeps what may be secret.
+        self._cluster: str = self._java("KafkaClients.remember")(self._settings)
 
     def scan(
         self, stream: str, service: str, *, start: Mapping[str, int] | None = None, marks: str | None = None
@@ -50,7 +52,7 @@ class KafkaStreams:
         """
         reader = (
             self._spark.readStream.format(FORMAT)
-            .option("settings", self._settings)
+            .option("cluster", self._cluster)
             .option("topic", self._log.topic(stream))
             .option("stream", stream)
             .option("service", service)
@@ -151,6 +153,15 @@ class KafkaStreams:
 
     def _java(self, name: str) -> Any:
         return attach.java(self._spark, name)
+
+
+def _one_line(value: str) -> str:
+    r"""A setting's value as `KafkaClients.with` reads it: certificates have many lines.
+
+    >>> print(_one_line("a\\\nb"))
+    a\\\nb
+    """
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _text(mark: Mark) -> str:

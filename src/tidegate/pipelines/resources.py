@@ -55,6 +55,9 @@ class KafkaConnection:
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
 
+OR_STATE_AGAIN = "or state the definition in a file of the operator: tidegate apply FILE"
+"""What else helps where a definition is not trusted, for messages."""
+
 Connection = JdbcConnection | MqttConnection | KafkaConnection
 
 
@@ -78,10 +81,10 @@ class RunnerResources:
                     f"functions: {{{name}: 'module:function'}}"
                 )
             return target
-        if origin == "remote":
+        if origin != "operator":
             raise ServiceError(
                 f"custom function {name!r} is an import path in a definition that came over the network, and is not "
-                "imported; register a function in the profile under functions, and name that"
+                f"imported; register a function in the profile under functions, and name that, {OR_STATE_AGAIN}"
             )
         return name
 

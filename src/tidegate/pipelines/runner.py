@@ -20,6 +20,7 @@ from tidegate.pipelines.status import Status
 from tidegate.registry import RegisteredService, Registry
 from tidegate.services import catalog, stream_schemas
 from tidegate.services.definitions import Definitions
+from tidegate.services.redaction import redact
 
 LOOK_S = 0.25
 """Between two looks at the registry and the queries."""
@@ -177,6 +178,7 @@ class Runner:
         kept.failures += 1
         kept.retry_at = time.monotonic() + pause
         kept.status.restarts += 1
+        cause = redact(cause)
         kept.status.state, kept.status.error = "restarting", cause
         _log.warning("service failed", service=service, cause=cause, again_in_s=round(pause, 1))
 

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.errors import SpaceError
 from tidegate.pipelines.session import local_session
+from tidegate.semantics.build_folder import BuildFolder, counting, is_finished, plan_of
 from tidegate.semantics.builder import write
 from tidegate.semantics.corpora import (
     Corpus,
@@ -39,7 +40,6 @@ from tidegate.semantics.corpora import (
     plain_text,
     text_file,
 )
-from tidegate.semantics.parts import Parts, counting, is_finished, plan_of
 from tidegate.semantics.storage import Parameters
 
 _FILE = 1 << 40
@@ -86,7 +86,7 @@ def build(
     tasks = frame.rdd.getNumPartitions()
     # Who cuts a corpus otherwise makes other parts of it: what was finished is of use only where the cuts are the same.
     plan = plan_of(found.fingerprint, parameters, f"spark, {tasks} splits")
-    with Parts(Path(folder), parameters, plan) as parts:
+    with BuildFolder(Path(folder), parameters, plan) as parts:
         if not parts.is_counted:
             with _told(parts, tasks, counted):
                 _count(frame.mapInArrow(_counting(parts.folder.resolve(), reader, parameters), "part int"), corpus)
@@ -180,7 +180,7 @@ def _cause(told: str) -> str:
 
 
 @contextmanager
-def _told(parts: Parts, tasks: int, counted: Callable[[float], None] | None) -> Iterator[None]:
+def _told(parts: BuildFolder, tasks: int, counted: Callable[[float], None] | None) -> Iterator[None]:
     """Say how far it has come, twice a second, until the block ends."""
     if counted is None:
         yield

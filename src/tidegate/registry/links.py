@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from tidegate.errors import NotRegistered, RegistryError, did_you_mean
 from tidegate.model import timestamps
 from tidegate.registry.registry import Kept, Link
+from tidegate.registry.secrets import SEALED, SecretKey
 from tidegate.registry.store import Store
 from tidegate.registry.tables import LINK_ORIGINS, LINK_STATES, LINKS
 
@@ -54,10 +55,12 @@ class SqlLinks(Store):
             raise RegistryError(f"expected a secret of at least {LEAST_SECRET} characters, not {len(secret)}")
         if url is not None and not re.match(r"(https?|wss?)://[^/\s]", url):
             raise RegistryError(f"expected the URL of a gateway, such as https://city.example:8080, not {url!r}")
+        if secret is not None and secret.startswith(SEALED):
+            raise RegistryError(f"expected a secret that does not begin with {SEALED!r}")
+        secret = secret or secrets.token_urlsafe(_SECRET_BYTES)
         row = {
             "name": name,
             "url": url,
-            "secret": secret or secrets.token_urlsafe(_SECRET_BYTES),
             "services": None if services is None else json.dumps(sorted(set(services))),
             "created_at": self._clock(),
             "transit": _transit(transit),
@@ -66,8 +69,10 @@ class SqlLinks(Store):
         with self._changing("subscriptions") as connection:
             if connection.execute(sa.select(LINKS.c.name).where(LINKS.c.name == name)).first() is not None:
                 raise RegistryError(f"there is a link to {name!r} already; remove it first")
-            connection.execute(LINKS.insert().values(row))
-            return _link(connection.execute(sa.select(LINKS).where(LINKS.c.name == name)).one())
+            key = self._sealing_key(connection)
+            sealed = secret if key is None else key.seal(secret, _place(name))
+            connection.execute(LINKS.insert().values({**row, "secret": sealed}))
+            return self._link(connection.execute(sa.select(LINKS).where(LINKS.c.name == name)).one())
 
     def change_link(
         self, name: str, *, transit: Iterable[str] | None = None, public: Iterable[str] | None = None
@@ -82,12 +87,12 @@ class SqlLinks(Store):
                 raise _missing(connection, name)
             if changes:
                 connection.execute(LINKS.update().where(is_it).values(changes))
-            return _link(connection.execute(sa.select(LINKS).where(is_it)).one())
+            return self._link(connection.execute(sa.select(LINKS).where(is_it)).one())
 
     def links(self) -> dict[str, Link]:
         """All links by the name of the broker at the other end."""
         with self._engine.connect() as connection:
-            return {row.name: _link(row) for row in connection.execute(sa.select(LINKS).order_by(LINKS.c.name))}
+            return {row.name: self._link(row) for row in connection.execute(sa.select(LINKS).order_by(LINKS.c.name))}
 
     def remove_link(self, name: str) -> None:
         """Remove a link, and what was known of it."""
@@ -137,6 +142,26 @@ class SqlLinks(Store):
         with self._engine.connect() as connection:
             return {row.name: row.keys for row in connection.execute(query)}
 
+    # Secrets ---------------------------------------------------------------------------
+
+    def _link(self, row: sa.Row[Any]) -> Link:
+        services = None if row.services is None else tuple(json.loads(row.services))
+        secret = self._opened(row.secret, *_place(row.name))
+        created = timestamps.to_datetime(row.created_at)
+        return Link(row.name, row.url, secret, services, created, _names(row.transit), _names(row.public))
+
+    def _reseal_links(self, connection: sa.Connection, key: SecretKey) -> int:
+        """Encrypt all secrets of links with a key, and return how many there are."""
+        rows = connection.execute(sa.select(LINKS.c.name, LINKS.c.secret)).all()
+        for row in rows:
+            sealed = key.seal(self._opened(row.secret, *_place(row.name)), _place(row.name))
+            connection.execute(LINKS.update().where(LINKS.c.name == row.name).values(secret=sealed))
+        return len(rows)
+
+
+def _place(name: str) -> tuple[str, str, str]:
+    return "links", name, "secret"
+
 
 def _transit(names: Iterable[str]) -> str:
     found = sorted(set(names))
@@ -162,9 +187,3 @@ def _missing(connection: sa.Connection, name: str) -> NotRegistered:
 
 def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(json.loads(text))
-
-
-def _link(row: sa.Row[Any]) -> Link:
-    services = None if row.services is None else tuple(json.loads(row.services))
-    created = timestamps.to_datetime(row.created_at)
-    return Link(row.name, row.url, row.secret, services, created, _names(row.transit), _names(row.public))

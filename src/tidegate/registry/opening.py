@@ -7,18 +7,22 @@ from pathlib import Path
 
 from tidegate.errors import RegistryError
 from tidegate.registry.postgres import SCHEMES, PostgresRegistry
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.sqlite import SqliteRegistry
+from tidegate.registry.store import now_micros
 
 
 def open_registry(
-    where: str | Path, *, clock: Callable[[], int] | None = None, check_functions: bool = True
+    where: str | Path,
+    *,
+    clock: Callable[[], int] | None = None,
+    check_functions: bool = True,
+    keyring: Keyring | None = None,
 ) -> SqliteRegistry | PostgresRegistry:
     """Open the registry at a `postgresql://` URL, or in the SQLite file at a path."""
     scheme, separator, _ = str(where).partition("://")
     if separator and scheme in SCHEMES:
-        return PostgresRegistry(str(where), clock=clock, check_functions=check_functions)
+        return PostgresRegistry(str(where), clock=clock, check_functions=check_functions, keyring=keyring)
     if separator:
         raise RegistryError(f"a registry can't be at {scheme}://: expected postgresql:// or the path of a file")
-    if clock is None:
-        return SqliteRegistry(where, check_functions=check_functions)
-    return SqliteRegistry(where, clock=clock, check_functions=check_functions)
+    return SqliteRegistry(where, clock=clock or now_micros, check_functions=check_functions, keyring=keyring)

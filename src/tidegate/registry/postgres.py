@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import MissingDependency, RegistryError
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
 
@@ -27,7 +28,14 @@ class PostgresRegistry(SqlRegistry):
     several machines differ. `check_functions`: whether `apply` imports what custom operators name.
     """
 
-    def __init__(self, url: str, *, clock: Callable[[], int] | None = None, check_functions: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        check_functions: bool = True,
+        keyring: Keyring | None = None,
+    ) -> None:
         self._server_clock = clock is None
         place = _read(url)
         wait = {} if "connect_timeout" in place.query else {"connect_timeout": CONNECT_TIMEOUT_S}
@@ -38,7 +46,7 @@ class PostgresRegistry(SqlRegistry):
         except ImportError as exc:
             raise MissingDependency("psycopg", "postgres") from exc
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock or now_micros, _show(place), check_functions)
+        super().__init__(engine, clock or now_micros, _show(place), check_functions, keyring)
 
     def _moment(self) -> tuple[str, dict[str, Any]]:
         return (_SERVER_NOW, {}) if self._server_clock else super()._moment()

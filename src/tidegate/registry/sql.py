@@ -17,14 +17,16 @@ from tidegate.registry.keys import SqlKeys
 from tidegate.registry.leases import SqlLeases
 from tidegate.registry.links import SqlLinks
 from tidegate.registry.registry import Changes, Past, RegisteredService, RegisteredStream
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.store import unchanged
 from tidegate.registry.subscriptions import SqlSubscriptions
-from tidegate.registry.tables import DEFINITIONS, HISTORY, Text
+from tidegate.registry.tables import DEFINITIONS, HISTORY, REVISIONS, Text
 from tidegate.services import Definitions, Service, Stream, check, from_dict, to_dict
 from tidegate.services.check import examine
 from tidegate.services.definitions import Origin
 from tidegate.services.findings import Findings
 from tidegate.services.redaction import note_secrets
+from tidegate.services.trust import needs_trust
 from tidegate.services.versions import breaking
 
 
@@ -49,9 +51,50 @@ class _Row:
 class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
     """A registry in a database that SQLAlchemy knows."""
 
-    def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, check_functions: bool = True) -> None:
-        super().__init__(engine, clock, name)
+    def __init__(
+        self,
+        engine: sa.Engine,
+        clock: Callable[[], int],
+        name: str,
+        check_functions: bool = True,
+        keyring: Keyring | None = None,
+    ) -> None:
+        super().__init__(engine, clock, name, keyring)
         self._check_functions = check_functions
+        try:
+            self._need_sealed()
+        except BaseException:
+            engine.dispose()
+            raise
+
+    # Secrets -------------------------------------------------------------------
+
+    @property
+    def has_plain_secrets(self) -> bool:
+        """Whether secrets are stored as they are: no key was ever given to encrypt them with."""
+        with self._engine.connect() as connection:
+            return connection.execute(sa.select(REVISIONS.c.secrets_key)).scalar_one() is None
+
+    def reseal(self) -> int:
+        """Encrypt all secrets with the first key of the keyring, all or none; return how many there are."""
+        if self._keyring is None:
+            raise RegistryError("there is no key to encrypt secrets with: set secrets.key in the profile")
+        key = self._keyring.first
+        with self._changing("subscriptions") as connection:
+            count = self._reseal_links(connection, key) + self._reseal_subscriptions(connection, key)
+            connection.execute(REVISIONS.update().values(secrets_key=key.id))
+        self._scrub()
+        return count
+
+    def _need_sealed(self) -> None:
+        """Encrypt what was stored plain, where there is a key; refuse a registry whose key is not given."""
+        with self._engine.connect() as connection:
+            is_plain = self._sealing_key(connection) is None
+        if is_plain and self._keyring is not None:
+            self.reseal()
+
+    def _scrub(self) -> None:
+        """Remove what is left of secrets that were overwritten, where the database leaves that to us."""
 
     # Changing ------------------------------------------------------------------
 
@@ -77,7 +120,7 @@ class SqlRegistry(SqlSubscriptions, SqlKeys, SqlLeases, SqlLinks):
             }
             gone = {name for name in rows if prune and name not in wanted}
             forced = self._check(_definitions(rows), definitions, gone, force, imported)
-            changes = _changes(rows, wanted, gone, self._past_versions(connection), origin)
+            changes = _changes(rows, wanted, gone, self._past_versions(connection), _trusting(definitions, origin))
             if not changes:
                 unchanged(connection)
                 return changes
@@ -254,13 +297,15 @@ def _changes(
     wanted: Mapping[str, tuple[str, str]],
     gone: set[str],
     past: Mapping[str, int],
-    origin: Origin,
+    trusting: Collection[str],
 ) -> Changes:
-    # What the operator states again, word for word, is another version: it is trusted from then on.
+    # What the operator states again, word for word, is another version where trust makes a difference.
     same = {
         name
         for name, each in wanted.items()
-        if name in rows and (rows[name].kind, rows[name].document) == each and origin in ("remote", rows[name].origin)
+        if name in rows
+        and (rows[name].kind, rows[name].document) == each
+        and (name not in trusting or rows[name].origin == "operator")
     }
     return Changes(
         MappingProxyType({name: past.get(name, 0) + 1 for name in wanted if name not in rows}),
@@ -268,6 +313,14 @@ def _changes(
         MappingProxyType({name: rows[name].version for name in wanted if name in same}),
         MappingProxyType({name: rows[name].version for name in sorted(gone)}),
     )
+
+
+def _trusting(definitions: Definitions, origin: Origin) -> set[str]:
+    """The definitions of the operator that others could not state."""
+    if origin != "operator":
+        return set()
+    given: tuple[Stream | Service, ...] = (*definitions.streams.values(), *definitions.services.values())
+    return {each.name for each in given if needs_trust(each)}
 
 
 def _upstream(names: Iterable[str], definitions: Definitions) -> set[str]:

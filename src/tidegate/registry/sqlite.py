@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
+from tidegate.registry.secrets import Keyring
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
 
@@ -23,11 +24,16 @@ _LOOK_AGAIN_S = 0.005
 class SqliteRegistry(SqlRegistry):
     """A registry in a SQLite file, which is made where there is none.
 
-    `check_functions`: whether `apply` imports what custom operators name.
+    `check_functions`: whether `apply` imports what custom operators name. `keyring`: what secrets are encrypted with.
     """
 
     def __init__(
-        self, path: str | Path, *, clock: Callable[[], int] = now_micros, check_functions: bool = True
+        self,
+        path: str | Path,
+        *,
+        clock: Callable[[], int] = now_micros,
+        check_functions: bool = True,
+        keyring: Keyring | None = None,
     ) -> None:
         path = Path(path)
         try:
@@ -39,7 +45,15 @@ class SqliteRegistry(SqlRegistry):
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock, f"in {str(path)!r}", check_functions)
+        super().__init__(engine, clock, f"in {str(path)!r}", check_functions, keyring)
+
+    def _scrub(self) -> None:
+        # What is overwritten stays in free pages and in the write-ahead log until these are written anew. Another
+        # process that reads may keep the log: then its next checkpoint does it.
+        with suppress(RegistryError), self._engine.connect() as connection:
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.exec_driver_sql("VACUUM")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _prepare(connection: Any, _: object) -> None:
@@ -48,6 +62,7 @@ def _prepare(connection: Any, _: object) -> None:
     _write_ahead(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute("PRAGMA secure_delete=ON")  # of a secret that is replaced or removed nothing stays in the file
     cursor.close()
 
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError
 from tidegate.registry.migrate import migrate
+from tidegate.registry.secrets import SEALED, Keyring, SecretKey, no_keyring
 from tidegate.registry.tables import REVISIONS
 
 Counter = Literal["revision", "subscriptions"]
@@ -29,9 +30,9 @@ def now_micros() -> int:
 class Store:
     """A database with a registry's tables, which are made or brought up to date."""
 
-    def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str) -> None:
-        """`name` is what errors call the database."""
-        self._engine, self._clock, self._name = engine, clock, name
+    def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, keyring: Keyring | None = None) -> None:
+        """`name` is what errors call the database; `keyring` opens and seals its secrets, None: they are plain."""
+        self._engine, self._clock, self._name, self._keyring = engine, clock, name, keyring
         sa.event.listen(engine, "handle_error", self._explain)
         try:
             migrate(engine)
@@ -64,6 +65,26 @@ class Store:
     def _counted(self, counter: Counter) -> int:
         with self._engine.connect() as connection:
             return int(connection.execute(sa.select(REVISIONS.c[counter])).scalar_one())
+
+    # Secrets -------------------------------------------------------------------
+
+    def _sealing_key(self, connection: sa.Connection) -> SecretKey | None:
+        """Return the key that this registry's secrets are encrypted with; None: they are plain."""
+        id_ = connection.execute(sa.select(REVISIONS.c.secrets_key)).scalar_one()
+        if id_ is None:
+            return None
+        if self._keyring is None:
+            raise no_keyring(id_)
+        return self._keyring.need(id_)
+
+    def _opened(self, stored: str, *place: str) -> str:
+        """Return a secret as it is used."""
+        if not stored.startswith(SEALED):
+            return stored
+        id_ = stored.removeprefix(SEALED).partition(":")[0]
+        if self._keyring is None:
+            raise no_keyring(id_)
+        return self._keyring.need(id_).open(stored, place)
 
     def _alter(self, statement: sa.Update | sa.Delete, missing: str) -> None:
         """Change one row, which must be there, and count nothing."""

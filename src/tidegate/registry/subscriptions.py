@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from tidegate.errors import NotRegistered, RegistryError, VersionConflict, did_you_mean
 from tidegate.model import timestamps
 from tidegate.registry.registry import DeadLetter, RegisteredSubscription, State
+from tidegate.registry.secrets import SecretKey
 from tidegate.registry.store import Store, unchanged
 from tidegate.registry.tables import DEAD_LETTERS, DEFINITIONS, SUBSCRIPTIONS
 from tidegate.subscriptions import Deliver, Grant, Pull, Subscription, Webhook
@@ -28,7 +29,7 @@ class SqlSubscriptions(Store):
 
     def subscribe(self, subscription: Subscription, cursor: str | None) -> RegisteredSubscription:
         """Add a subscription that begins at a cursor; None: the delivery says where."""
-        document = _document(subscription)
+        _document(subscription)  # what can't be stored is refused before anything waits
         with self._changing("subscriptions") as connection:
             _need_service(connection, subscription.service)
             if _row(connection, subscription.id) is not None:
@@ -38,7 +39,7 @@ class SqlSubscriptions(Store):
                 "id": subscription.id,
                 "service": subscription.service,
                 "owner": subscription.owner,
-                "document": document,
+                "document": self._sealed(connection, subscription),
                 "version": 1,
                 "cursor": cursor,
                 "created_at": now,
@@ -49,13 +50,13 @@ class SqlSubscriptions(Store):
                 "retry_at": None,
             }
             connection.execute(SUBSCRIPTIONS.insert().values(row))
-            return _registered(_found(connection, subscription.id))
+            return self._registered(_found(connection, subscription.id))
 
     def change_subscription(
         self, subscription: Subscription, version: int | None = None, *, resume: bool = False
     ) -> RegisteredSubscription:
         """Put a new record in the place of one; `version`: only if it is still that one."""
-        document = _document(subscription)
+        plain = _document(subscription)
         with self._changing("subscriptions") as connection:
             row = _found(connection, subscription.id)
             if version is not None and version != row.version:
@@ -65,6 +66,9 @@ class SqlSubscriptions(Store):
                     f"subscription {subscription.id!r} is one of {row.service!r}, and its cursor with it: "
                     f"for {subscription.service!r} make a new one"
                 )
+            # A secret is encrypted differently each time: the same record must not count as a change.
+            is_same = plain == _document(self._registered(row).subscription)
+            document = row.document if is_same else self._sealed(connection, subscription)
             going_on = _ACTIVE if resume and row.state == "stopped" else {}
             return self._change(connection, row, owner=subscription.owner, document=document, **going_on)
 
@@ -89,10 +93,10 @@ class SqlSubscriptions(Store):
     def _change(self, connection: sa.Connection, row: sa.Row[Any], **values: Any) -> RegisteredSubscription:
         if all(getattr(row, name) == value for name, value in values.items()):
             unchanged(connection)
-            return _registered(row)
+            return self._registered(row)
         values |= {"version": row.version + 1, "changed_at": self._clock()}
         connection.execute(SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == row.id).values(values))
-        return _registered(_found(connection, row.id))
+        return self._registered(_found(connection, row.id))
 
     def _leave(self, connection: sa.Connection, services: Iterable[str], force: bool) -> None:
         """Refuse to remove services that have subscriptions; `force`: disable those instead."""
@@ -141,7 +145,7 @@ class SqlSubscriptions(Store):
     def subscription(self, subscription: str) -> RegisteredSubscription:
         """One subscription."""
         with self._engine.connect() as connection:
-            return _registered(_found(connection, subscription))
+            return self._registered(_found(connection, subscription))
 
     def subscriptions(self, service: str | None = None, owner: str | None = None) -> dict[str, RegisteredSubscription]:
         """All subscriptions by id, or those of a service or an owner, the oldest first."""
@@ -149,11 +153,35 @@ class SqlSubscriptions(Store):
         for column, value in ((SUBSCRIPTIONS.c.service, service), (SUBSCRIPTIONS.c.owner, owner)):
             query = query if value is None else query.where(column == value)
         with self._engine.connect() as connection:
-            return {row.id: _registered(row) for row in connection.execute(query)}
+            return {row.id: self._registered(row) for row in connection.execute(query)}
 
     def subscriptions_revision(self) -> int:
         """A number that grows with every change of a subscription or key; cheap to ask."""
         return self._counted("subscriptions")
+
+    def _registered(self, row: sa.Row[Any]) -> RegisteredSubscription:
+        return _record(row, lambda sealed: self._opened(sealed, *_place(row.id)))
+
+    def _sealed(self, connection: sa.Connection, subscription: Subscription) -> str:
+        """Return a record as JSON, with the secrets of its webhook encrypted."""
+        key, deliver = self._sealing_key(connection), subscription.deliver
+        if key is None or not isinstance(deliver, Webhook):
+            return _document(subscription)
+        secrets = tuple(key.seal(each, _place(subscription.id)) for each in deliver.secrets)
+        return _document(replace(subscription, deliver=replace(deliver, secrets=secrets)))
+
+    def _reseal_subscriptions(self, connection: sa.Connection, key: SecretKey) -> int:
+        """Encrypt all secrets of webhooks with a key, and return how many there are."""
+        count = 0
+        for row in connection.execute(sa.select(SUBSCRIPTIONS).order_by(SUBSCRIPTIONS.c.id)).all():
+            deliver = self._registered(row).subscription.deliver
+            if isinstance(deliver, Webhook) and deliver.secrets:
+                document = json.loads(row.document)
+                document["deliver"]["secrets"] = [key.seal(each, _place(row.id)) for each in deliver.secrets]
+                values = {"document": json.dumps(document)}
+                connection.execute(SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == row.id).values(values))
+                count += len(deliver.secrets)
+        return count
 
     # Dead letters --------------------------------------------------------------
 
@@ -188,6 +216,10 @@ class SqlSubscriptions(Store):
         with self._engine.begin() as connection:
             _found(connection, subscription)
             return connection.execute(statement).rowcount
+
+
+def _place(id_: str) -> tuple[str, str, str]:
+    return "subscriptions", id_, "secret"
 
 
 def _row(connection: sa.Connection, subscription: str) -> sa.Row[Any] | None:
@@ -228,9 +260,11 @@ def _document(subscription: Subscription) -> str:
         raise RegistryError(f"expected a subscription of JSON values: {error}") from error
 
 
-def _registered(row: sa.Row[Any]) -> RegisteredSubscription:
+def _record(row: sa.Row[Any], opened: Callable[[str], str]) -> RegisteredSubscription:
     record = _values(json.loads(row.document))
     deliver = _values(record.pop("deliver"))
+    if "secrets" in deliver:
+        deliver["secrets"] = tuple(opened(each) for each in deliver["secrets"])
     made = _KINDS[deliver.pop("kind")](**deliver)
     grant = record.pop("grant", None)
     record["grant"] = None if grant is None else Grant(**_values(grant))

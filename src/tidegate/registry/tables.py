@@ -9,7 +9,8 @@
     links           which other brokers this one is linked to
     link_states     what was last known of each: its services, what it asks for, how far its events have come
     link_origins    public keys that the events of other brokers must be signed with
-    revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format
+    revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format, and the
+                    id of the key that secrets are encrypted with
 
 Moments are microseconds since 1970 UTC.
 """
@@ -20,7 +21,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 6
+FORMAT = 7
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -53,7 +54,7 @@ DEFINITIONS = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
 HISTORY = sa.Table(
     "history",
@@ -65,7 +66,7 @@ HISTORY = sa.Table(
     sa.Column("changed_at", sa.BigInteger, nullable=False),
     sa.Column("forced", sa.Boolean, nullable=False),
     sa.Column("backfill", sa.Boolean, nullable=False),
-    sa.Column("origin", sa.String(8), nullable=False, server_default="operator"),
+    sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
 SUBSCRIPTIONS = sa.Table(
     "subscriptions",
@@ -111,7 +112,13 @@ KEYS = sa.Table(
     sa.Column("expires_at", sa.BigInteger),
     sa.Column("revoked_at", sa.BigInteger),
     sa.Column("quotas", sa.Text),
+    sa.Column("previous_prefix", sa.String(8)),
+    sa.Column("previous_digest", sa.LargeBinary),
+    sa.Column("previous_until", sa.BigInteger),
+    sa.Column("last_used_at", sa.BigInteger),
+    sa.Column("last_used_from", Text),
     sa.Index("keys_by_prefix", "prefix"),
+    sa.Index("keys_by_previous_prefix", "previous_prefix"),
 )
 LEASES = sa.Table(
     "leases",
@@ -153,4 +160,5 @@ REVISIONS = sa.Table(
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("format", sa.Integer, nullable=False),
     sa.Column("subscriptions", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("secrets_key", sa.String(16)),
 )

@@ -1,4 +1,4 @@
-"""Cuts a matching tree into parts of about equal work (SDaaS, definition 9)."""
+"""Splits a matching tree into parts of about equal work (SDaaS, definition 9)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from tidegate.errors import MatcherError, did_you_mean
 from tidegate.research.tree import Branch
 
-Key = TypeVar("Key")
+PredicateKey = TypeVar("PredicateKey")
 By = Literal["predicates", "count"]
-"""What parts have about as many of: predicates, or subtrees (naive, to compare with)."""
-Ending = tuple[int, tuple[Key, ...]]
-"""The number of an entry, and the predicates on the way to it."""
+"""What the parts have in about equal numbers: predicates, or subtrees (naive, for comparison)."""
+Ending = tuple[int, tuple[PredicateKey, ...]]
+"""The number of an entry, and the predicates on its path."""
 
-SEVERAL = 4
-"""Subtrees for each part, where a level has as many: with few, one large subtree decides."""
+SUBTREES_PER_PART = 4
+"""Subtrees per part, if a level has as many: with fewer, one large subtree decides the balance."""
 
 
 def partition(sizes: Sequence[int], parts: int) -> list[slice]:
-    """Cut a sequence of sizes into at most `parts` runs whose largest sum is as small as it can be.
+    """Split a sequence of sizes into at most `parts` runs whose largest sum is as small as possible.
 
-    The linear partition of the paper's [48]. It is O(k n^2) there; here O(k n log n),
-    to the same optimum: where the last cut moves right, what is before it grows and
-    what is behind it shrinks, so the best cut is where they meet.
+    The linear partition of the paper's [48], which is O(k n^2) there. Here it is O(k n log n) with the same optimum:
+    when the last cut moves right, the sum before it grows and the sum after it shrinks, so the best cut is where they
+    meet.
 
     >>> partition([3, 1, 1, 2, 2, 1], 2)
     [slice(0, 3, None), slice(3, 6, None)]
@@ -33,25 +33,25 @@ def partition(sizes: Sequence[int], parts: int) -> list[slice]:
     [slice(0, 1, None), slice(1, 3, None)]
     """
     sums = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    least = sums  # of the first i sizes in one part
+    largest = sums  # the first i sizes in one part
     cuts = []
     for _ in range(parts - 1):
-        meet = np.searchsorted(least + sums, sums)  # the first cut whose front weighs as much as its back
+        meet = np.searchsorted(largest + sums, sums)  # the first cut whose front sum reaches its back sum
         before = np.maximum(meet - 1, 0)
-        at = np.where(sums - sums[before] < least[meet], before, meet)
-        least = np.maximum(least[at], sums - sums[at])
+        at = np.where(sums - sums[before] < largest[meet], before, meet)
+        largest = np.maximum(largest[at], sums - sums[at])
         cuts.append(at)
-    found: list[slice] = []
+    runs: list[slice] = []
     end = len(sizes)
     for at in reversed(cuts):
-        found.append(slice(int(at[end]), end))
+        runs.append(slice(int(at[end]), end))
         end = int(at[end])
-    found.append(slice(0, end))
-    return [part for part in reversed(found) if part.start < part.stop]
+    runs.append(slice(0, end))
+    return [part for part in reversed(runs) if part.start < part.stop]
 
 
 def even(count: int, parts: int) -> list[slice]:
-    """Cut `count` things into at most `parts` runs of equal length, give or take one.
+    """Split `count` items into at most `parts` runs whose lengths differ by at most one.
 
     >>> even(5, 2)
     [slice(0, 3, None), slice(3, 5, None)]
@@ -60,25 +60,25 @@ def even(count: int, parts: int) -> list[slice]:
 
 
 def level(widths: Sequence[int], parts: int) -> int:
-    """Choose the level (from 1) at which a tree falls into subtrees, by how many nodes each level has.
+    """Return the level (from 1) at which to split a tree into subtrees, given the number of nodes of each level.
 
-    The first with several times as many as there are parts, else the first with
-    enough, else the deepest of the widest.
+    The first level with several times as many nodes as parts, else the first with enough, else the deepest of the
+    widest.
 
     >>> level([3, 9, 40], 2), level([3, 5, 6], 2), level([2, 3, 3], 4)
     (2, 1, 3)
     """
-    for wanted in (SEVERAL * parts, parts):
+    for needed in (SUBTREES_PER_PART * parts, parts):
         for at, width in enumerate(widths, 1):
-            if width >= wanted:
+            if width >= needed:
                 return at
     return max(range(1, len(widths) + 1), key=lambda at: (widths[at - 1], at), default=0)
 
 
-def split(root: Branch[Key], parts: int, by: By = "predicates") -> list[list[Ending[Key]]]:
-    """Share out the conjuncts of a tree, subtree by subtree, in at most `parts` parts.
+def split(root: Branch[PredicateKey], parts: int, by: By = "predicates") -> list[list[Ending[PredicateKey]]]:
+    """Distribute the conjuncts of a tree over at most `parts` parts, subtree by subtree.
 
-    Every conjunct is in one part. It keeps its whole path, so a part is a tree of its own.
+    Every conjunct is in one part and keeps its whole path, so each part is a tree.
     """
     check_by(by)
     subtrees = list(_subtrees(root, level(root.widths(), parts)))
@@ -87,16 +87,16 @@ def split(root: Branch[Key], parts: int, by: By = "predicates") -> list[list[End
 
 
 def check_by(by: str) -> None:
-    """Refuse a split that there is not."""
+    """Raise `MatcherError` for an unknown way to split."""
     if by not in get_args(By):
         hint = did_you_mean(str(by), get_args(By)) or f"; expected one of {', '.join(get_args(By))}"
         raise MatcherError(f"unknown split {by!r}{hint}")
 
 
-def _subtrees(root: Branch[Key], at: int) -> Iterator[tuple[int, list[Ending[Key]]]]:
-    """Give the subtrees at a level, in order: how many predicates each has, and its conjuncts.
+def _subtrees(root: Branch[PredicateKey], at: int) -> Iterator[tuple[int, list[Ending[PredicateKey]]]]:
+    """Yield the subtrees at a level in order: their number of predicates, and their conjuncts.
 
-    A conjunct that ends above the level is a subtree by itself.
+    A conjunct that ends above the level is a subtree of its own.
     """
     for branch, path in _nodes(root, (), at):
         if len(path) < at:
@@ -104,18 +104,18 @@ def _subtrees(root: Branch[Key], at: int) -> Iterator[tuple[int, list[Ending[Key
                 yield 1, [(number, path) for number in branch.ends]
         else:
             below = _nodes(branch, path)
-            endings = [(number, full) for each, full in below for number in each.ends]
-            if endings:  # but for an empty tree there are some
+            endings = [(number, full) for node, full in below for number in node.ends]
+            if endings:  # there are none only in an empty tree
                 yield 1 + branch.size(), endings
 
 
 def _nodes(
-    root: Branch[Key], path: tuple[Key, ...], deepest: int | None = None
-) -> Iterator[tuple[Branch[Key], tuple[Key, ...]]]:
-    """Walk a tree in order, down to a level: each node and the predicates on the way to it."""
+    root: Branch[PredicateKey], path: tuple[PredicateKey, ...], deepest: int | None = None
+) -> Iterator[tuple[Branch[PredicateKey], tuple[PredicateKey, ...]]]:
+    """Yield the nodes of a tree in order, down to a level, each with the predicates on its path."""
     pending = [(root, path)]
     while pending:
-        branch, here = pending.pop()
-        yield branch, here
-        if deepest is None or len(here) < deepest:
-            pending.extend((below, (*here, key)) for key, below in reversed(branch.below.items()))
+        branch, path_here = pending.pop()
+        yield branch, path_here
+        if deepest is None or len(path_here) < deepest:
+            pending.extend((below, (*path_here, key)) for key, below in reversed(branch.below.items()))

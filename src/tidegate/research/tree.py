@@ -1,14 +1,13 @@
 """The matching tree with shared prefixes (Aguilera et al.).
 
-A conjunct is a path from the root: its predicates in the order of their text,
-so that conjuncts that begin alike share their beginning. Events go down
-together; only those that satisfy a predicate go on below it:
+A conjunct is a path from the root: its predicates in the order of their texts, so that conjuncts with the same
+beginning share it. All events of a batch descend together; only those that satisfy a predicate continue below it:
 
     root ── speed > 60 ── vid = 'B17' ── (r1)
                      └── vid = 'C2'  ── (r2)
          └─ vid = 'B17' ── (r3)
 
-Readable, and a reference.
+Written to be read, as a reference.
 """
 
 from __future__ import annotations
@@ -21,86 +20,86 @@ import numpy as np
 
 from tidegate.filters.nodes import Node
 from tidegate.filters.render import render_node
-from tidegate.matching.events import Events
-from tidegate.matching.index import Entry, Owners, Snapshots, expanded, explained
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import IndexEntry, LazySnapshots, Owners, explain_entry, matches_of_pairs
 from tidegate.matching.result import Matches
-from tidegate.matching.scan import ordered
+from tidegate.matching.scan import sort_pairs
 
-Key = TypeVar("Key")
+PredicateKey = TypeVar("PredicateKey")
 
 
 @dataclass(slots=True)
-class Branch(Generic[Key]):
+class Branch(Generic[PredicateKey]):
     """A node of the tree: the predicates below it, and the entries that end here."""
 
-    below: dict[Key, Branch[Key]] = field(default_factory=dict)
+    below: dict[PredicateKey, Branch[PredicateKey]] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
 
-    def grow(self, terms: Iterable[Key], number: int) -> None:
+    def grow(self, terms: Iterable[PredicateKey], number: int) -> None:
         """Add a conjunct below this node."""
-        here = self
+        node = self
         for term in terms:
-            here = here.below.setdefault(term, Branch())
-        here.ends.append(number)
+            node = node.below.setdefault(term, Branch())
+        node.ends.append(number)
 
     def size(self) -> int:
-        """How many predicates stand below this node."""
+        """Return the number of predicates below this node."""
         return sum(self.widths())
 
     def widths(self) -> list[int]:
-        """How many predicates stand on each level below this node."""
-        found = []
+        """Return the number of predicates on each level below this node."""
+        widths = []
         level = list(self.below.values())
         while level:
-            found.append(len(level))
+            widths.append(len(level))
             level = [below for branch in level for below in branch.below.values()]
-        return found
+        return widths
 
 
 class TreeIndex:
-    """Follows each event from the root through the predicates that it satisfies."""
+    """Follows each event from the root through the predicates that it satisfies. A match takes no lock."""
 
     def __init__(self) -> None:
-        self._snapshots = Snapshots(_grown)
+        self._snapshots = LazySnapshots(_build_tree)
 
     def apply(
-        self, put: Mapping[int, Entry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
+        self, put: Mapping[int, IndexEntry], drop: Iterable[int] = (), owners: Mapping[int, Owners] | None = None
     ) -> None:
-        """Put and drop entries, and change the owners of others, in one step; the next match grows the tree anew."""
+        """Add, remove and reassign entries in one step; the next match rebuilds the tree."""
         self._snapshots.apply(put, drop, owners)
 
-    def match(self, events: Events) -> Matches:
-        """Match a batch."""
+    def match(self, events: EventBatch) -> Matches:
+        """Return the matches of a batch."""
         entries, root = self._snapshots.now()
         verdicts: dict[Node, Any] = {}
         pieces: list[tuple[Any, Any]] = []
         pending = [(root, np.arange(events.size))]
         while pending:
-            branch, here = pending.pop()
+            branch, at = pending.pop()
             for number in branch.ends:
-                pieces.append((here, np.full(len(here), number, np.int64)))
+                pieces.append((at, np.full(len(at), number, np.int64)))
             for node, below in branch.below.items():
                 if node not in verdicts:
                     verdicts[node] = events.holds(node)
-                on = here[verdicts[node][here]]
-                if len(on):
-                    pending.append((below, on))
-        return expanded(events, *ordered(pieces), entries.__getitem__)
+                passing = at[verdicts[node][at]]
+                if len(passing):
+                    pending.append((below, passing))
+        return matches_of_pairs(events, *sort_pairs(pieces), entries.__getitem__)
 
-    def explain(self, number: int, events: Events | None) -> dict[str, Any]:
-        """Say what an entry takes of some events."""
-        return explained(self._snapshots.now()[0][number], events)
+    def explain(self, number: int, events: EventBatch | None) -> dict[str, Any]:
+        """Return how many of some events an entry matches."""
+        return explain_entry(self._snapshots.now()[0][number], events)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no threads or processes."""
 
     def describe(self) -> dict[str, Any]:
-        """Report shape and memory."""
+        """Return the engine's name and sizes."""
         entries, root = self._snapshots.now()
         return {"engine": "tree", "filters": len(entries), "predicates": root.size()}
 
 
-def _grown(entries: Mapping[int, Entry]) -> Branch[Node]:
+def _build_tree(entries: Mapping[int, IndexEntry]) -> Branch[Node]:
     root: Branch[Node] = Branch()
     for number, entry in entries.items():
         for terms in entry.alternatives():

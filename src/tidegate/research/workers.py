@@ -1,8 +1,7 @@
-"""Processes that each hold a part of an index and answer questions about it.
+"""Worker processes that each hold a part of an index and answer questions about it.
 
-Knows nothing of trees or events: what a part becomes in a worker and how it
-answers are two functions, named when the workers are made. A part travels to
-its worker once; a question is pickled once for all.
+Knows nothing of trees or events: the caller passes one function that loads a part in a worker, and one that answers a
+question. A part is sent to its worker once; a question is pickled once for all workers.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Any
 
 from tidegate.errors import MatcherError
 
-Make = Callable[[bytes], Any]
-Answer = Callable[[Any, Any], Any]
+LoadPart = Callable[[bytes], Any]
+AnswerFunction = Callable[[Any, Any], Any]
 
-_PATIENCE_S = 5.0
-"""How long a worker may take to end after its pipe is closed."""
+_STOP_TIMEOUT_S = 5.0
+"""Time that a worker has to end after its pipe is closed, before it is killed."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A process, the pipe to it, and the part it holds."""
+    """A process, the pipe to it, and the part that it holds."""
 
     process: BaseProcess
     pipe: Connection
@@ -38,20 +37,20 @@ class _Worker:
     answered: bool = False
 
     def send(self, part: bytes, question: bytes) -> None:
-        """Ask; the part goes along if the worker holds another."""
+        """Send a question, and the part if the worker holds another."""
         self.pipe.send((None if self.part is part else part, question))
         self.part = part
 
     def receive(self) -> Any:
-        """Wait for the answer."""
+        """Block until the answer arrives. Raises `EOFError` or `OSError` if the process has died."""
         answer = self.pipe.recv()
         self.answered = True
         return answer
 
     def stop(self) -> None:
-        """End the process."""
+        """Close the pipe and wait for the process; kill it after `_STOP_TIMEOUT_S`."""
         self.pipe.close()
-        self.process.join(_PATIENCE_S)
+        self.process.join(_STOP_TIMEOUT_S)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -65,25 +64,27 @@ class _Failed:
 
 
 class Workers:
-    """As many processes as there are parts, started when they are first asked.
+    """One process per part, started at the first question. Thread-safe: one question at a time.
 
-    One question is under way at a time. A worker that dies fails the question
-    that it dies of; the next question starts another in its place.
+    If a worker dies, its question fails, and the next question starts a new process.
     """
 
-    def __init__(self, make: Make, answer: Answer) -> None:
+    def __init__(self, make: LoadPart, answer: AnswerFunction) -> None:
         self._make, self._answer = make, answer
         self._lock = Lock()
         self._running: list[_Worker | None] = []
         weakref.finalize(self, _stop, self._running)
 
     def ask(self, parts: Sequence[bytes], question: Any) -> list[Any]:
-        """Ask worker n about part n, all at once, and give the answers in order."""
+        """Send a question to all workers, worker n about part n, and return the answers in order.
+
+        Raises the error of a worker, or `MatcherError` if a worker dies or the question can't be pickled.
+        """
         pickled = _pickled(question)
         with self._lock:
             try:
                 answers = self._exchange(parts, pickled)
-            except BaseException:  # Ctrl-C: an answer that nobody waits for must not be taken for the next
+            except BaseException:  # e.g. Ctrl-C: a pending answer must not be read as the next one
                 _stop(self._running)
                 raise
         for answer in answers:
@@ -92,25 +93,25 @@ class Workers:
         return answers
 
     def close(self) -> None:
-        """End all processes; the next question starts new ones."""
+        """Stop all processes; the next question starts new ones."""
         with self._lock:
             _stop(self._running)
 
     @property
     def pids(self) -> list[int | None]:
-        """The process ids of the workers that have been started."""
+        """The process ids of the running workers."""
         return [worker.process.pid for worker in self._running if worker is not None]
 
     def _exchange(self, parts: Sequence[bytes], question: bytes) -> list[Any]:
         self._start(len(parts))
         for n, part in enumerate(parts):
-            with suppress(OSError):  # it has died: so says the end of its answers
+            with suppress(OSError):  # the worker has died; reading its answer will tell
                 self._worker(n).send(part, question)
         return [self._received(n) for n in range(len(parts))]
 
-    def _start(self, wanted: int) -> None:
-        self._running.extend([None] * (wanted - len(self._running)))
-        for n in range(wanted):
+    def _start(self, count: int) -> None:
+        self._running.extend([None] * (count - len(self._running)))
+        for n in range(count):
             if self._running[n] is None:
                 self._running[n] = _started(self._make, self._answer)
 
@@ -126,13 +127,13 @@ class Workers:
         except (EOFError, OSError):
             self._running[n] = None
             worker.stop()
-            return _Failed(MatcherError(_obituary(worker)))
+            return _Failed(MatcherError(_death_message(worker)))
         if isinstance(answer, _Failed):
-            worker.part = None  # whatever it holds now
+            worker.part = None  # it may hold neither part
         return answer
 
 
-def _obituary(worker: _Worker) -> str:
+def _death_message(worker: _Worker) -> str:
     died = f"a worker (process {worker.process.pid}) has died with exit code {worker.process.exitcode}"
     if worker.answered:
         return f"{died}; match again: another takes its place"
@@ -142,17 +143,17 @@ def _obituary(worker: _Worker) -> str:
 def _pickled(question: Any) -> bytes:
     try:
         return pickle.dumps(question)
-    except Exception as exc:  # pickle raises what the value's own methods raise
+    except Exception as exc:  # pickle raises whatever the value's methods raise
         raise MatcherError(f"these events can't be sent to a worker: {exc}") from exc
 
 
-def _started(make: Make, answer: Answer) -> _Worker:
-    # spawn: a fork would copy Arrow's and numba's locks, but not the threads that hold them.
+def _started(make: LoadPart, answer: AnswerFunction) -> _Worker:
+    # spawn, because a fork would copy the locks of Arrow and numba without the threads that hold them.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, make, answer), name="tidegate-worker", daemon=True)
     process.start()
-    theirs.close()  # so that its death ends the pipe
+    theirs.close()  # so that the pipe closes when the worker dies
     return _Worker(process, ours)
 
 
@@ -163,20 +164,20 @@ def _stop(running: list[_Worker | None]) -> None:
         worker.stop()
 
 
-def _serve(pipe: Connection, make: Make, answer: Answer) -> None:
-    """Answer questions until the other side is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end ends this
-    held: Any = None
+def _serve(pipe: Connection, make: LoadPart, answer: AnswerFunction) -> None:
+    """Answer questions until the other side closes the pipe. Runs in the worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and then closes the pipe
+    loaded: Any = None
     with suppress(EOFError, OSError):
         while True:
             part, question = pipe.recv()
             try:
                 if part is not None:
-                    held = make(part)
-                found = answer(held, pickle.loads(question))
+                    loaded = make(part)
+                reply = answer(loaded, pickle.loads(question))
             except Exception as exc:
-                found = _Failed(_sendable(exc))
-            pipe.send(found)
+                reply = _Failed(_sendable(exc))
+            pipe.send(reply)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -1,10 +1,10 @@
-"""Inner products of many texts with many, by the words that they are made of and the documents that words share.
+"""Inner products of many texts with many texts, computed by their words.
 
-    texts ──▶ their words, each once ──by shared documents──▶ products of words ──added up──▶ products of texts
+    texts ──▶ distinct words ──by shared documents──▶ products of words ──added up──▶ products of texts
 
-A text's vector is the sum of its words', so a product of texts is the sum of those of their words. A few thousand words
-make all texts there are, and of 300 documents of 13,000 two words share a handful: so the work is in what is new and
-shared, not in what there is.
+The vector of a text is the sum of the vectors of its words, so a product of texts is the sum of products of words. A
+few thousand words make up all texts, and two words share only a few of their 300 documents. So the time depends on the
+number of new and shared words, not on the size of the space.
 """
 
 from __future__ import annotations
@@ -14,53 +14,53 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.semantics.storage import Array
+from tidegate.filters.vectors import NumpyArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vector:
-    """A term's weights: the documents where they are not 0, in rising order."""
+class TermVector:
+    """The weights of a term that are not 0, by document in ascending order."""
 
-    documents: Array
-    weights: Array
+    documents: NumpyArray
+    weights: NumpyArray
 
     def __len__(self) -> int:
         return len(self.documents)
 
 
-NOTHING = Vector(np.empty(0, np.uint32), np.empty(0))
+NOTHING = TermVector(np.empty(0, np.uint32), np.empty(0))
 
 
-_CELLS = 2**20
-"""Figures of words that are added up at once, 8 MB: what a cache holds, and however long texts are."""
+_MAX_CELLS = 2**20
+"""Numbers that are added up at once: 8 MB, which fit into a cache, for texts of any length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Texts:
+class WordSums:
     """Texts as sums of words."""
 
-    words: Sequence[Vector]
-    """Each once."""
-    known: Array
-    """Which texts have a word."""
-    starts: Array
-    """Where the words of each of these begin in `word`; one entry more says where the last ends."""
-    word: Array
-    squares: Array
-    """Of each text the product of its vector with itself; 0: it has none."""
+    words: Sequence[TermVector]
+    """The distinct words."""
+    known: NumpyArray
+    """Indices of the texts that have a word."""
+    starts: NumpyArray
+    """Offset of each of these texts' words in `word`, and the end of the last."""
+    word: NumpyArray
+    squares: NumpyArray
+    """Inner product of each text's vector with itself; 0: the text has no vector."""
 
     @classmethod
-    def of(cls, words: Sequence[Vector], parts: Sequence[Sequence[int]], squares: Array) -> Texts:
-        """Of each text its words, by their places among all."""
-        known = [n for n, each in enumerate(parts) if each]
+    def of(cls, words: Sequence[TermVector], parts: Sequence[Sequence[int]], squares: NumpyArray) -> WordSums:
+        """Build from the indices of each text's words."""
+        known = [n for n, words_of_text in enumerate(parts) if words_of_text]
         starts = np.cumsum([0, *(len(parts[n]) for n in known)])
         word = np.array([place for n in known for place in parts[n]], np.int64)
         return cls(words, np.array(known, np.int64), starts, word, squares)
 
-    def added(self, figures: Array) -> Array:
-        """Of figures with a row a word, those with a row a text."""
+    def added(self, figures: NumpyArray) -> NumpyArray:
+        """Return numbers per text, given numbers per word: each text gets the sum over its words."""
         out = np.zeros((len(self.squares), figures.shape[1]))
-        at_once = _CELLS // max(1, figures.shape[1])
+        at_once = _MAX_CELLS // max(1, figures.shape[1])
         begin = 0
         while begin < len(self.known):
             first = self.starts[begin]
@@ -75,40 +75,43 @@ class Texts:
 class Lines:
     """Vectors by document."""
 
-    starts: Array
-    """Where those that have a document begin."""
-    vector: Array
-    weight: Array
+    starts: NumpyArray
+    """Offset of each document's entries."""
+    vector: NumpyArray
+    weight: NumpyArray
     size: int
-    """How many vectors there are."""
+    """Number of vectors."""
 
     @classmethod
-    def of(cls, vectors: Sequence[Vector], documents: int) -> Lines:
-        """Turn vectors over a space of so many documents."""
-        where = np.concatenate([np.empty(0, np.int64), *(each.documents for each in vectors)]).astype(np.int64)
-        own = np.repeat(np.arange(len(vectors)), [len(each) for each in vectors])
-        weight = np.concatenate([np.empty(0), *(each.weights for each in vectors)])
+    def of(cls, vectors: Sequence[TermVector], documents: int) -> Lines:
+        """Transpose vectors over a space with this many documents."""
+        where = np.concatenate([np.empty(0, np.int64), *(vector.documents for vector in vectors)]).astype(np.int64)
+        own = np.repeat(np.arange(len(vectors)), [len(vector) for vector in vectors])
+        weight = np.concatenate([np.empty(0), *(vector.weights for vector in vectors)])
         order = np.argsort(where, kind="stable")
         starts = np.searchsorted(where[order], np.arange(documents + 1))
         return cls(starts, own[order], weight[order], len(vectors))
 
 
-def products(lines: Lines, left: Texts, right: Texts) -> Array:
-    """A row a text of the left, whose words are the lines; a column a text of the right."""
+def products(lines: Lines, left: WordSums, right: WordSums) -> NumpyArray:
+    """Return the inner products of texts: one row per text of `left`, one column per text of `right`.
+
+    `lines` are the words of `left`, by document.
+    """
     return right.added(left.added(_products(lines, right.words)).T).T
 
 
-_AT_ONCE = 4_000_000
-"""Shared documents that are added up at once: some 100 MB."""
+_MAX_SHARED_AT_ONCE = 4_000_000
+"""Shared documents that are added up at once: about 100 MB."""
 
 
-def _products(lines: Lines, vectors: Sequence[Vector]) -> Array:
-    """A row a line, a column a vector."""
+def _products(lines: Lines, vectors: Sequence[TermVector]) -> NumpyArray:
+    """Return the inner products: one row per line, one column per vector."""
     out = np.zeros((len(vectors), lines.size))
     begin = 0
     while begin < len(vectors):
         end, work = begin, 0
-        while end < len(vectors) and (end == begin or work < _AT_ONCE):
+        while end < len(vectors) and (end == begin or work < _MAX_SHARED_AT_ONCE):
             work += _work(lines, vectors[end])
             end += 1
         _add(lines, vectors[begin:end], out[begin:end])
@@ -116,14 +119,14 @@ def _products(lines: Lines, vectors: Sequence[Vector]) -> Array:
     return out.T
 
 
-def _work(lines: Lines, vector: Vector) -> int:
+def _work(lines: Lines, vector: TermVector) -> int:
     return int((lines.starts[vector.documents.astype(np.int64) + 1] - lines.starts[vector.documents]).sum())
 
 
-def _add(lines: Lines, vectors: Sequence[Vector], out: Array) -> None:
-    documents = np.concatenate([each.documents for each in vectors]).astype(np.int64)
-    own = np.repeat(np.arange(len(vectors)), [len(each) for each in vectors])
-    weight = np.concatenate([each.weights for each in vectors])
+def _add(lines: Lines, vectors: Sequence[TermVector], out: NumpyArray) -> None:
+    documents = np.concatenate([vector.documents for vector in vectors]).astype(np.int64)
+    own = np.repeat(np.arange(len(vectors)), [len(vector) for vector in vectors])
+    weight = np.concatenate([vector.weights for vector in vectors])
     counts = lines.starts[documents + 1] - lines.starts[documents]
     ends = np.append(0, np.cumsum(counts))
     at = np.repeat(lines.starts[documents] - ends[:-1], counts) + np.arange(ends[-1])

@@ -1,15 +1,15 @@
-"""The best that is known of terms: sources together, and how much predicates compete for the tuples of events.
+"""Combines several sources of relatedness, and sets how strongly predicates compete.
 
     figures of each source ──scale──▶ evidence, their mean ──▶ belief       ──thematic.competed──▶ similarity
 
-- *Evidence* is how far a figure lies above what unrelated terms have, in the source's own unit; that of several
-  sources is their mean. What one source does not know, the others decide. The more words both terms have, the more of
-  a figure is chance: `increased noise event` and `increased ozone event` are two thirds the same.
-- *Belief* is evidence as a figure from 0 to 1: 1 / (1 + e^-evidence). It is what a lone predicate has.
-- *Rivalry* is left to who matches: it knows what else is subscribed to (`tidegate.filters.thematic.competed`).
+- *Evidence* is how far a figure lies above that of unrelated terms, in the unit of the source. The evidence of several
+  sources is their mean over those that know both terms. The more words both terms have, the more of a figure is chance:
+  `increased noise event` and `increased ozone event` share two thirds of their words.
+- *Belief* is evidence as a number from 0 to 1: 1 / (1 + e^-evidence). A single predicate has its belief as similarity.
+- *Rivalry* is applied by the matcher, which knows the other subscriptions (`tidegate.filters.thematic.competed`).
 
-So a filter's degrees depend on what else is subscribed to. That is the price, and the gain is most of what there is:
-see `docs/spec/semantics.md`.
+So the degrees of a filter depend on the other subscriptions. That is the price of most of the accuracy: see
+`docs/spec/semantics.md`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.semantics.measures import Esa, Source
+from tidegate.filters.vectors import NumpyArray
+from tidegate.semantics.measures import Esa, RelatednessSource
 from tidegate.semantics.rules import all_opposed, all_settled, all_shorter
-from tidegate.semantics.storage import Array
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a source's figures become evidence."""
+    """How the figures of a source become evidence."""
 
     centre: float
-    """The figure, by its power, at which terms are as likely related as not."""
+    """Figure, after applying `power`, at which terms are related with probability 1/2."""
     unit: float
-    """The distance from it that makes the odds 2.7 times as great."""
+    """Distance from the centre that multiplies the odds by e."""
     power: float = 1.0
-    """Of the figures: by a root, small ones are told apart as well as great ones are."""
+    """Exponent of the figures: a root spreads small figures."""
 
-    def evidence(self, figures: Array) -> Array:
-        """How far figures lie above the centre, in units."""
+    def evidence(self, figures: NumpyArray) -> NumpyArray:
+        """Return how far figures lie above the centre, in units."""
         if self.power != 1:
             figures = np.maximum(figures, 0.0) ** self.power
         return np.asarray((figures - self.centre) / self.unit)
@@ -44,21 +44,21 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Competition:
-    """What is the same for all sources."""
+    """Settings that all sources share."""
 
     rivalry: float
-    """How much a unit of evidence ahead of the best other predicate gives; 0: no competition."""
+    """Weight of one unit of evidence ahead of the best other predicate; 0: no competition."""
     threshold: float
 
 
-USUAL, LONG = 2, 4
-"""Words of terms whose figures are taken as they are, and beyond which more of them change nothing."""
+USUAL_WORDS, MAX_COUNTED_WORDS = 2, 4
+"""Number of words without a deduction, and the number beyond which the deduction does not grow."""
 
 
 class Best:
-    """Sources, each with its scale, and how much what is subscribed to competes."""
+    """Several sources, each with its scale, and competition between predicates."""
 
-    def __init__(self, sources: Sequence[tuple[Source, Scale]], competition: Competition) -> None:
+    def __init__(self, sources: Sequence[tuple[RelatednessSource, Scale]], competition: Competition) -> None:
         self.name = "best-" + "+".join(source.name for source, _ in sources)
         self.threshold = competition.threshold
         self.rivalry = competition.rivalry
@@ -67,8 +67,8 @@ class Best:
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
-    ) -> Array:
-        """Belief; 1 for the same text, 0 for what no source knows."""
+    ) -> NumpyArray:
+        """Return belief; 1 for equal texts, 0 if no source knows both terms."""
         known = all_settled(subscribed, terms)
         if not known.size:
             return known
@@ -81,22 +81,23 @@ class Best:
         terms: Sequence[str],
         themes: Collection[str] = (),
         event_themes: Collection[str] = (),
-    ) -> Array:
-        """The mean over the sources that know both terms, less a unit for each word that both have beyond the usual.
+    ) -> NumpyArray:
+        """Return the mean evidence of the sources that know both terms, less one unit per word beyond `USUAL_WORDS`.
 
-        -inf where no source knows both. (The toll is as a logistic regression on pairs of half of EuroVoc has it.)
+        Minus infinity if no source knows both. (The deduction per word is that of a logistic regression on half of
+        EuroVoc.)
         """
         total = np.zeros((len(subscribed), len(terms)))
         voices = np.zeros_like(total)
         for source, scale in self.sources:
-            found = scale.evidence(source.figures(subscribed, terms, themes, event_themes))
-            knows = ~np.isnan(found)
-            total[knows] += found[knows]
+            evidence = scale.evidence(source.figures(subscribed, terms, themes, event_themes))
+            knows = ~np.isnan(evidence)
+            total[knows] += evidence[knows]
             voices += knows
         mean = np.divide(total, voices, out=np.full_like(total, -np.inf), where=voices > 0)
-        return np.asarray(mean - (np.clip(all_shorter(subscribed, terms), 1, LONG) - USUAL))
+        return np.asarray(mean - (np.clip(all_shorter(subscribed, terms), 1, MAX_COUNTED_WORDS) - USUAL_WORDS))
 
 
-def _belief(evidence: Array) -> Array:
-    with np.errstate(over="ignore"):  # of what nobody knows, 0
+def _belief(evidence: NumpyArray) -> NumpyArray:
+    with np.errstate(over="ignore"):  # 0 if no source knows the terms
         return np.asarray(1 / (1 + np.exp(-evidence)))

@@ -1,4 +1,4 @@
-"""Corpora: documents out of files, one after the other, however large they are."""
+"""Corpora: documents read from files one after another, for files of any size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPECTED = "expected a folder of .txt or .parquet files, a .xml or .xml.bz2 dum
 
 
 class Document(NamedTuple):
-    """A text about one thing, which its title names."""
+    """A text and its title."""
 
     title: str
     text: str
@@ -26,45 +26,48 @@ class Document(NamedTuple):
 
 @runtime_checkable
 class Corpus(Protocol):
-    """Documents to read once, and how far that has come."""
+    """Documents that are read once, with progress."""
 
     @property
     def name(self) -> str:
-        """What a space will say that it was made of."""
+        """The name that the space stores for its corpus."""
 
     @property
     def files(self) -> list[Path]:
-        """All that is read, in order."""
+        """All files, in the order in which they are read."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the corpus does: the names of its files, their sizes, and when they were last written."""
+        """A hash that changes with the names, sizes or modification times of the files."""
 
     @property
     def done(self) -> float:
-        """The part that has been read, from 0 to 1."""
+        """Share that has been read, from 0 to 1."""
 
     def read(self, after: int = 0) -> Iterator[Document]:
-        """The documents, without the first so many."""
+        """Yield the documents after the first `after`."""
 
 
 def open_corpus(path: Path | str) -> Corpus:
-    """The corpus at a path: a folder of texts or of Parquet, a Wikipedia dump, or Parquet with `title` and `text`."""
-    found = Path(path)
-    if found.is_dir():
-        tables = sorted(found.glob("*.parquet"))
-        return Parquet(found, tables) if tables else Folder(found)
-    if not found.exists():
-        raise SpaceError(f"{found} is not there: {_EXPECTED}")
-    if found.suffix == ".parquet":
-        return Parquet(found, [found])
-    if found.name.endswith((".xml", ".xml.bz2")):
-        return WikipediaDump(found)
-    raise SpaceError(f"{found.name}: {_EXPECTED}")
+    """Return the corpus at a path: a folder of texts or Parquet, a Wikipedia dump, or Parquet with `title` and `text`.
+
+    Raises `SpaceError` for anything else.
+    """
+    source = Path(path)
+    if source.is_dir():
+        tables = sorted(source.glob("*.parquet"))
+        return Parquet(source, tables) if tables else Folder(source)
+    if not source.exists():
+        raise SpaceError(f"{source} is not there: {_EXPECTED}")
+    if source.suffix == ".parquet":
+        return Parquet(source, [source])
+    if source.name.endswith((".xml", ".xml.bz2")):
+        return WikipediaDump(source)
+    raise SpaceError(f"{source.name}: {_EXPECTED}")
 
 
 class _Files:
-    """What all corpora are: files under a name."""
+    """What all corpora share: files and a name."""
 
     def __init__(self, path: Path, files: list[Path]) -> None:
         self.path = path
@@ -73,16 +76,20 @@ class _Files:
 
     @property
     def fingerprint(self) -> str:
-        """By what the file system says of the files, which takes no reading."""
-        seen = sha256()
-        for each in self.files:
-            about = each.stat()
-            seen.update(f"{each.resolve()}\0{about.st_size}\0{about.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
-        return seen.hexdigest()
+        """A hash of the files' metadata; reads no content."""
+        digest = sha256()
+        for file in self.files:
+            about = file.stat()
+            digest.update(
+                f"{file.resolve()}\0{about.st_size}\0{about.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
+            )
+        return digest.hexdigest()
 
 
 class Folder(_Files):
-    """Every `.txt` in a folder and below it, in the order of their paths; a path without its ending is a title."""
+    """All `.txt` files in a folder and its subfolders, in the order of their paths; the title is the path without
+    suffix.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, sorted(folder.rglob("*.txt")))
@@ -92,18 +99,18 @@ class Folder(_Files):
 
     @property
     def done(self) -> float:
-        """By files."""
+        """Share of the files."""
         return self._read / len(self.files)
 
     def read(self, after: int = 0) -> Iterator[Document]:
-        """One document a file."""
+        """Yield one document per file. Raises `SpaceError` for a file that is not UTF-8."""
         for number, path in enumerate(self.files[after:], after + 1):
             self._read = number
             yield text_file(path, self.path)
 
 
 def text_file(path: Path, folder: Path) -> Document:
-    """A text file as a document, which its path in the folder names."""
+    """Return a text file as a document; its title is its path in the folder. Raises `SpaceError`."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
@@ -112,11 +119,11 @@ def text_file(path: Path, folder: Path) -> Document:
 
 
 class Parquet(_Files):
-    """Parquet files with the columns `title` and `text`; rows that lack one are left out."""
+    """Parquet files with the columns `title` and `text`; rows that lack one are skipped."""
 
     def __init__(self, path: Path, files: list[Path]) -> None:
         super().__init__(path, files)
-        self._rows: int = max(1, sum(self._open(each).metadata.num_rows for each in files))
+        self._rows: int = max(1, sum(self._open(file).metadata.num_rows for file in files))
         self._read = 0
 
     def _open(self, path: Path) -> Any:
@@ -126,25 +133,25 @@ class Parquet(_Files):
         except ModuleNotFoundError as exc:
             raise MissingDependency("pyarrow", "arrow") from exc
         try:
-            found = pq.ParquetFile(path)
+            parquet_file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as exc:
             raise SpaceError(f"{path} can't be read as Parquet: {exc}") from exc
-        present = found.schema_arrow.names
+        present = parquet_file.schema_arrow.names
         for column in ("title", "text"):
             if column not in present:
                 raise SpaceError(f"{path} has no column {column!r}; it has {', '.join(present)}")
-            kind = found.schema_arrow.field(column).type
+            kind = parquet_file.schema_arrow.field(column).type
             if pa.types.is_nested(kind) or (column == "text" and not _is_text(kind)):
                 raise SpaceError(f"{path}: expected text in the column {column!r}, not {kind}")
-        return found
+        return parquet_file
 
     @property
     def done(self) -> float:
-        """By rows."""
+        """Share of the rows."""
         return self._read / self._rows
 
     def read(self, after: int = 0) -> Iterator[Document]:
-        """One document a row."""
+        """Yield one document per row. Raises `SpaceError` if a file can't be read to its end."""
         return islice(self._documents(), after, None)
 
     def _documents(self) -> Iterator[Document]:
@@ -160,7 +167,7 @@ class Parquet(_Files):
         while True:
             try:
                 batch = next(batches, None)
-            except (OSError, ValueError, NotImplementedError) as exc:  # Arrow's own errors are these
+            except (OSError, ValueError, NotImplementedError) as exc:  # the base classes of Arrow's errors
                 raise SpaceError(f"{path} can't be read to its end: {exc}") from exc
             if batch is None:
                 return
@@ -168,7 +175,7 @@ class Parquet(_Files):
 
 
 def _is_text(kind: Any) -> bool:
-    """Whether values of an Arrow type are text; older writers of Parquet have it as bytes."""
+    """Return True if values of an Arrow type are text; older Parquet writers store text as bytes."""
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -181,7 +188,7 @@ def _decoded(value: Any) -> str:
 
 
 class WikipediaDump(_Files):
-    """The articles of a `pages-articles` dump, plain or bzip2; redirects and pages about pages are left out."""
+    """The articles of a `pages-articles` dump, plain or bzip2, without redirects and pages of other namespaces."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, [path])
@@ -192,11 +199,11 @@ class WikipediaDump(_Files):
 
     @property
     def done(self) -> float:
-        """By bytes of the file, compressed or not."""
+        """Share of the bytes of the file, compressed or not."""
         return 0.0 if self._raw is None else 1.0 if self._raw.closed else min(1.0, self._raw.tell() / self._size)
 
     def read(self, after: int = 0) -> Iterator[Document]:
-        """One document an article."""
+        """Yield one document per article. Raises `SpaceError` if the dump can't be read to its end."""
         with self.path.open("rb") as self._raw:
             stream = BZ2File(self._raw) if self.path.suffix == ".bz2" else self._raw
             try:
@@ -207,7 +214,7 @@ class WikipediaDump(_Files):
 
 
 def _require_bzip2(path: Path) -> None:
-    """Refuse what has only the name of bzip2: Spark would find nothing in it, and say nothing."""
+    """Raise `SpaceError` if a file is no bzip2: Spark would silently read nothing from it."""
     try:
         with path.open("rb") as file:
             begin = file.read(3)
@@ -218,20 +225,20 @@ def _require_bzip2(path: Path) -> None:
 
 
 def _articles(stream: IO[bytes]) -> Iterator[tuple[str, str]]:
-    """Titles and wikitexts as they come; what was read is let go of."""
+    """Yield titles and wikitexts in the order of the dump; frees each page after reading it."""
     events = ElementTree.iterparse(stream, events=("start", "end"))
     _, root = next(events)
     for event, element in events:
         if event == "end" and _local(element.tag) == "page":
-            found = article(element)
-            if found is not None:
-                yield found
+            title_and_text = article(element)
+            if title_and_text is not None:
+                yield title_and_text
             root.clear()
 
 
 def article(page: ElementTree.Element) -> tuple[str, str] | None:
-    """Title and wikitext of a `<page>`; None: it is a redirect, or about pages."""
-    parts = {_local(each.tag): each.text or "" for each in page.iter()}
+    """Return title and wikitext of a `<page>`; None for a redirect or a page of another namespace."""
+    parts = {_local(element.tag): element.text or "" for element in page.iter()}
     if parts.get("ns") != "0" or "redirect" in parts:
         return None
     return parts.get("title", ""), parts.get("text", "")
@@ -251,11 +258,11 @@ _LINK = re.compile(r"\[\[(?:[^|\[\]]*\|)?([^\[\]]*)\]\]")
 _OUTSIDE_LINK = re.compile(r"\[\w+://\S*\s?([^\]]*)\]|\w+://\S+")
 _MARKS = re.compile(r"'{2,}|={2,}|^[*#:;]+", re.MULTILINE)
 _NESTING = 12
-"""How deep templates are taken out of each other; what is deeper stays as words."""
+"""Maximum nesting of templates that are removed; deeper ones remain as words."""
 
 
 def plain_text(wikitext: str) -> str:
-    """What a reader sees of wikitext, about: no templates, tables, references, addresses or marks.
+    """Return roughly what a reader sees of wikitext: no templates, tables, references, URLs or markup.
 
     >>> plain_text("'''Tea''' is a [[drink|hot drink]]{{cite|x}}.<ref>A book</ref>")
     'Tea is a hot drink.'

@@ -1,6 +1,6 @@
-"""Which semantics a user gets: the documents of a space, the installed embedding, or both.
+"""Chooses the semantics that a user gets: a semantic space, the installed embedding, or both.
 
-The figures below were fitted on events that our own generator makes: scales on sensors' words and one half of the
+The numbers below were fitted on events of our own generator: the scales on sensor vocabulary and one half of the
 concepts of EuroVoc, the threshold on these, the other half, and the words of the paper's table 3 (`tidegate bench
 thematic`, `docs/spec/semantics.md`).
 """
@@ -14,20 +14,20 @@ from pathlib import Path
 from tidegate.errors import EnvironmentProblem
 from tidegate.semantics.competition import Best, Competition, Scale
 from tidegate.semantics.embedding import Embedding
-from tidegate.semantics.measures import Esa, Semantics, paper
+from tidegate.semantics.measures import Esa, NamedSemantics, paper
 from tidegate.semantics.space import Space
 
 ESA_SCALE = Scale(centre=0.5, unit=0.08, power=0.5)
 EMBEDDING_SCALE = Scale(centre=0.35, unit=0.08)
 COMPETITION = Competition(rivalry=1.0, threshold=0.4)
-"""One threshold for a lone filter and for hundreds: odds go with how many there are (`filters.thematic.company`)."""
+"""One threshold for one filter and for hundreds: odds depend on the number of filters (`filters.thematic.company`)."""
 
 
-def default_semantics(space: Space | Path | str | None = None) -> Semantics:
-    """The best of what there is: a space (or the folder of one), the installed embedding, or both together.
+def default_semantics(space: Space | Path | str | None = None) -> NamedSemantics:
+    """Return the best semantics available: a space (or the folder of one), the installed embedding, or both.
 
-    A space that was opened in another mode than `best` stays in it.
-    Raise `SpaceError` where the folder is no space, `EnvironmentProblem` where there is neither.
+    A space that was opened in another mode than `best` keeps that mode. Raises `SpaceError` if the folder is no space,
+    `EnvironmentProblem` if there is neither.
     """
     opened = Space.open(space) if isinstance(space, Path | str) else space
     if opened is not None:
@@ -41,29 +41,29 @@ def default_semantics(space: Space | Path | str | None = None) -> Semantics:
 
 
 def best(space: Space) -> Best:
-    """By a space, and by the embedding where one is installed."""
+    """Use a space, and the embedding if one is installed."""
     return both(space, Embedding.open()) if Embedding.installed() else esa_only(space)
 
 
 def esa_only(space: Space) -> Best:
-    """By the documents of a space alone: themes count, unknown words do not."""
+    """Use the documents of a space only: themes count, unknown words have relatedness 0."""
     return Best([(Esa(space), ESA_SCALE)], COMPETITION)
 
 
 def embedding_only(embedding: Embedding) -> Best:
-    """By the embedding alone: no corpus is needed, and themes do not count."""
+    """Use the embedding only: no corpus is needed, and themes do not count."""
     return Best([(embedding, EMBEDDING_SCALE)], COMPETITION)
 
 
 def both(space: Space, embedding: Embedding) -> Best:
-    """By both: what one does not know, the other decides."""
+    """Use both; if one does not know a word, the other decides."""
     return Best([(Esa(space), ESA_SCALE), (embedding, EMBEDDING_SCALE)], COMPETITION)
 
 
-MODES: dict[str, Callable[[Space], Semantics]] = {
+MODES: dict[str, Callable[[Space], NamedSemantics]] = {
     "best": best,
     "esa": esa_only,
     "paper": paper,
     "letter": partial(paper, rules=False),
 }
-"""What a space may be opened as."""
+"""The modes in which a space may be opened."""

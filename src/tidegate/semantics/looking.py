@@ -1,4 +1,4 @@
-"""What is shown of terms: how related they are and by what, what they mean, what is near to them. As JSON values."""
+"""Explanations of relatedness, as JSON values: how related terms are, why, and what is near to them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidegate.semantics.relatedness import Relatedness
 from tidegate.semantics.shared import Shared
 from tidegate.semantics.space import Space
 
-_SHARED = 5
-"""Concepts that are shown of two terms."""
+_MAX_SHARED_CONCEPTS = 5
+"""Number of documents shown for two terms."""
 
 
 def documents_of(semantics: Semantics | None) -> Relatedness | None:
-    """What knows terms by documents; None: this knows no documents."""
+    """Return the relatedness by documents that a semantics uses; None if it has no documents."""
     if isinstance(semantics, Shared):
         return documents_of(semantics.semantics)
     if isinstance(semantics, Relatedness):
@@ -41,13 +41,16 @@ def look(
     to_themes: Sequence[str] | None = None,
     count: int = 10,
 ) -> dict[str, Any]:
-    """All that is shown of a term in a theme; `to_themes` is that of the others, the same where nobody says."""
-    with _held(semantics):
+    """Return everything known about a term in a theme; `to_themes` is the theme of the others, by default the same.
+
+    Takes the lock of a `Shared` semantics.
+    """
+    with _locked(semantics):
         return _look(semantics, term, themes, others, themes if to_themes is None else to_themes, count)
 
 
-def _held(semantics: Semantics) -> AbstractContextManager[object]:
-    """What is shared is looked into by one thread at a time."""
+def _locked(semantics: Semantics) -> AbstractContextManager[object]:
+    """Return the lock of a shared semantics, as a context manager."""
     return semantics.lock if isinstance(semantics, Shared) else nullcontext()
 
 
@@ -59,18 +62,18 @@ def _look(
     theirs: Sequence[str],
     count: int,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "term": term,
         "themes": list(themes),
         "threshold": semantics.threshold,
-        "related": [related(semantics, term, each, themes, theirs) for each in others],
+        "related": [related(semantics, term, other, themes, theirs) for other in others],
     }
     by = documents_of(semantics)
     if by is None:
-        return {**found, "words": [], "unknown": [], "documents": 0, "basis": 0, "concepts": [], "nearest": []}
+        return {**description, "words": [], "unknown": [], "documents": 0, "basis": 0, "concepts": [], "nearest": []}
     words = by.space.words(term)
     return {
-        **found,
+        **description,
         "words": words,
         "unknown": [word for word in words if not len(by.term_vector(word, themes))],
         "documents": by.space.size,
@@ -83,27 +86,27 @@ def _look(
 def related(
     semantics: Semantics, term: str, other: str, themes: Sequence[str] = (), to_themes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """How related two terms are, each in its theme, and the documents that say it."""
+    """Return how related two terms are, each in its theme, and the documents that contribute most."""
     figure = semantics.relatedness([term], [other], frozenset(themes), frozenset(to_themes))
     by = documents_of(semantics)
-    found = [] if by is None else shared(by, term, other, themes, to_themes, _SHARED)
-    return {"to": other, "relatedness": float(figure[0, 0]), "concepts": _named("concept", "share", found)}
+    contributions = [] if by is None else shared(by, term, other, themes, to_themes, _MAX_SHARED_CONCEPTS)
+    return {"to": other, "relatedness": float(figure[0, 0]), "concepts": _named("concept", "share", contributions)}
 
 
 def described(filter_: Filter, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All that can be said of a filter and an event, and of one with ~ by which mappings."""
-    found = describe(filter_, event)
+    """Return the description of a filter and an event; for a filter with ~ also its best mappings."""
+    description = describe(filter_, event)
     if event is not None and filter_.tree.is_semantic:
-        found["event"]["mappings"] = meant(filter_, event)
-    return found
+        description["event"]["mappings"] = meant(filter_, event)
+    return description
 
 
 def meant(filter_: Filter, event: Mapping[str, Any], k: int = 3) -> list[dict[str, Any]]:
-    """The best mappings of a filter with ~ to an event: which predicate means what, how related, by which concepts."""
+    """Return the best mappings of a filter with ~ to an event, with the relatedness and documents of each pair."""
     meaning = filter_.meaning
     if meaning is None or not filter_.tree.is_semantic:
         return []
-    with _held(meaning.semantics):
+    with _locked(meaning.semantics):
         return _meant(filter_, meaning, event, k)
 
 
@@ -112,33 +115,33 @@ def _meant(filter_: Filter, meaning: Meaning, event: Mapping[str, Any], k: int) 
     of = sorted(meaning.themes | themes_of(event))
     return [
         {
-            "degree": each.degree,
-            "probability": each.probability,
+            "degree": mapping.degree,
+            "probability": mapping.probability,
             "pairs": [
-                _pair(each, n, values[attribute], meaning.semantics, filter_.tree.themes, of)
-                for n, attribute in enumerate(each.attributes)
+                _pair(mapping, n, values[attribute], meaning.semantics, filter_.tree.themes, of)
+                for n, attribute in enumerate(mapping.attributes)
             ],
         }
-        for each in filter_.mappings(event, k)
+        for mapping in filter_.mappings(event, k)
     ]
 
 
 def _pair(
-    found: Meant, n: int, value: Any, semantics: Semantics, themes: Sequence[str], of: Sequence[str]
+    mapping: Meant, n: int, value: Any, semantics: Semantics, themes: Sequence[str], of: Sequence[str]
 ) -> dict[str, Any]:
-    predicate, attribute = found.predicates[n], found.attributes[n]
-    told: dict[str, Any] = {
+    predicate, attribute = mapping.predicates[n], mapping.attributes[n]
+    pair: dict[str, Any] = {
         "predicate": predicate.shown,
         "attribute": attribute,
         "value": value,
-        "similarity": found.similarities[n],
-        "probability": found.correspondences[n],
+        "similarity": mapping.similarities[n],
+        "probability": mapping.correspondences[n],
     }
     if predicate.soft_attribute:
-        told["by_name"] = related(semantics, predicate.name, readable(attribute), themes, of)
+        pair["by_name"] = related(semantics, predicate.name, readable(attribute), themes, of)
     if predicate.soft_value and isinstance(value, str):
-        told["by_value"] = related(semantics, predicate.text, text_of(value), themes, of)
-    return told
+        pair["by_value"] = related(semantics, predicate.text, text_of(value), themes, of)
+    return pair
 
 
 def _named(name: str, figure: str, pairs: list[tuple[str, float]]) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""How related subscribed terms are to those of events: what a matcher asks for, many at once.
+"""Relatedness of many subscribed terms to many terms of events at once, as a matcher needs it.
 
-Every answer is a matrix, a row a subscribed term and a column a term of events. A *source* says what it knows by
-itself, with NaN for what it does not know; a *semantics* is what a matcher uses: a source by the common rules
-(`Alone`), or several together (`competition.py`).
+Every result is a matrix: one row per subscribed term, one column per term of events. A *source* returns what it knows,
+and NaN for unknown terms. A *semantics* is what a matcher uses: one source with the common rules (`Alone`), or several
+(`competition.py`).
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import Protocol
 import numpy as np
 
 from tidegate.filters import meaning
+from tidegate.filters.vectors import NumpyArray
 from tidegate.semantics.relatedness import Measure, PaperEsa, Relatedness
 from tidegate.semantics.rules import all_settled
 from tidegate.semantics.space import Space
-from tidegate.semantics.storage import Array
 
 
-class Semantics(meaning.Semantics, Protocol):
-    """What a matcher by meaning needs."""
+class NamedSemantics(meaning.Semantics, Protocol):
+    """A `Semantics` with a name, and with access to the documents that it is based on."""
 
     @property
     def name(self) -> str:
-        """What explains and benchmarks call it."""
+        """The name that explanations and benchmarks show."""
 
     @property
     def documents(self) -> Relatedness | None:
-        """What knows terms by documents, which can be shown; None: nothing here does."""
+        """Relatedness by documents, which can be shown; None if this semantics has no documents."""
 
 
-class Source(Protocol):
-    """One way to know how related terms are."""
+class RelatednessSource(Protocol):
+    """One way to compute how related terms are."""
 
     name: str
 
     def figures(
         self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
-    ) -> Array:
-        """At most 1; NaN where a side is unknown."""
+    ) -> NumpyArray:
+        """Return relatedness, at most 1; NaN if one of the two terms is unknown."""
 
 
 class Esa:
-    """The documents of a space, weighed by a measure."""
+    """Relatedness by the documents of a space (explicit semantic analysis), with a measure."""
 
     def __init__(self, space: Space, measure: Measure | None = None) -> None:
         self.related = Relatedness(space, measure)
@@ -51,19 +51,19 @@ class Esa:
 
     def figures(
         self, subscribed: Sequence[str], terms: Sequence[str], themes: Collection[str], event_themes: Collection[str]
-    ) -> Array:
-        """What the measure says of them."""
+    ) -> NumpyArray:
+        """Return the relatedness by the measure; NaN if one of the two terms is unknown."""
         return self.related.figures(subscribed, terms, themes, event_themes)
 
 
 class Alone:
-    """One source as a matcher can use it: what it does not know is 0.
+    """One source as a semantics: an unknown term has relatedness 0.
 
-    With `rules`, the same text is 1 in any theme and numbers are compared as numbers; without, everything is what the
-    source says: the paper by the letter.
+    With `rules`, equal texts have relatedness 1 in any theme, and numbers are compared as numbers. Without, all results
+    are the source's, as in the paper.
     """
 
-    def __init__(self, source: Source, threshold: float, *, rules: bool = True) -> None:
+    def __init__(self, source: RelatednessSource, threshold: float, *, rules: bool = True) -> None:
         self.name = source.name if rules else f"{source.name}-by-the-letter"
         self.threshold = threshold
         self.rivalry = 0.0
@@ -73,20 +73,20 @@ class Alone:
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: Collection[str] = (), of: Collection[str] = ()
-    ) -> Array:
-        """The source's figures."""
+    ) -> NumpyArray:
+        """Return the relatedness by the source, from 0 to 1."""
         raw = self._source.figures(subscribed, terms, theme, of)
-        found = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
+        clipped = np.asarray(np.clip(np.nan_to_num(raw), 0.0, 1.0))
         if not self._rules:
-            return found
+            return clipped
         known = all_settled(subscribed, terms)
-        return np.where(np.isnan(known), found, known)
+        return np.where(np.isnan(known), clipped, known)
 
 
 PAPER_THRESHOLD = 0.2
-"""Where precision and recall of `paper` met on our own events; the paper has none, it cuts by recall."""
+"""Threshold at which precision equals recall for `paper` on our own events. The paper has no threshold."""
 
 
 def paper(space: Space, *, rules: bool = True) -> Alone:
-    """The paper's measure, equation by equation; `rules=False` also without the identical-string rule."""
+    """Return the paper's measure, equation by equation; `rules=False` also without the rule for identical strings."""
     return Alone(Esa(space, PaperEsa()), PAPER_THRESHOLD, rules=rules)

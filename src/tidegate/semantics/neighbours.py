@@ -1,4 +1,4 @@
-"""What a term is near to: the documents that say most of it, and the terms that they are about."""
+"""The neighbourhood of a term: its most important documents, and the most related terms."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tidegate.semantics.bulk import Vector
+from tidegate.filters.vectors import NumpyArray
+from tidegate.semantics.bulk import TermVector
 from tidegate.semantics.projection import Basis
 from tidegate.semantics.relatedness import Relatedness
 from tidegate.semantics.space import Space
-from tidegate.semantics.storage import Array
 
 _CHUNK = 1_000_000
-"""Postings that are weighed at a time."""
+"""Postings that are weighted at a time."""
 _CANDIDATES = 20
-"""Terms that are compared by the measure, for each that is wanted."""
+"""Candidates that the measure compares per requested term."""
 
 
 def concepts(related: Relatedness, text: str, themes: Iterable[str] = (), count: int = 10) -> list[tuple[str, float]]:
-    """The titles of the documents that say most of a term, and its weights there."""
+    """Return the titles of the documents in which a term has the greatest weight, and these weights."""
     vector = related.vector(text, themes)
     order = np.argsort(-vector.weights, kind="stable")[:count]
     return [(related.space.titles[int(vector.documents[at])], float(vector.weights[at])) for at in order]
@@ -33,9 +33,9 @@ def shared(
     themes_b: Iterable[str] = (),
     count: int = 10,
 ) -> list[tuple[str, float]]:
-    """The titles of the documents that say most of two terms, each in its theme, and the share of each in what is said.
+    """Return the titles of the documents that contribute most to the relatedness of two terms, and their shares.
 
-    Shares are of the product of both vectors: over all documents that both have they sum to 1.
+    A share is the part of the inner product of both vectors; all shares sum to 1.
     """
     left, right = related.vector(a, themes_a), related.vector(b, themes_b)
     both, in_left, in_right = np.intersect1d(left.documents, right.documents, assume_unique=True, return_indices=True)
@@ -46,30 +46,30 @@ def shared(
 
 
 def nearest(related: Relatedness, text: str, themes: Iterable[str] = (), count: int = 10) -> list[tuple[str, float]]:
-    """The terms of the space that are most related to a term, in the same theme; its own words are left out.
+    """Return the terms of the space that are most related to a term in the same theme, without its own words.
 
-    One pass over the space finds those with the least angle by all their documents; the measure ranks these.
+    One pass over the space finds candidates by the cosine over all their documents; the measure ranks these.
     """
     themes = frozenset(themes)
     vector = related.vector(text, themes)
     own = set(related.space.words(text))
     cosines = _cosines(related.space, vector, related.basis(themes), related.measure.outside)
-    wanted = min(len(cosines), _CANDIDATES * count + len(own))
-    best = np.argpartition(-cosines, wanted - 1)[:wanted]
-    found = []
+    candidates = min(len(cosines), _CANDIDATES * count + len(own))
+    best = np.argpartition(-cosines, candidates - 1)[:candidates]
+    related_terms = []
     for number in np.sort(best[cosines[best] > 0]):
         term = related.space.terms[int(number)]
         other = related.term_vector(term, themes)
         if term not in own and len(other):
-            found.append((term, related.measure.compare(vector, other)))
-    return sorted(found, key=lambda pair: -pair[1])[:count]
+            related_terms.append((term, related.measure.compare(vector, other)))
+    return sorted(related_terms, key=lambda pair: -pair[1])[:count]
 
 
-def _cosines(space: Space, vector: Vector, basis: Basis, outside: float) -> Array:
-    """The cosine of a vector and every term, by damped frequencies; an idf is the same in all documents of a term."""
+def _cosines(space: Space, vector: TermVector, basis: Basis, outside: float) -> NumpyArray:
+    """Return the cosine of a vector and every term, by damped frequencies. The idf is a constant factor of a term."""
     dense = np.zeros(space.size)
     dense[vector.documents] = vector.weights
-    counts = space.lengths > 0  # a document whose every term is too rare to be in the space has no length
+    counts = space.lengths > 0  # a document has length 0 if all its terms are too rare for the space
     shares = np.divide(1.0, space.lengths, out=np.zeros(space.size), where=counts)
     if basis.holds is not None:
         shares[~basis.holds] *= outside

@@ -1,17 +1,16 @@
-"""What needs no measure: the same text, numbers, and words that say the opposite of each other.
+"""Rules that need no measure: equal texts, numbers, and words of opposite meaning.
 
-What a measure can't know is settled before it is asked:
+They decide what a measure can't know, before it is asked:
 
-1. The same text, whatever its capitals and blanks, is 1, known to the space or not.
-2. Two numbers are 1 or 0: equal or not. `5` and `5.0` are equal.
-3. Texts that both name numbers, and not the same ones, are 0: `room 112` is not `room 113`, `desk 7a` not `desk 7b`,
-   the `first floor` not the `2nd floor`. Words with digits are told from each other by all their characters; a number
-   in words from a plain one alone, as `5G` may be the `fifth generation`.
-4. Texts of which one says the opposite of the other are 0: `increased noise` is not `decreased noise`, whatever company
-   these words keep. That is for `best`: the paper knows no such rule.
+1. Equal texts have relatedness 1, ignoring case and blanks, also if the space does not know them. 2. Two numbers have
+relatedness 1 if they are equal, else 0. `5` and `5.0` are equal. 3. Texts that both contain numbers, but different
+ones, have relatedness 0: `room 112` and `room 113`, `desk 7a` and `desk 7b`, the `first floor` and the `2nd floor`.
+Words with digits are compared by all their characters. A number in words is compared with plain numbers only, because
+`5G` may be the `fifth generation`. 4. Texts with words of opposite meaning have relatedness 0: `increased noise` and
+`decreased noise`, although such words occur in the same documents. This rule is for `best`; the paper has none.
 
-Each is there for one pair, as it reads, and for many at once, where every text is read once and gets numbers to be
-compared by, so that a matrix takes no step of Python for each of its cells.
+Each rule exists for one pair, and for many texts at once: there each text is read once and gets numbers to compare, so
+that a matrix takes no Python step per cell.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.filters.thematic import NUMBER
-from tidegate.semantics.projection import LONGEST
+from tidegate.filters.vectors import NumpyArray
+from tidegate.semantics.projection import MAX_TEXT_CHARS
 from tidegate.semantics.stemmer import stem
-from tidegate.semantics.storage import Array
 from tidegate.semantics.words import STOP_WORDS, WORD
 
 _ORDINAL = re.compile(r"(\d+)(st|nd|rd|th)")
@@ -35,7 +34,7 @@ _ORDINAL = re.compile(r"(\d+)(st|nd|rd|th)")
 _CARDINALS = "one two three four five six seven eight nine ten eleven twelve"
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 _SPOKEN = {word: str(n) for words in (_CARDINALS, _ORDINALS) for n, word in enumerate(words.split(), 1)}
-"""But for `per second`."""
+"""Numbers in words. `per second` is not one."""
 
 _OPPOSITES = """
 increase rise grow growth climb ascend : decrease fall drop decline reduce reduction shrink diminish descend
@@ -75,17 +74,18 @@ true : false
 upload : download
 sunrise : sunset
 """
-"""By stems, so that other forms of these words are opposed too. Kept to what can't both be meant of one thing: `import`
-and `export` or `public` and `private` are told apart by a measure, and often belong together."""
+"""Compared by stems, so that other forms of these words are opposed too. Limited to words that can't both be true of
+one thing: a measure distinguishes `import` and `export`, or `public` and `private`, which often belong together.
+"""
 
 
 def normal(text: str) -> str:
-    """A text without what does not change it: capitals, and how many blanks there are."""
+    """Return a text without differences of case and blanks."""
     return " ".join(text.split()).casefold()
 
 
 def settled(a: str, b: str) -> float | None:
-    """What the first three rules say of two texts; None: ask a measure."""
+    """Return the relatedness of two texts by the first three rules; None if a measure must decide."""
     one, other = _read(a), _read(b)
     if one.text == other.text:
         return 1.0
@@ -97,7 +97,7 @@ def settled(a: str, b: str) -> float | None:
 
 
 def opposed(a: str, b: str) -> bool:
-    """Whether a text has a word whose opposite the other has. Who has both says nothing by them.
+    """Return True if a text has a word whose opposite the other has. A text that has both says nothing by them.
 
     >>> opposed("increased noise event", "Noise decreases"), opposed("increase", "rise and fall")
     (True, False)
@@ -106,11 +106,14 @@ def opposed(a: str, b: str) -> bool:
     return any((group, not side) in other for group, side in one)
 
 
-def all_settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
-    """A row a subscribed term, a column a term of events: 1 the same, 0 not, NaN where a measure must say."""
-    asked = _asked(tuple(subscribed))
+def all_settled(subscribed: Sequence[str], terms: Sequence[str]) -> NumpyArray:
+    """Return 1, 0 or NaN (a measure must decide): one row per subscribed term, one column per term of events."""
+    subscribed_marks = _subscribed_marks(tuple(subscribed))
     out = np.full((len(subscribed), len(terms)), np.nan)
-    (text_a, number_a, *named_a), (text_b, number_b, *named_b) = asked.marks, asked.numbered(map(_read_once, terms))
+    (text_a, number_a, *named_a), (text_b, number_b, *named_b) = (
+        subscribed_marks.marks,
+        subscribed_marks.numbered(map(_read_once, terms)),
+    )
     for left, right in zip(named_a, named_b, strict=True):
         out[(left[:, None] >= 0) & (right >= 0) & (left[:, None] != right)] = 0.0
     numbers = (number_a[:, None] >= 0) & (number_b >= 0)
@@ -120,63 +123,70 @@ def all_settled(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
     return out
 
 
-def all_opposed(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
-    """A row a subscribed term, a column a term of events: whether they are opposed."""
-    (one_a, other_a), (one_b, other_b) = _asked(tuple(subscribed)).sides, _sides_of(map(_read_once, terms))
+def all_opposed(subscribed: Sequence[str], terms: Sequence[str]) -> NumpyArray:
+    """Return whether terms are opposed: one row per subscribed term, one column per term of events."""
+    (one_a, other_a), (one_b, other_b) = _subscribed_marks(tuple(subscribed)).sides, _sides_of(map(_read_once, terms))
     return np.asarray(((one_a[:, None] & other_b) | (other_a[:, None] & one_b)) != 0)
 
 
-def all_shorter(subscribed: Sequence[str], terms: Sequence[str]) -> Array:
-    """A row a subscribed term, a column a term of events: how many words that mean something the shorter one has."""
+def all_shorter(subscribed: Sequence[str], terms: Sequence[str]) -> NumpyArray:
+    """Return the number of content words of the shorter term: one row per subscribed term, one column per term of
+    events.
+    """
     lengths = np.array([_read_once(text).length for text in terms], np.int64)
-    return np.minimum(_asked(tuple(subscribed)).lengths[:, None], lengths)
+    return np.minimum(_subscribed_marks(tuple(subscribed)).lengths[:, None], lengths)
 
 
-class _Asked:
-    """What is subscribed to, read: a number for each mark."""
+class _SubscribedMarks:
+    """The subscribed terms, with a number for each mark."""
 
     def __init__(self, subscribed: tuple[str, ...]) -> None:
         read = [_read(text) for text in subscribed]
         self._known: dict[object, int] = {}
-        for each in read:
-            for mark in _compared(each):
+        for marks in read:
+            for mark in _compared(marks):
                 self._known.setdefault(mark, len(self._known))
         self.marks = self.numbered(read)
         self.sides = _sides_of(read)
-        self.lengths = np.array([each.length for each in read], np.int64)
+        self.lengths = np.array([marks.length for marks in read], np.int64)
 
-    def numbered(self, read: Iterable[_Marks]) -> Array:
-        """The numbers of texts' marks, a line for each kind: -1 where there is none, and one for all that are new."""
+    def numbered(self, read: Iterable[_Marks]) -> NumpyArray:
+        """Return the numbers of the marks of texts, one line per kind: -1 if there is none.
+
+        All marks that no subscribed term has share one number.
+        """
         new = len(self._known)
-        found = [[-1 if mark is None else self._known.get(mark, new) for mark in _compared(each)] for each in read]
-        return np.array(found, np.int64).reshape(len(found), 4).T
+        numbers = [[-1 if mark is None else self._known.get(mark, new) for mark in _compared(marks)] for marks in read]
+        return np.array(numbers, np.int64).reshape(len(numbers), 4).T
 
 
-_asked = lru_cache(maxsize=16)(_Asked)
-"""The last are kept: subscriptions change seldom, events always."""
+_subscribed_marks = lru_cache(maxsize=16)(_SubscribedMarks)
+"""Cached, because subscriptions change seldom."""
 
 
 def _compared(read: _Marks) -> tuple[object, ...]:
     return read.text, read.number, read.marked or None, read.counted or None
 
 
-def _sides_of(read: Iterable[_Marks]) -> Array:
-    sides = [each.sides for each in read]
+def _sides_of(read: Iterable[_Marks]) -> NumpyArray:
+    sides = [marks.sides for marks in read]
     return np.array(sides, np.uint64).reshape(len(sides), 2).T
 
 
 class _Marks(NamedTuple):
+    """What the rules read from one text."""
+
     text: str
     number: Decimal | None
-    """That the whole text is."""
+    """The number that the whole text is."""
     marked: tuple[str, ...]
-    """Words with digits, in the order of their characters."""
+    """Words with digits, sorted."""
     counted: tuple[str, ...]
-    """Numbers among its words, in digits or spoken, in the same order."""
+    """Numbers among the words, in digits or in words, sorted."""
     sides: tuple[int, int]
-    """The groups of which it has a word of the one side, and of the other, as bits."""
+    """Groups of opposites of which the text has a word on the first side, and on the second, as bits."""
     length: int
-    """How many words it has but for common ones."""
+    """Number of words without stop words."""
 
 
 def _read(text: str) -> _Marks:
@@ -195,39 +205,42 @@ def _read(text: str) -> _Marks:
     )
 
 
-_remembered = lru_cache(maxsize=100_000)(_read)
+_cached_read = lru_cache(maxsize=100_000)(_read)
 
 
 def _read_once(text: str) -> _Marks:
-    return _remembered(text) if len(text) <= LONGEST else _read(text)
+    return _cached_read(text) if len(text) <= MAX_TEXT_CHARS else _read(text)
 
 
 def _in_digits(word: str) -> str:
-    """A word as it is, but for `2nd`, which is `2`."""
+    """Return a word, with `2nd` as `2`."""
     ordinal = _ORDINAL.fullmatch(word)
     return ordinal[1] if ordinal else word
 
 
 def _sides(text: str) -> set[tuple[int, bool]]:
-    """The groups of opposites that a normal text has a word of, and on which side; none that it has on both.
+    """Return the groups of opposites of which a text has a word, and the side; without groups that it has on both
+    sides.
 
-    Of a long text the beginning counts: no more of it means anything.
+    Only the beginning of a long text counts.
     """
     sides = _opposites()
-    found = {each for word in WORD.findall(text[:LONGEST]) for each in sides.get(_stem(word), ())}
-    return {(group, side) for group, side in found if (group, not side) not in found}
+    on_sides = {
+        group_and_side for word in WORD.findall(text[:MAX_TEXT_CHARS]) for group_and_side in sides.get(_stem(word), ())
+    }
+    return {(group, side) for group, side in on_sides if (group, not side) not in on_sides}
 
 
 _stem = lru_cache(maxsize=100_000)(stem)
-"""Texts share their words."""
+"""Cached, because texts share their words."""
 
 
 @cache
 def _opposites() -> dict[str, list[tuple[int, bool]]]:
-    """Of each stem the groups that it is in, and on which side."""
-    found: dict[str, list[tuple[int, bool]]] = {}
+    """Return for each stem its groups of opposites, and the side."""
+    by_stem: dict[str, list[tuple[int, bool]]] = {}
     for group, line in enumerate(_OPPOSITES.split("\n")[1:-1]):
         for side, words in enumerate(line.split(":")):
-            for each in dict.fromkeys(map(stem, words.split())):
-                found.setdefault(each, []).append((group, bool(side)))
-    return found
+            for stem_ in dict.fromkeys(map(stem, words.split())):
+                by_stem.setdefault(stem_, []).append((group, bool(side)))
+    return by_stem

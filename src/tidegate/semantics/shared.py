@@ -1,4 +1,4 @@
-"""What knows words, for many subscribers and threads: asked by one at a time, and nobody has rivals."""
+"""A thread-safe `Semantics` for many subscribers, without competition between predicates."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from threading import RLock
 
 from tidegate.filters.meaning import Semantics
-from tidegate.semantics.storage import Array
+from tidegate.filters.vectors import NumpyArray
 
 LONE_THRESHOLD = 0.62
-"""The least degree of a match where predicates that would compete do not: see `docs/spec/semantics.md`."""
+"""Minimum degree of a match if competition is turned off: see `docs/spec/semantics.md`."""
 
 
 class Shared:
-    """As `semantics`, but that no predicate competes with others.
+    """Wraps a `Semantics`: adds a lock, and turns competition off.
 
-    Whether an event reaches a subscriber must not depend on who else subscribes, nor on who reads the same stretch of
-    a stream: a page, one who catches up and one who is live get the same. So here nobody has rivals.
+    Whether an event reaches a subscriber must not depend on who else subscribes, nor on who reads the same part of a
+    stream. Polling, catching up and live delivery must give the same events. So predicates do not compete here.
     """
 
     rivalry = 0.0
@@ -24,16 +24,16 @@ class Shared:
     def __init__(self, semantics: Semantics) -> None:
         self.semantics = semantics
         self.lock = RLock()
-        """Held by whoever asks it, or what is in it."""
+        """Held while the wrapped semantics, or its parts, are used."""
 
     @property
     def threshold(self) -> float:
-        """The least degree of a match where nobody names one."""
+        """Minimum degree of a match for filters that name none."""
         return LONE_THRESHOLD if self.semantics.rivalry else self.semantics.threshold
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
-    ) -> Array:
-        """How related terms are: a row a subscribed term, a column a term of events."""
+    ) -> NumpyArray:
+        """Return how related terms are: one row per subscribed term, one column per term of events. Takes the lock."""
         with self.lock:
             return self.semantics.relatedness(subscribed, terms, theme, of)

@@ -8,25 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.errors import MatcherError, did_you_mean
-from tidegate.semantics.storage import Array, Corpus, Parameters, Texts, open_arrays, read_header
+from tidegate.filters.vectors import NumpyArray
+from tidegate.semantics.storage import CorpusSummary, Parameters, TextArray, open_arrays, read_header
 from tidegate.semantics.words import Analyser
 
 if TYPE_CHECKING:
-    from tidegate.semantics.measures import Semantics
+    from tidegate.semantics.measures import NamedSemantics
 
 
 class Occurrences(NamedTuple):
-    """Where a term occurs: the numbers of documents, rising, and how often it does there."""
+    """The documents in which a term occurs, ascending, and how often it occurs in each."""
 
-    documents: Array
-    counts: Array
+    documents: NumpyArray
+    counts: NumpyArray
 
 
 class Space:
-    """An index of terms by the documents they occur in, mapped from a folder; open it with `Space.open`.
+    """An index of terms by the documents that they occur in, memory-mapped from a folder. Open it with `Space.open`.
 
-    It keeps raw frequencies, as the weight of a term depends on the theme it is looked at in. As `semantics` of a
-    filter or a matcher it says how related terms are by its `mode`: `best`, or another of `default.MODES`.
+    Stores raw frequencies, because the weight of a term depends on the theme. As the `semantics` of a filter or a
+    matcher it computes relatedness by its `mode`: `best`, or another of `default.MODES`. Not thread-safe:
+    `shared.Shared` adds a lock.
     """
 
     def __init__(self, folder: Path, verify: bool, mode: str = "best") -> None:
@@ -34,27 +36,28 @@ class Space:
         self.mode = mode
         header = read_header(folder)
         arrays = open_arrays(folder, header, verify)
-        self.corpus: Corpus = header.corpus
+        self.corpus: CorpusSummary = header.corpus
         self.parameters: Parameters = header.parameters
-        self.terms = Texts(arrays["terms.utf8"], arrays["terms.u64"])
-        self.titles = Texts(arrays["titles.utf8"], arrays["titles.u64"])
+        self.terms = TextArray(arrays["terms.utf8"], arrays["terms.u64"])
+        self.titles = TextArray(arrays["titles.utf8"], arrays["titles.u64"])
         self.starts = arrays["postings.u64"]
-        """Where the postings of each term begin in `documents` and `counts`."""
+        """Offset of each term's postings in `documents` and `counts`."""
         self.documents = arrays["documents.u32"]
         self.counts = arrays["counts.u32"]
         self.peaks = arrays["peaks.u32"]
-        """How often the commonest term of each document occurs in it."""
+        """Occurrences of the most frequent term of each document."""
         self.lengths = arrays["lengths.f64"]
-        """Of each document, as the vector of its weights."""
+        """Length of each document as the vector of its weights."""
         self._analyser = Analyser()
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = False, mode: str = "best") -> Space:
-        """Open the folder of a space, in milliseconds; raise `SpaceError` where it is none, or not whole.
+        """Open the folder of a space; takes milliseconds. Raises `SpaceError` if it is none or incomplete.
 
-        `verify` reads every byte and compares checksums; else sizes and shapes are. `mode` is what a filter or a
-        matcher gets that is given this space: `best`, what there is, an installed embedding too; `esa`, the same by
-        this space alone; `paper`, the paper's measure with the rules for equal texts and numbers; `letter`, without.
+        `verify` reads every byte and compares checksums; otherwise only sizes and shapes are checked. `mode` says how
+        relatedness is computed: `best` uses an installed embedding too; `esa` is the same by this space alone; `paper`
+        is the paper's measure with the rules for equal texts and numbers; `letter` is the same without these rules.
+        Raises `MatcherError` for another mode.
         """
         from tidegate.semantics.default import MODES
 
@@ -65,15 +68,15 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many documents there are: the dimensions."""
+        """Number of documents: the dimensions of the space."""
         return self.corpus.documents
 
     def words(self, text: str) -> list[str]:
-        """The terms of a text as this space has them, known or not."""
+        """Return the terms of a text as this space forms them, also unknown ones."""
         return self._analyser.terms(text)
 
     def occurrences(self, term: str) -> Occurrences | None:
-        """Where a term occurs; None: it is unknown."""
+        """Return where a term occurs; None if it is unknown."""
         number = self.terms.find(term)
         if number is None:
             return None
@@ -81,30 +84,30 @@ class Space:
         return Occurrences(self.documents[begin:end], self.counts[begin:end])
 
     @cached_property
-    def semantics(self) -> Semantics:
-        """How related terms are, by this space's mode."""
+    def semantics(self) -> NamedSemantics:
+        """The semantics of this space's mode."""
         from tidegate.semantics.default import MODES
 
         return MODES[self.mode](self)
 
     @property
     def threshold(self) -> float:
-        """The least degree of a match where nobody names one."""
+        """Minimum degree of a match for filters that name none."""
         return self.semantics.threshold
 
     @property
     def rivalry(self) -> float:
-        """How much it costs a predicate that another one fits a tuple better."""
+        """How much a predicate loses if another predicate fits a tuple better."""
         return self.semantics.rivalry
 
     def relatedness(
         self, subscribed: Sequence[str], terms: Sequence[str], theme: frozenset[str], of: frozenset[str]
-    ) -> Array:
-        """How related many terms are, by this space's mode; `best` asks an installed embedding too."""
+    ) -> NumpyArray:
+        """Return how related terms are by this space's mode; `best` uses an installed embedding too."""
         return self.semantics.relatedness(subscribed, terms, theme, of)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A process that is handed a space maps the same files."""
+        """Pickle by path: another process maps the same files."""
         return partial(Space.open, mode=self.mode), (str(self.folder.resolve()),)
 
     def __repr__(self) -> str:

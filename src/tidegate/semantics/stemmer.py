@@ -1,8 +1,8 @@
-"""The stem of an English word: Porter's second algorithm, as Snowball publishes it.
+"""The stem of an English word: Porter's second algorithm, as published by Snowball.
 
 Own code, because a space must stem its queries exactly as it stemmed its corpus, and the library's rules change between
 releases (`docs/adr/0022-keep-our-own-stemmer.md`). Changing a result here needs a new `words.ANALYSIS`. Words have no
-apostrophes: `words.WORD` splits at them.
+apostrophes, because `words.WORD` splits at them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _VOWELS = frozenset("aeiouy")
 _DOUBLES = frozenset(("bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt"))
 _BEFORE_LI = frozenset("cdeghkmnrt")
 _WHOLE_REGION = ("gener", "commun", "arsen")
-"""Prefixes behind which the first region begins, so that `general` and `generous` stay apart."""
+"""Prefixes after which the first region begins, so that `general` and `generous` have different stems."""
 
 _IRREGULAR = {
     **{"skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "idly": "idl"},
@@ -19,7 +19,7 @@ _IRREGULAR = {
     **{word: word for word in ("sky", "news", "howe", "atlas", "cosmos", "bias", "andes")},
 }
 _LEFT_ALONE = frozenset(("inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"))
-"""Words that end after the first step."""
+"""Words that no step after the first changes."""
 
 _SECOND = (
     *(("ization", "ize"), ("ational", "ate"), ("fulness", "ful"), ("ousness", "ous"), ("iveness", "ive")),
@@ -28,7 +28,7 @@ _SECOND = (
     *(("fulli", "ful"), ("enci", "ence"), ("anci", "ance"), ("abli", "able"), ("izer", "ize"), ("ator", "ate")),
     *(("alli", "al"), ("bli", "ble"), ("ogi", "og"), ("li", "")),
 )
-"""Suffixes and what they become, the longest first."""
+"""Suffixes and their replacements, the longest first."""
 _THIRD = (
     *(("ational", "ate"), ("tional", "tion"), ("alize", "al"), ("icate", "ic"), ("iciti", "ic")),
     *(("ative", ""), ("ical", "ic"), ("ness", ""), ("ful", "")),
@@ -40,7 +40,7 @@ _FOURTH = (
 
 
 def stem(word: str) -> str:
-    """Give the stem of a word in small letters; what is no plain word is its own.
+    """Return the stem of a lower-case word; a word with other characters than letters is returned unchanged.
 
     >>> [stem(word) for word in ("consumption", "consuming", "sensors", "room", "112")]
     ['consumpt', 'consum', 'sensor', 'room', '112']
@@ -82,7 +82,7 @@ def _first_region(word: str) -> int:
 
 
 def _region(word: str, begin: int) -> int:
-    """Where the part behind the first consonant that follows a vowel begins."""
+    """Return the offset after the first consonant that follows a vowel."""
     for at in range(begin + 1, len(word)):
         if word[at] not in _VOWELS and word[at - 1] in _VOWELS:
             return at + 1

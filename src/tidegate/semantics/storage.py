@@ -1,16 +1,15 @@
-"""The folder of a space: plain arrays, little-endian, each a file; and `space.json`, which says what they are.
+"""The folder of a space: plain little-endian arrays, one file each, and `space.json`, which describes them.
 
     space.json                  format, version, analysis, corpus, parameters; size and CRC-32 of every file
-    terms.utf8   terms.u64      the terms one after the other, in the order of their bytes; where each begins
-    postings.u64                where the postings of each term begin
-    documents.u32 counts.u32    the postings: in which document, in rising order, and how often
-    titles.utf8  titles.u64     the titles of the documents; where each begins
-    peaks.u32                   how often the commonest term of each document occurs
+    terms.utf8   terms.u64      the terms in the order of their bytes; the offset of each
+    postings.u64                the offset of each term's postings
+    documents.u32 counts.u32    the postings: documents in ascending order, and number of occurrences
+    titles.utf8  titles.u64     the titles of the documents; the offset of each
+    peaks.u32                   occurrences of the most frequent term of each document
     lengths.f64                 each document's length as a vector of weights (`weights.py`)
 
-Whoever opens it maps the files: no byte is read before it is needed, and processes
-share what is in memory. `space.json` is written last and the folder gets its name after
-that: half a space has no name.
+Files are memory-mapped: no byte is read before it is needed, and processes share memory. `space.json` is written last,
+and the folder is renamed to its final name after that, so an incomplete space never has this name.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.errors import SpaceError
+from tidegate.filters.vectors import NumpyArray
 from tidegate.semantics.words import ANALYSIS
 
 FORMAT, VERSION = "tidegate-space", 1
@@ -42,57 +41,55 @@ FILES = {
     "peaks.u32": "<u4",
     "lengths.f64": "<f8",
 }
-"""The arrays and the type of their elements."""
-
-Array = npt.NDArray[Any]
+"""Files and the types of their elements."""
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
-    """What a space was made of."""
+class CorpusSummary:
+    """What a space was built from."""
 
     name: str
     documents: int
-    """That are in the space."""
+    """Number of documents in the space."""
     left_out: int
-    """Documents that were too short to say anything."""
+    """Number of documents that were too short."""
     words: int
-    """That counted, over all documents."""
+    """Number of content words in all documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What decided which documents and terms are in a space."""
+    """Decides which documents and terms are in a space."""
 
     least_words: int = 100
-    """A document with fewer words that count is left out: a stub relates words by chance."""
+    """A document with fewer content words is left out: a stub relates words by chance."""
     least_documents: int = 3
-    """A term in fewer documents is left out: a misspelling, a name. It would relate to its document, not its kind."""
+    """A term in fewer documents is left out: a misspelling or a name, which relates to its document by chance."""
 
     def keeps(self, words: int) -> bool:
-        """Whether a document of so many words that count is in the space."""
+        """Return True if a document with this many content words is in the space."""
         return words >= max(1, self.least_words)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`space.json` as a value."""
+    """The content of `space.json`."""
 
-    corpus: Corpus
+    corpus: CorpusSummary
     parameters: Parameters
     files: Mapping[str, tuple[int, int]]
-    """Size in bytes and CRC-32 of each."""
+    """Size in bytes and CRC-32 of each file."""
 
     def to_text(self) -> str:
-        """The header as it is written."""
+        """Return the header as it is written."""
         files = {name: {"bytes": size, "crc32": crc} for name, (size, crc) in self.files.items()}
-        found = {"format": FORMAT, "version": VERSION, "analysis": ANALYSIS}
-        found |= {"corpus": asdict(self.corpus), "parameters": asdict(self.parameters), "files": files}
-        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        document = {"format": FORMAT, "version": VERSION, "analysis": ANALYSIS}
+        document |= {"corpus": asdict(self.corpus), "parameters": asdict(self.parameters), "files": files}
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-class Sink:
-    """One file of a space that is being written, from its beginning to its end."""
+class ArrayFileWriter:
+    """Writes one file of a space sequentially."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -100,33 +97,33 @@ class Sink:
         self._file: IO[bytes] = (folder / name).open("wb")
         self._size = self._crc = 0
 
-    def write(self, values: Array | bytes) -> None:
-        """Append values; numbers get the file's type."""
+    def write(self, values: NumpyArray | bytes) -> None:
+        """Append values; numbers are converted to the file's type."""
         data = values if isinstance(values, bytes) else values.astype(self._type, copy=False).tobytes()
         self._file.write(data)
         self._size += len(data)
         self._crc = zlib.crc32(data, self._crc)
 
     def close(self) -> tuple[int, int]:
-        """Size and CRC-32 of all that was written."""
+        """Close the file; return its size and CRC-32."""
         self._file.close()
         return self._size, self._crc
 
 
 def read_header(folder: Path) -> Header:
-    """Read `space.json`; raise `SpaceError` for what is no space, or none that this version reads."""
+    """Read `space.json`. Raises `SpaceError` if the folder is no space, or has a version that can't be read."""
     path = folder / HEADER
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         what = "is no folder" if not folder.is_dir() else f"has no {HEADER}"
         raise SpaceError(f"{folder} is no semantic space: it {what}; 'tidegate semantics build' makes one") from None
     except (OSError, ValueError) as exc:
         raise SpaceError(f"{path} can't be read: {exc}") from exc
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        shown = found.get("format") if isinstance(found, dict) else found
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        shown = document.get("format") if isinstance(document, dict) else document
         raise SpaceError(f"{path}: expected the format {FORMAT!r}, not {shown!r}: this is no semantic space")
-    version, analysis = found.get("version"), found.get("analysis")
+    version, analysis = document.get("version"), document.get("analysis")
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "update Tidegate, or build it again" if newer else "build it again"
@@ -136,19 +133,19 @@ def read_header(folder: Path) -> Header:
             f"{path}: the corpus was read as {analysis!r}, and this Tidegate reads text as {ANALYSIS!r}: build it again"
         )
     try:
-        corpus, parameters, files = found["corpus"], found["parameters"], found["files"]
+        corpus, parameters, files = document["corpus"], document["parameters"], document["files"]
         return Header(
-            Corpus(str(corpus["name"]), *(int(corpus[each]) for each in ("documents", "left_out", "words"))),
-            Parameters(*(int(parameters[each]) for each in ("least_words", "least_documents"))),
-            {name: (int(each["bytes"]), int(each["crc32"])) for name, each in files.items()},
+            CorpusSummary(str(corpus["name"]), *(int(corpus[key]) for key in ("documents", "left_out", "words"))),
+            Parameters(*(int(parameters[key]) for key in ("least_words", "least_documents"))),
+            {name: (int(entry["bytes"]), int(entry["crc32"])) for name, entry in files.items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise SpaceError(f"{path} is damaged: {type(exc).__name__}: {exc}") from exc
 
 
-def open_arrays(folder: Path, header: Header, verify: bool = False) -> dict[str, Array]:
-    """Map every file, once it has the size that the header says; with `verify` the content too."""
-    arrays: dict[str, Array] = {}
+def open_arrays(folder: Path, header: Header, verify: bool = False) -> dict[str, NumpyArray]:
+    """Map every file after checking its size, and with `verify` its content. Raises `SpaceError`."""
+    arrays: dict[str, NumpyArray] = {}
     for name, kind in FILES.items():
         path = folder / name
         if name not in header.files:
@@ -173,7 +170,7 @@ def open_arrays(folder: Path, header: Header, verify: bool = False) -> dict[str,
 _CHUNK = 1 << 24
 
 
-def _checksum(values: Array) -> int:
+def _checksum(values: NumpyArray) -> int:
     data = values.view(np.uint8)
     crc = 0
     for begin in range(0, len(data), _CHUNK):
@@ -181,8 +178,8 @@ def _checksum(values: Array) -> int:
     return crc
 
 
-def _require_fit(folder: Path, header: Header, arrays: Mapping[str, Array]) -> None:
-    """The arrays fit each other; what a wrong one would do is an index that reads past an end."""
+def _require_fit(folder: Path, header: Header, arrays: Mapping[str, NumpyArray]) -> None:
+    """Raise `SpaceError` if the arrays do not fit each other, so that no index reads past an end."""
     documents, terms = header.corpus.documents, len(arrays["terms.u64"]) - 1
     fits = {
         "terms.u64": _spans(arrays["terms.u64"], len(arrays["terms.utf8"])),
@@ -199,17 +196,17 @@ def _require_fit(folder: Path, header: Header, arrays: Mapping[str, Array]) -> N
             raise SpaceError(f"{folder / name} is damaged: it does not fit the other files: build the space again")
 
 
-def _spans(offsets: Array, size: int) -> bool:
-    """Whether offsets cut a file of this size into parts, from end to end."""
+def _spans(offsets: NumpyArray, size: int) -> bool:
+    """Return True if offsets divide a file of this size into parts without gaps."""
     return len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == size and bool((offsets[1:] >= offsets[:-1]).all())
 
 
-class Texts:
-    """Texts in two mapped arrays; those of terms are sorted, and can be found."""
+class TextArray:
+    """Texts in two mapped arrays. The texts of terms are sorted, so that `find` works."""
 
     __slots__ = ("_data", "_offsets")
 
-    def __init__(self, data: Array, offsets: Array) -> None:
+    def __init__(self, data: NumpyArray, offsets: NumpyArray) -> None:
         self._data = data
         self._offsets = offsets
 
@@ -223,13 +220,13 @@ class Texts:
         return self._data[int(self._offsets[number]) : int(self._offsets[number + 1])].tobytes()
 
     def find(self, text: str) -> int | None:
-        """The number of a text, by bisection."""
-        wanted = text.encode("utf-8", "replace")
+        """Return the number of a text by bisection; None if it is not there."""
+        searched = text.encode("utf-8", "replace")
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
-            if self._bytes(middle) < wanted:
+            if self._bytes(middle) < searched:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < len(self) and self._bytes(low) == wanted else None
+        return low if low < len(self) and self._bytes(low) == searched else None

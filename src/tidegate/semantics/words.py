@@ -1,7 +1,7 @@
-"""Text as the terms that a space knows: words, without those that mean nothing, by their stems.
+"""Splits text into the terms of a space: words without stop words, reduced to their stems.
 
-A space must read a filter as it read its corpus. So this has a name and a version,
-which a space carries; whoever changes what `terms` gives must change `ANALYSIS`.
+A space must read a filter as it read its corpus. So the analysis has a name and a version, which a space stores.
+Whoever changes the result of `terms` must change `ANALYSIS`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from tidegate.semantics.stemmer import stem
 
 ANALYSIS = "english-1"
-"""How text becomes terms. A space made by another is not opened: it would answer, and wrongly."""
+"""Name and version of the analysis. A space built by another analysis is refused: its answers would be wrong."""
 
 _COMMON = """
 a about above across after afterwards again against all almost alone along already also although always am among
@@ -33,12 +33,12 @@ where whereafter whereas whereby wherein whereupon wherever whether which while 
 why will with within without won would wouldn yet you your yours yourself yourselves
 """
 STOP_WORDS = frozenset(_COMMON.split())
-"""Words that say how others hang together, and nothing of what a text is about."""
+"""Function words, which say nothing about the subject of a text."""
 
 WORD = re.compile(r"[^\W_]+")
-"""A run of letters and digits of any alphabet."""
+"""Letters and digits of any alphabet."""
 _MAX_CACHED_WORDS = 1_000_000
-"""Words whose terms an `Analyser` keeps: more than a language has, and a bound for corpora full of numbers."""
+"""Words whose terms an `Analyser` caches: more than a language has, and a bound for corpora full of numbers."""
 
 
 class Analyser:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.model import Schema, timestamps
 from tidegate.services.definitions import Service
+from tidegate.services.redaction import redacted
 from tidegate.services.writing import to_dict
 
 STREAM = "_services"
@@ -29,7 +30,8 @@ SCHEMA = Schema(
     },
     event_time="time",
 )
-"""Of the events of `_services`. `definition` is JSON, as `GET /v1/services/{name}` has it; of what is gone the last."""
+"""Of the events of `_services`. `definition` is JSON, as `GET /v1/services/{name}` has it; of what is gone the last.
+It is for providers who see all services, and never holds a password."""
 
 
 def told(service: Service, version: int, output: Schema, micros: int, *, is_new: bool) -> Event:
@@ -45,7 +47,7 @@ def told(service: Service, version: int, output: Schema, micros: int, *, is_new:
         "categories": list(service.categories),
         "themes": list(service.themes),
         "description": service.description,
-        "definition": json.dumps(to_dict(service)),
+        "definition": json.dumps(redacted(to_dict(service))),
         "time": moment,
     }
 

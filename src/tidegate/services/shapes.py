@@ -18,7 +18,7 @@ from tidegate.errors import (
 )
 from tidegate.filters import Constraints
 from tidegate.filters import Filter as FilterText
-from tidegate.filters import shapes as memberships
+from tidegate.filters import membership as memberships
 from tidegate.filters.nodes import Literal
 from tidegate.filters.parser import parse_shape
 from tidegate.model import Field, Schema, Struct

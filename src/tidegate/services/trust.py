@@ -55,7 +55,7 @@ class Resources:
     roots: tuple[Root, ...] = ()
     connections: Mapping[str, NamedConnection] = field(default_factory=lambda: NONE)
     private: tuple[FilePath, ...] = ()
-    """Folders that no root opens: the data folder."""
+    """Folders and files that no root opens: the data folder, the profile, and files with secrets."""
 
     def allowed(self, is_admin: bool, is_among: Callable[[Audience], bool]) -> Allowed:
         """Give what one caller may use; `is_among` says whether an audience names them."""
@@ -91,6 +91,22 @@ def admit(definitions: Definitions, allowed: Allowed) -> Definitions:
     if findings.problems:
         raise DefinitionError(findings.problems)
     return replace(definitions, services=MappingProxyType(services))
+
+
+def needs_trust(definition: Stream | Service) -> bool:
+    """Say whether a definition imports code, reads files or reaches hosts that the profile does not list."""
+    if isinstance(definition, Stream):
+        match definition.source:
+            case Files():
+                return True
+            case Kafka(connection=name) | Mqtt(connection=name):
+                return name is None
+        return False
+    return any(
+        (isinstance(each, Custom) and ":" in each.function)
+        or (isinstance(each, Enrich) and each.table.connection is None)
+        for each in definition.pipeline
+    )
 
 
 def note_unlisted(definitions: Definitions, resources: Resources, findings: Findings) -> None:

@@ -20,11 +20,12 @@ HOW = "needs mosquitto: scripts/need-programs, or brew install mosquitto"
 class Mosquitto:
     """Keeps its sessions on disk; may be ended and started again on the same port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, access: str = "allow_anonymous true") -> None:
+        """`access` are lines of its configuration that say who gets in, and how."""
         self.port = free_port()
         self._config = folder / "mosquitto.conf"
         self._config.write_text(
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\nuser {getpass.getuser()}\n"
+            f"listener {self.port} 127.0.0.1\n{access}\nuser {getpass.getuser()}\n"
             f"persistence true\npersistence_location {folder}/\nmax_queued_messages 0\nlog_dest none\n"
         )
         self._process: subprocess.Popen[bytes] | None = None

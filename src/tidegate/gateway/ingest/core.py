@@ -83,7 +83,7 @@ class Ingest:
     def _taken(self, door: Door, request: Request) -> Receipt:
         if request.mode not in MODES:
             raise IngestError(f"unknown mode {request.mode!r}; expected one of {', '.join(MODES)}")
-        parsed = parse(request.content_type, request.headers, request.body, door.stream.schema)
+        parsed = parse(request.content_type, request.headers, request.body, door.stream.schema, self._settings)
         return door.take(parsed, request.mode)
 
     def _door(self, name: str) -> Door:

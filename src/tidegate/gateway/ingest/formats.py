@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tidegate.errors import BodyError, MediaTypeError, MissingDependency, Violation
+from tidegate.errors import BodyError, BodyTooLarge, MediaTypeError, MissingDependency, Violation
 from tidegate.gateway.ingest import cloudevents, spans
 from tidegate.gateway.ingest.cloudevents import Envelope
+from tidegate.gateway.ingest.settings import IngestSettings
 from tidegate.model import Schema
 from tidegate.model.events import show
 
 _WHITE = b" \t\r\n"
+CONTAINERS_PER_EVENT = 10
+"""Objects and arrays that each event of the largest request may have: each takes some sixty bytes when it is parsed."""
 
 Headers = Mapping[str, str]
 
@@ -43,21 +46,29 @@ class _Body(NamedTuple):
     data: bytes
     headers: Headers
     schema: Schema
+    settings: IngestSettings
 
 
-def parse(content_type: str | None, headers: Headers, body: bytes, schema: Schema) -> Parsed:
+_DEFAULTS = IngestSettings()
+
+
+def parse(
+    content_type: str | None, headers: Headers, body: bytes, schema: Schema, settings: IngestSettings = _DEFAULTS
+) -> Parsed:
     """Take the events out of a body.
 
     A body that can't be understood as a whole is a `BodyError`; a line of NDJSON,
     or an envelope, that can't be is a problem of this event.
     """
     kind = _media_type(content_type or "")
+    if kind != _ARROW:
+        _need_few_containers(body, settings.request_events)
     attributes = cloudevents.of_headers(headers)
     if attributes and kind not in _STRUCTURED:
         if kind != "application/json":
             raise MediaTypeError(f"events with ce- headers carry application/json, not {kind}")
         return _read_binary(attributes, body)
-    return _READERS[kind](_Body(body, headers, schema))
+    return _READERS[kind](_Body(body, headers, schema, settings))
 
 
 @lru_cache(maxsize=256)
@@ -74,12 +85,25 @@ def _media_type(content_type: str) -> str:
     return kind
 
 
+def _need_few_containers(data: bytes, events: int) -> None:
+    """Refuse what would take a hundred times its bytes when it is parsed. Brackets inside texts count, too."""
+    most = events * CONTAINERS_PER_EVENT
+    if len(data) > 2 * most and data.count(b"{") + data.count(b"[") > most:
+        raise BodyTooLarge(f"expected at most {most:,} objects and arrays in one request: send several")
+
+
+def _need_few(count: int, most: int, what: str = "events") -> None:
+    if count > most:
+        raise BodyTooLarge(f"expected at most {most:,} {what} in one request, not {count:,}: send several")
+
+
 # JSON ----------------------------------------------------------------------------
 
 
 def _read_json(body: _Body) -> Parsed:
     value = _loaded(body.data, "a JSON object, or an array of objects")
     if isinstance(value, list):
+        _need_few(len(value), body.settings.request_events)
         return Parsed(_items(body.data), value)
     if not isinstance(value, dict):
         raise BodyError(f"expected a JSON object, or an array of objects, not {show(value)}")
@@ -87,6 +111,7 @@ def _read_json(body: _Body) -> Parsed:
 
 
 def _read_lines(body: _Body) -> Parsed:
+    _need_few(body.data.count(b"\n"), body.settings.request_events, "lines")
     raws = [line.strip(_WHITE) for line in body.data.split(b"\n")]
     if raws and not raws[-1]:
         raws.pop()
@@ -155,6 +180,7 @@ def _read_batch(body: _Body) -> Parsed:
     value = _loaded(body.data, "an array of CloudEvents objects")
     if not isinstance(value, list):
         raise BodyError(f"expected an array of CloudEvents objects, not {show(value)}; a single one comes as {_SINGLE}")
+    _need_few(len(value), body.settings.request_events)
     return _unwrapped(_items(body.data), value)
 
 
@@ -191,13 +217,15 @@ def _data(raw: bytes) -> bytes:
 
 def _read_arrow(body: _Body) -> Parsed:
     try:
-        from tidegate.gateway.ingest import arrow
+        from tidegate.gateway.ingest import arrow, ipc
     except ModuleNotFoundError as exc:
         raise MissingDependency("pyarrow", "arrow") from exc
-    raws = arrow.rows(body.data, body.schema)
+    bounds = ipc.Bounds(body.settings.request_events, body.settings.decoded_bytes)
+    raws = arrow.rows(body.data, body.schema, bounds)
     return Parsed(raws, [orjson.loads(raw) for raw in raws])
 
 
+_ARROW = "application/vnd.apache.arrow.stream"
 _SINGLE = "application/cloudevents+json"
 _BATCH = "application/cloudevents-batch+json"
 _STRUCTURED = (_SINGLE, _BATCH)
@@ -210,7 +238,7 @@ _READERS: dict[str, Callable[[_Body], Parsed]] = {
     "application/json-lines": _read_lines,
     _SINGLE: _read_structured,
     _BATCH: _read_batch,
-    "application/vnd.apache.arrow.stream": _read_arrow,
+    _ARROW: _read_arrow,
 }
 
 CONTENT_TYPES = tuple(_READERS)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Query, Request
 
+from tidegate.gateway.bodies import need_short, unreadable
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
 from tidegate.gateway.untrusted import apply_untrusted
 from tidegate.registry import Changes
 from tidegate.services import load_texts
@@ -36,13 +35,13 @@ def router(gateway: Gateway) -> APIRouter:
         backfill: Annotated[bool, Query(description="Run what is new or changed over the history first.")] = False,
         name: Annotated[str, Query(description="What problems call the file.")] = "<body>",
     ) -> dict[str, dict[str, int]]:
-        texts = _texts(await request.body(), name)
-        caller = caller_of(request)
+        body, caller = await request.body(), caller_of(request)
 
         def change() -> Changes:
+            texts = _texts(body, name)
             return apply_untrusted(gateway, caller, load_texts(texts), force=force, prune=prune, backfill=backfill)
 
-        changes = await asyncio.get_running_loop().run_in_executor(None, change)
+        changes = await gateway.executors.heavy(caller, change)
         await gateway.look()
         return changes.to_dict()
 
@@ -52,7 +51,7 @@ def router(gateway: Gateway) -> APIRouter:
 def _texts(body: bytes, name: str) -> dict[str, str]:
     """The texts of a body by their names; a service file has no `files`."""
     if not body.strip():
-        raise _unreadable("expected a service file, and the body is empty")
+        raise unreadable("expected a service file, and the body is empty")
     try:
         said = orjson.loads(body)
     except ValueError:
@@ -60,13 +59,11 @@ def _texts(body: bytes, name: str) -> dict[str, str]:
     if isinstance(said, dict) and said.keys() == {"files"}:
         files = said["files"]
         if not isinstance(files, dict) or not all(isinstance(each, str) for each in files.values()):
-            raise _unreadable("files: expected the text of each file by its name")
+            raise unreadable("files: expected the text of each file by its name")
+        need_short(*(each.encode("utf-8", "surrogatepass") for each in files.values()))
         return files
+    need_short(body)
     try:
         return {name: body.decode()}
     except UnicodeDecodeError as error:
-        raise _unreadable(f"expected UTF-8: {error}") from error
-
-
-def _unreadable(detail: str) -> Problem:
-    return Problem(400, "bad-body", "The body can't be read", detail)
+        raise unreadable(f"expected UTF-8: {error}") from error

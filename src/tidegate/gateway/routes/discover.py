@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -13,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from tidegate import discovery
 from tidegate.discovery import Answer, Changes, changes
-from tidegate.gateway.bodies import json_of
+from tidegate.gateway.bodies import read_json
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import bad_parameter
 from tidegate.gateway.sse import event
@@ -30,9 +29,9 @@ def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["services"])
 
-    async def answered(request: Request, wanted: discovery.Request) -> Answer:
-        work = partial(gateway.finder.discover, gateway.view(request), wanted)
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+    async def answered(request: Request, wanted: discovery.Request, *, patient: bool = False) -> Answer:
+        view = gateway.view(request)
+        return await gateway.executors.heavy(view.caller, gateway.finder.discover, view, wanted, patient=patient)
 
     def told(answer: Answer) -> dict[str, Any]:
         """An answer as JSON values, with the broker that each service comes from."""
@@ -49,12 +48,13 @@ def router(gateway: Gateway) -> APIRouter:
         used: Annotated[str | None, Query(description="Watched: the service that you have; is one better?")] = None,
     ) -> Response:
         is_watched = watch is not None and _is_true(watch)
-        wanted = discovery.Request.from_dict(await json_of(request))
-        gateway.meter.need_filter(gateway.view(request).caller, None if wanted.filter is None else wanted.filter.text)
+        body, caller = await request.body(), gateway.view(request).caller
+        wanted = await gateway.executors.heavy(caller, lambda: discovery.Request.from_dict(read_json(body)))
+        gateway.meter.need_filter(caller, None if wanted.filter is None else wanted.filter.text)
         first = await answered(request, wanted)
         if not is_watched:
             # In a thread: a thousand results with their reasons are tenths of a second.
-            said = await asyncio.to_thread(lambda: orjson.dumps(told(first)))
+            said = await gateway.executors.heavy(caller, lambda: orjson.dumps(told(first)))
             return Response(said, media_type="application/json")
         return StreamingResponse(watched(request, wanted, first, used), media_type="text/event-stream")
 
@@ -70,7 +70,7 @@ def router(gateway: Gateway) -> APIRouter:
             if void is not None:
                 yield event("error", {"detail": void})
                 return
-            after = await answered(request, wanted)
+            after = await answered(request, wanted, patient=True)
             found = changes(before, after, used=used)
             quiet_s += LOOK_S
             if found:

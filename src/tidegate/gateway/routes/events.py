@@ -11,6 +11,7 @@ from tidegate.delivery.conflation import conflated
 from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.gateway import parameters
+from tidegate.gateway.compiling import filter_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.poll import page
@@ -61,7 +62,7 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Any:
         view = gateway.view(request)
         schema = view.schema(name)
-        wanted = view.filter_(filter_, param, name)
+        wanted = await filter_of(gateway.executors, view, filter_, param, name)
         encoding = view.encoding(parameters.encoding(format_, select, schema), name)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
         idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +15,7 @@ from tidegate.filters import Filter
 from tidegate.filters.render import path_text
 from tidegate.gateway import parameters
 from tidegate.gateway.backtest import backtest, named
+from tidegate.gateway.compiling import filter_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import bad_parameter
 from tidegate.gateway.routes.subscriptions import event_of
@@ -24,8 +24,6 @@ from tidegate.semantics.looking import described
 MOST_LOOKED = 100_000
 """Events of one backtest: a second's work."""
 MOST_SAMPLE = 100
-AT_ONCE = 2
-"""Backtests that run together: whoever asks meanwhile waits, so that delivery does not."""
 
 _Text = Annotated[str | None, Query(alias="filter", description="The filter; without one, all events.")]
 _Params = Annotated[list[str] | None, Query(description="Values of the filter's %0, %1, ...")]
@@ -34,7 +32,6 @@ _Params = Annotated[list[str] | None, Query(description="Values of the filter's 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["filters"])
-    turns = asyncio.Semaphore(AT_ONCE)
 
     @routes.get("/services/{name}/explain", summary="What a filter over a service means, and why an event matches")
     async def explain(
@@ -46,14 +43,14 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         view = gateway.view(request)
         schema, hidden = view.schema(name), view.hidden(name)
-        wanted = view.filter_(filter_, param, name) or Filter("", schema)
 
         def work() -> dict[str, Any]:
+            wanted = view.filter_(filter_, param, name) or Filter("", schema)
             given = None if event is None else event_of(event, name, gateway.log, hidden)
             attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(wanted, schema)]
             return {"service": name, **described(wanted, given), "attributes": attributes}
 
-        said = await asyncio.get_running_loop().run_in_executor(None, work)
+        said = await gateway.executors.heavy(view.caller, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
     @routes.get("/services/{name}/backtest", summary="What a filter would have matched lately, and what was there")
@@ -72,7 +69,7 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> Response:
         view = gateway.view(request)
         schema = view.schema(name)
-        wanted = view.filter_(filter_, param, name)
+        wanted = await filter_of(gateway.executors, view, filter_, param, name)
         start = parameters.start(None, begin)
         if start.is_now:
             raise bad_parameter("from", begin, "beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
@@ -80,9 +77,8 @@ def router(gateway: Gateway) -> APIRouter:
         work = partial(
             backtest, gateway.log, name, schema, wanted, start.since_micros, most, encoding=encoding, sample=sample
         )
-        async with turns:
-            begun = time.perf_counter()
-            found = await asyncio.get_running_loop().run_in_executor(None, work)
+        begun = time.perf_counter()
+        found = await gateway.executors.heavy(view.caller, work)
         took_ms = round((time.perf_counter() - begun) * 1e3, 1)
         said = {"service": name, "filter": "" if wanted is None else str(wanted), **asdict(found), "took_ms": took_ms}
         said["complete"] = found.complete and name not in gateway.remotes  # a mirror has what was asked for

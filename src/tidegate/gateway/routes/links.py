@@ -17,9 +17,11 @@ from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
 from tidegate.federation.link.neighbour import REFUSALS, Neighbour
 from tidegate.filters import Filter
 from tidegate.gateway.bodies import json_of
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.certificates import peer_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.protocol import establish
 from tidegate.gateway.routes.link_keys import described_keys
 
 BAD_REQUEST = 4400
@@ -121,7 +123,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/links", status_code=201, summary="Link this broker to another")
     async def add(request: Request) -> dict[str, Any]:
-        said = _read(await json_of(request))
+        said = _read(await json_of(request, gateway.executors, caller_of(request)))
         known = federation()
         if said["name"] not in known.neighbours:
             known.broker.check(said["name"])
@@ -178,9 +180,15 @@ def router(gateway: Gateway) -> APIRouter:
             await websocket.close(BAD_REQUEST, "this gateway has no links")
         else:
             peer = peer_of(websocket.scope)
-            await gateway.linked.federation.accept(
-                Accepted(websocket), lambda name: gateway.certificates.link_problem(name, peer)
-            )
+            # By then it has proved who it is, or the federation has closed it.
+            proven_s = gateway.linked.federation.settings.handshake_s + 1
+            proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
+            try:
+                await gateway.linked.federation.accept(
+                    Accepted(websocket), lambda name: gateway.certificates.link_problem(name, peer)
+                )
+            finally:
+                proven.cancel()
 
     return routes
 

@@ -16,6 +16,7 @@ from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.federation.link import Remote
 from tidegate.gateway.callers import GUEST, Caller, caller_of
+from tidegate.gateway.describe.definition import is_transparent, shown_status
 from tidegate.gateway.gateway import STATUS, Gateway
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, to_dict
@@ -25,8 +26,8 @@ FRESH_S = 2.0
 COUNTED_S = 1.0
 """How long what was counted is told again, whoever asks: however many look on, it is counted once a second."""
 
-_Seen = tuple[tuple[str, ...], tuple[str, ...]]
-"""The streams and services that a caller sees."""
+_Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
+"""The streams and services that a caller sees, and the services of which they see how they are made."""
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -53,7 +54,9 @@ def router(gateway: Gateway) -> APIRouter:
         view, scope = gateway.view(request), caller_of(request).services
         seen = tuple(view.services(gateway.services))
         streams = tuple(name for name in gateway.definitions.streams if scope is None or name in scope)
-        return Response(await told.newest((streams, seen)), media_type="application/json")
+        known, caller = gateway.services, caller_of(request)
+        transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
+        return Response(await told.newest((streams, seen, transparent)), media_type="application/json")
 
     return routes
 
@@ -122,14 +125,16 @@ def _answer(
     known: Mapping[str, Service],
     remotes: Mapping[str, Remote],
 ) -> bytes:
-    streams, services = seen
+    streams, services, transparent = seen
     raw = gateway.definitions.streams  # what is no more since the caller was seen is left out
     return orjson.dumps(
         {
             "at": counted.at,
             "streams": [_stream(name, raw[name]) for name in streams if name in raw],
             "services": [
-                _service(gateway, name, known[name], counted, remotes.get(name)) for name in services if name in known
+                _service(gateway, name, known[name], counted, remotes.get(name), transparent=name in transparent)
+                for name in services
+                if name in known
             ],
         }
     )
@@ -142,16 +147,18 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
     return {"name": name, "source": kind, "description": said.get("description", "")}
 
 
-def _service(gateway: Gateway, name: str, service: Service, counted: _Counted, remote: Remote | None) -> dict[str, Any]:
+def _service(
+    gateway: Gateway, name: str, service: Service, counted: _Counted, remote: Remote | None, *, transparent: bool
+) -> dict[str, Any]:
     lags = counted.lags[name]
     return {
         "name": name,
         "version": gateway.versions.get(name),
         "description": service.description,
-        "inputs": [] if remote is not None else list(service.inputs),
+        "inputs": list(service.inputs) if transparent else [],
         "origin": None if remote is None else remote.origin,
         "lost": name in counted.lost,
-        "status": gateway.status.get(name),
+        "status": shown_status(gateway.status.get(name), transparent=transparent),
         "subscribers": counted.kinds[name],
         "behind": counted.behind[name],
         "lag": gateway.durable.lags.connected.get(name, 0),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from tidegate.errors import Violation, did_you_mean
 from tidegate.gateway import parameters
 from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode, Receipt
 from tidegate.gateway.policy import need_scope
@@ -36,6 +36,8 @@ from tidegate.gateway.quarantine import (
 from tidegate.gateway.routes.streams import need_stream
 from tidegate.model import timestamps
 from tidegate.services import Service
+
+T = TypeVar("T")
 
 _NDJSON = "application/x-ndjson"
 _SELECTION = ("rule", "from", "to", "cursor", "max")
@@ -59,10 +61,14 @@ def router(gateway: Gateway) -> APIRouter:
         names = [subject.name, *(subject.of.inputs if isinstance(subject.of, Service) else ())]
         return {field.name for name in names if name in gateway.schemas for field in gateway.schemas[name].root}
 
-    async def listed(kind: str, name: str, wanted: Wanted) -> dict[str, Any]:
+    async def in_thread(caller: Caller, call: Callable[[], T]) -> T:
+        """Read a log, which may take long, in the caller's turn."""
+        return await gateway.executors.heavy(caller, call)
+
+    async def listed(caller: Caller, kind: str, name: str, wanted: Wanted) -> dict[str, Any]:
         subject = subject_of(kind, name)
-        found = await _in_thread(partial(read, subject, wanted))
-        done, known = await _in_thread(partial(marks.done, subject.replays)), attributes(subject)
+        found = await in_thread(caller, partial(read, subject, wanted))
+        done, known = await in_thread(caller, partial(marks.done, subject.replays)), attributes(subject)
         shows_raw = not (isinstance(subject.of, Service) and subject.of.mask)
         said = []
         for each in found.refused:
@@ -73,17 +79,17 @@ def router(gateway: Gateway) -> APIRouter:
 
     async def replayed(request: Request, kind: str, name: str, mode: Mode) -> Response:
         subject = subject_of(kind, name)
-        said = document(await json_of(request))
+        said = document(await json_of(request, gateway.executors, caller_of(request)))
         page: Found | None = None
         if "all" in said:
             wanted = selection(said)
-            page = await _in_thread(partial(read, subject, wanted))
+            page = await in_thread(caller_of(request), partial(read, subject, wanted))
             patch = said.get("patch")
             entries = [Entry(str(each.place), patch=patch) for each in page.refused]
         else:
             entries = entries_of(said)
         planner = Planner(gateway.log, gateway.definitions, subject, marks)
-        plan = await _in_thread(partial(planner.plan, entries))
+        plan = await in_thread(caller_of(request), partial(planner.plan, entries))
         if mode == "all" and plan.refused:
             raise _nothing_sent(plan)
         caller = caller_of(request)
@@ -112,12 +118,12 @@ def router(gateway: Gateway) -> APIRouter:
                 now = timestamps.to_text(timestamps.from_datetime(datetime.now(UTC)))
                 marks.note(subject.replays, [Mark(id_, state, stream, now, by) for id_ in ids])
 
-            await _in_thread(partial(note, "begun"))
+            await asyncio.to_thread(note, "begun")
             receipt = await gateway.ingest.ingest(stream, _NDJSON, {}, b"\n".join(lines), "all")
             if receipt.refused:
                 failed |= _refused(stream, ids, receipt)
                 continue
-            await _in_thread(partial(note, "done"))
+            await asyncio.to_thread(note, "done")
         return [failed.get(each.id, each) for each in plan.outcomes]
 
     def add(kind: Literal["services", "streams"], what: str) -> None:
@@ -125,6 +131,7 @@ def router(gateway: Gateway) -> APIRouter:
 
         @routes.get(path, summary=f"What {what} has refused, and why", name=f"{kind}_quarantine")
         async def list_(
+            request: Request,
             name: str,
             cursor: Annotated[str | None, Query(description="Go on behind a page.")] = None,
             rule: Annotated[str | None, Query(description="Where this attribute was wrong; event: all of it.")] = None,
@@ -135,7 +142,7 @@ def router(gateway: Gateway) -> APIRouter:
             replayed: Annotated[bool | None, Query(description="Just what was, or was not, sent again.")] = None,
             most: Annotated[int, Query(alias="max", ge=1, le=MOST)] = 100,
         ) -> dict[str, Any]:
-            return await listed(kind, name, wanted_of(cursor, rule, begin, end, replayed, most))
+            return await listed(caller_of(request), kind, name, wanted_of(cursor, rule, begin, end, replayed, most))
 
         @routes.post(f"{path}/replay", summary=f"Send what {what} has refused again", name=f"{kind}_replay")
         async def replay(
@@ -148,10 +155,6 @@ def router(gateway: Gateway) -> APIRouter:
     add("services", "a service")
     add("streams", "a raw stream")
     return routes
-
-
-async def _in_thread(work: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 # What is asked for ----------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from tidegate.filters.meaning import NO_SEMANTICS
+from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.problems import Problem
 from tidegate.semantics.looking import look
@@ -27,6 +27,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/semantics", summary="What a term means, how related others are to it, and by which concepts")
     async def semantics(
+        request: Request,
         term: Annotated[str, Query(min_length=1, max_length=MOST_LETTERS, description="A term, of one word or more.")],
         to: Annotated[list[_Text] | None, Query(max_length=MOST_TERMS, description="What to relate it to.")] = None,
         theme: Annotated[list[_Text] | None, Query(max_length=MOST_TERMS, description="The theme it is in.")] = None,
@@ -39,6 +40,6 @@ def router(gateway: Gateway) -> APIRouter:
             detail = f"likeness of meaning (~) is not known here: {NO_SEMANTICS}"
             raise Problem(404, "no-semantics", "Nothing here knows what words mean", detail)
         work = partial(look, gateway.semantics, term, theme or (), to or (), to_themes=to_theme, count=count)
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        return await gateway.executors.heavy(caller_of(request), work)
 
     return routes

@@ -9,16 +9,12 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.gateway.bodies import document_of
+from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import caller_of
+from tidegate.gateway.describe.definition import is_transparent, shown_service, shown_status
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.untrusted import apply_untrusted
-from tidegate.services import Service, from_dict, to_dict
-
-TOLD = ("qos", "retention", "properties", "categories", "themes", "description")
-"""Of a definition, what is known of another broker's service."""
-SHOWN = ("from", "qos", "properties", "categories", "themes", "description")
-"""Of a definition, what those are shown who may not see all attributes."""
+from tidegate.services import Service, from_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -30,20 +26,16 @@ def router(gateway: Gateway) -> APIRouter:
         return await asyncio.to_thread(gateway.finder.lost) | gateway.unreached()
 
     def described(request: Request, name: str, service: Service, lost: set[str]) -> dict[str, Any]:
-        view, remote = gateway.view(request), gateway.remotes.get(name)
-        definition = to_dict(service)
-        if remote is not None:
-            definition = {key: value for key, value in definition.items() if key in TOLD}
-        elif view.hidden(name):  # what it is made of tells of all that it holds
-            definition = {key: value for key, value in definition.items() if key in SHOWN}
+        view, remote, caller = gateway.view(request), gateway.remotes.get(name), caller_of(request)
+        transparent = is_transparent(gateway, caller, service)
         return {
             "name": name,
             "version": gateway.versions.get(name),
-            "definition": definition,
+            "definition": shown_service(gateway, caller, name, service),
             "schema": view.schema(name).to_dict(),
             "key": view.key(name),
             "lost": name in lost,
-            "status": gateway.status.get(name),
+            "status": shown_status(gateway.status.get(name), transparent=transparent),
             "origin": None if remote is None else remote.origin,
         }
 
@@ -61,11 +53,12 @@ def router(gateway: Gateway) -> APIRouter:
         return described(request, name, gateway.service(name), await lost())
 
     @routes.get("/services/{name}/status", summary="How a service does")
-    async def status(name: str) -> dict[str, Any]:
-        gateway.service(name)
+    async def status(request: Request, name: str) -> dict[str, Any]:
+        transparent = is_transparent(gateway, caller_of(request), gateway.service(name))
         counts = gateway.hub.counts().get(name, {})
         remote = gateway.remotes.get(name)
-        said = gateway.status.get(name) or {"state": "never ran" if remote is None else f"of {remote.origin}"}
+        seen = shown_status(gateway.status.get(name), transparent=transparent)
+        said = seen or {"state": "never ran" if remote is None else f"of {remote.origin}"}
         quality = await asyncio.to_thread(gateway.finder.quality, name)
         return {"name": name, **said, "lost": name in await lost(), "subscribers": counts, "quality": quality}
 
@@ -76,9 +69,13 @@ def router(gateway: Gateway) -> APIRouter:
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
         backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"services": {name: await document_of(request)}}, remote=True)
-        apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force, backfill=backfill)
-        await asyncio.get_running_loop().run_in_executor(None, apply)
+        body, caller = await request.body(), caller_of(request)
+
+        def change() -> None:
+            definitions = from_dict({"services": {name: read_document(body)}}, remote=True)
+            apply_untrusted(gateway, caller, definitions, force=force, backfill=backfill)
+
+        await gateway.executors.heavy(caller, change)
         await gateway.look()
         return described(request, name, gateway.service(name), await lost())
 

@@ -11,32 +11,36 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from tidegate.errors import MediaTypeError
-from tidegate.gateway.bodies import document_of
+from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.describe.definition import shown_stream
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.untrusted import apply_untrusted
-from tidegate.services import from_dict, to_dict
+from tidegate.services import from_dict
 
 
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["streams"], route_class=NamedRoute)
 
-    def described(name: str) -> dict[str, Any]:
-        return {"name": name, "definition": to_dict(gateway.stream(name))}
+    def described(request: Request, name: str) -> dict[str, Any]:
+        return {"name": name, "definition": shown_stream(caller_of(request), gateway.stream(name))}
 
     @routes.get("/streams", summary="All raw streams")
     async def streams(request: Request) -> dict[str, Any]:
         scope = caller_of(request).services
-        return {"streams": [described(name) for name in gateway.definitions.streams if scope is None or name in scope]}
+        return {
+            "streams": [
+                described(request, name) for name in gateway.definitions.streams if scope is None or name in scope
+            ]
+        }
 
     @routes.get("/streams/{stream}", summary="One raw stream")
-    async def one(stream: str) -> dict[str, Any]:
-        return described(stream)
+    async def one(request: Request, stream: str) -> dict[str, Any]:
+        return described(request, stream)
 
     @routes.put("/streams/{stream}", summary="Add or change a raw stream; the body is its definition, JSON or YAML")
     async def put(
@@ -44,11 +48,15 @@ def router(gateway: Gateway) -> APIRouter:
         stream: str,
         force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
     ) -> dict[str, Any]:
-        definitions = from_dict({"streams": {stream: await document_of(request)}}, remote=True)
-        apply = partial(apply_untrusted, gateway, caller_of(request), definitions, force=force)
-        await asyncio.get_running_loop().run_in_executor(None, apply)
+        body, caller = await request.body(), caller_of(request)
+
+        def change() -> None:
+            definitions = from_dict({"streams": {stream: read_document(body)}}, remote=True)
+            apply_untrusted(gateway, caller, definitions, force=force)
+
+        await gateway.executors.heavy(caller, change)
         await gateway.look()
-        return described(stream)
+        return described(request, stream)
 
     @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
     async def delete(stream: str) -> None:
@@ -85,8 +93,6 @@ async def take_events(
 ) -> Response:
     """Put the events of a request's body into a raw stream; `read` gives the body, once it is known to be wanted."""
     need_stream(gateway, stream)
-    if (packed := headers.get("content-encoding", "identity").lower()) != "identity":
-        raise MediaTypeError(f"content encoding {packed!r:.40}; expected a body that is not compressed")
     gateway.meter.need_events(caller)
     body = await read()
     take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from tidegate.filters.meaning import Meaning
 from tidegate.gateway import consuming, parameters
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.compiling import compiled_of, in_turn
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.owners import grant_of, is_owner, renewed
@@ -88,18 +88,20 @@ def router(gateway: Gateway) -> APIRouter:
         body = orjson.dumps(described(found, show_secret=show_secret))
         return Response(body, status, headers, JSON)
 
-    async def need_receiver(record: Subscription, said: Any) -> None:
+    async def need_receiver(record: Subscription, said: Any, caller: Caller) -> None:
         if isinstance(record.deliver, Webhook):
-            await durable.sender.check(record.deliver.url)
-            if wants_handshake(said):
-                await durable.sender.shake_hands(record.deliver.url)
+            async with gateway.executors.turn(caller):  # its name server, and the receiver, answer when they like
+                await durable.sender.check(record.deliver.url)
+                if wants_handshake(said):
+                    await durable.sender.shake_hands(record.deliver.url)
 
-    async def need_owner(record: Subscription) -> None:
+    async def need_owner(record: Subscription, caller: Caller) -> None:
         """A webhook is sent while its owner is away: what they see then has to do."""
         if isinstance(record.deliver, Webhook):
             await gateway.sweep.read_keys()
             owner = gateway.policies.owner(record)
-            compiled(record, gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service))
+            schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
+            await compiled_of(gateway.executors, caller, record, schema, meaning)
 
     # Making and changing -----------------------------------------------------------------
 
@@ -115,7 +117,8 @@ def router(gateway: Gateway) -> APIRouter:
             gateway.meter.need(quota, caller, durable.count(caller.id))
         meaning = gateway.policies.meaning(name)
         key = gateway.view(request).key(name)
-        record = changed(begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
+        change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
+        record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -123,9 +126,10 @@ def router(gateway: Gateway) -> APIRouter:
         start = parameters.start(said.get("cursor"), said.get("from"))
         if start.cursor is not None:
             await durable.check(name, start.cursor)
-        await need_owner(record)
-        await need_receiver(record, said)
-        position = await gateway.hub.begin(name, start, compiled(record, schema, meaning))
+        await need_owner(record, caller)
+        await need_receiver(record, said, caller)
+        filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
+        position = await gateway.hub.begin(name, start, filter_)
         cursor = None if position is None else position.text
         found = await durable.change(lambda registry: registry.subscribe(record, cursor))
         return answer(found, 201, show_secret=True)
@@ -174,14 +178,15 @@ def router(gateway: Gateway) -> APIRouter:
         service = before.subscription.service
         view, meaning = gateway.view(request), gateway.policies.meaning(service)
         schema, key = view.schema(service), view.key(service)
-        record = changed(before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
-        record = renewed(record, caller_of(request), gateway.access, datetime.now(UTC))
-        resume = is_owner(caller_of(request), record)
-        await need_owner(record)
-        gateway.meter.need_filter(caller_of(request), record.filter)
+        change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
+        record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
+        record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
+        resume = is_owner(view.caller, record)
+        await need_owner(record, view.caller)
+        gateway.meter.need_filter(view.caller, record.filter)
         was_pull = isinstance(before.subscription.deliver, Pull)
         if _address(record) != _address(before.subscription):
-            await need_receiver(record, said)
+            await need_receiver(record, said, view.caller)
         wanted = expected if expected is not None else version if version is not None else before.version
         try:
             found = await durable.change(lambda registry: registry.change_subscription(record, wanted, resume=resume))
@@ -229,7 +234,8 @@ def router(gateway: Gateway) -> APIRouter:
         view = gateway.view(request)
         schema = view.schema(record.service)
         newest = parameters.latest(latest, schema, view.key(record.service))
-        filter_ = compiled(record, schema, view.meaning(record.service))
+        meaning = view.meaning(record.service)
+        filter_ = await compiled_of(gateway.executors, view.caller, record, schema, meaning)
         encoding = durable.encoding(record, view.caller)
         conflation = parameters.conflation(record.every_s, record.key, schema)
 
@@ -281,7 +287,7 @@ def router(gateway: Gateway) -> APIRouter:
         schema = view.schema(record.service)
         meaning, hidden = view.meaning(record.service), view.hidden(record.service)
         work = partial(explained, record, schema, gateway.log, event, hidden, meaning)
-        said = await asyncio.get_running_loop().run_in_executor(None, work)
+        said = await gateway.executors.heavy(view.caller, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
     return routes
@@ -408,6 +414,14 @@ async def document(request: Request, unsaid: Any = None) -> Any:
         detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)
     return await json_of(request)
+
+
+def _filter_parts(said: Any) -> list[Any]:
+    """The filter of a subscription's document and its parameters, as far as it has them."""
+    if not isinstance(said, Mapping):
+        return []
+    params = said.get("params")
+    return [said.get("filter"), *(params if isinstance(params, list) else ())]
 
 
 def _moment(at_s: float) -> str:

@@ -9,7 +9,7 @@ from tidegate.errors import ServiceError
 from tidegate.model import Schema
 from tidegate.pipelines import static_tables
 from tidegate.pipelines.records import col
-from tidegate.pipelines.resources import RunnerResources
+from tidegate.pipelines.resources import OR_STATE_AGAIN, RunnerResources
 from tidegate.pipelines.types import spark_type
 from tidegate.services import operators, tables
 from tidegate.services.definitions import Origin
@@ -51,7 +51,8 @@ def _confined(spark: SparkSession, table: operators.Table, resources: RunnerReso
     """
     if table.path is None:
         raise ServiceError(
-            "a definition that came over the network names no database of its own: expected a connection"
+            "a definition that came over the network names no database of its own: expected a connection of the "
+            f"profile, {OR_STATE_AGAIN}"
         )
     found = static_tables.read(table, resources.opener(table.path, "remote"))
     return spark.createDataFrame(found)
@@ -71,7 +72,7 @@ def _read(frame: DataFrame, table: operators.Table, resources: RunnerResources, 
     if table.connection is not None:
         options = resources.jdbc(table.connection).options()
         return spark.read.format("jdbc").options(**options).option("dbtable", str(table.table)).load()
-    if origin == "remote":
+    if origin != "operator":
         return _confined(spark, table, resources)
     if table.url is not None:
         reader = spark.read.format("jdbc").option("url", table.url).option("dbtable", str(table.table))

@@ -15,7 +15,7 @@ from tidegate.logs import EventLog
 from tidegate.logs.clock import Clock, SystemClock
 from tidegate.logs.intake import Intake
 from tidegate.model import timestamps
-from tidegate.pipelines.resources import KafkaConnection, MqttConnection, RunnerResources
+from tidegate.pipelines.resources import OR_STATE_AGAIN, KafkaConnection, MqttConnection, RunnerResources
 from tidegate.services.definitions import Definitions, Demo, Files, Http, Kafka, Mqtt, Stream
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,10 @@ def _kafka(source: Kafka, stream: Stream, resources: RunnerResources) -> KafkaCo
 
 def _need_operator(stream: Stream) -> None:
     if stream.origin != "operator":
-        raise SourceError("a definition that came over the network names no host of its own: expected a connection")
+        raise SourceError(
+            "a definition that came over the network names no host of its own: expected a connection of the profile, "
+            f"{OR_STATE_AGAIN}"
+        )
 
 
 def _missing(exc: ModuleNotFoundError) -> TidegateError:

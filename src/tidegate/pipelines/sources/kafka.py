@@ -54,11 +54,13 @@ class KafkaFeed:
         """Append until stopped; brokers that come back are found again, all else is an error."""
         self._position: dict[str, int] = self._resume.load()
         self._ends: dict[str, int] = {}
+        self._refusal: KafkaError | None = None
         consumer = Consumer(self._settings(), logger=_log)
         try:
             self._follow(consumer, stop)
         except KafkaException as exc:
-            raise SourceError(f"Kafka at {self._connection.brokers}: {exc.args[0]}") from exc
+            consumer.poll(0)  # serves the errors that were reported meanwhile
+            raise SourceError(f"Kafka at {self._connection.brokers}: {self._refusal or exc.args[0]}") from exc
         finally:
             consumer.close()
 
@@ -70,8 +72,14 @@ class KafkaFeed:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
-            "error_cb": lambda error: self._report(f"Kafka at {self._connection.brokers}: {error}"),
+            "error_cb": self._on_error,
         }
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Note why a broker does not let us in: what is asked of it only fails with "transport failure"."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._refusal = error
+        self._report(f"Kafka at {self._connection.brokers}: {error}")
 
     def _follow(self, consumer: Consumer, stop: Event) -> None:
         looked = saved = -math.inf

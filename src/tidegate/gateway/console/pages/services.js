@@ -63,7 +63,7 @@ function listed({ name }) {
     node: h("li", { class: "card" }, h("h2", {}, mark, h("a", { href: at, text: name })), text, h("footer", {}, rates, h("a", { href: `${at}/workbench`, text: t.service.workbench }))),
     update(service) {
       mark.className = `dot ${["good", "warn", "bad"][severity(service)]}`;
-      say(text, service.description || t.service.from(service.inputs.join(", ")));
+      say(text, service.description || (service.inputs.length ? t.service.from(service.inputs.join(", ")) : ""));
       say(rates, t.service.rates(rate(service.status?.read_per_s), rate(service.status?.written_per_s)));
     },
   };

@@ -1,6 +1,7 @@
 """Definitions remember who has stated them: the operator in a file, or somebody over the network.
 
-What is there already counts as the operator's: nobody wrote down where it came from, and it ran so far.
+Nobody wrote down where existing definitions came from, so none of them is trusted: one that imports code, reads files
+or reaches hosts by itself stops with an error that says so, until the operator states it again in a file.
 """
 
 import sqlalchemy as sa
@@ -13,4 +14,4 @@ down_revision = "0004"
 def upgrade() -> None:
     """Make the tables of format 5."""
     for table in ("definitions", "history"):
-        op.add_column(table, sa.Column("origin", sa.String(8), nullable=False, server_default="operator"))
+        op.add_column(table, sa.Column("origin", sa.String(8), nullable=False, server_default="remote"))

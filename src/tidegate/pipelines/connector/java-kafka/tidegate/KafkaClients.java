@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
@@ -20,15 +21,41 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Clients of a cluster, whose settings are a text of lines {@code key=value}, {@code bootstrap.servers} among them.
+ * Clients of a cluster, whose settings are a text of lines {@code key=value}, {@code bootstrap.servers} among them. In
+ * a value {@code \n} is a line break and {@code \\} a backslash.
  *
  * <p>A JVM has one of a kind for one such text; a consumer is for one thread, so every place that is read has its own.
  */
 public final class KafkaClients {
   private static final ListOffsetsOptions COMMITTED = new ListOffsetsOptions(IsolationLevel.READ_COMMITTED);
   private static final Map<String, Admin> ADMINS = new ConcurrentHashMap<>();
+  private static final Map<String, String> REMEMBERED = new ConcurrentHashMap<>();
 
   private KafkaClients() {}
+
+  /**
+   * Keeps settings, which may hold passwords, in this JVM and gives a name for them. The name may stand in the options
+   * of a frame, which Spark shows in plans and logs; tasks are sent the settings themselves.
+   */
+  public static String remember(String settings) {
+    for (Map.Entry<String, String> each : REMEMBERED.entrySet()) {
+      if (each.getValue().equals(settings)) {
+        return each.getKey();
+      }
+    }
+    String name = "cluster-" + UUID.randomUUID();
+    REMEMBERED.put(name, settings);
+    return name;
+  }
+
+  /** The settings of a name that {@link #remember} gave. */
+  static String remembered(String name) {
+    String settings = REMEMBERED.get(name);
+    if (settings == null) {
+      throw new IllegalStateException("no settings of Kafka's clients are known by the name " + name);
+    }
+    return settings;
+  }
 
   /** How far a service has come in a topic, as its readers noted it, as JSON: an offset for each partition. */
   public static String noted(String settings, String group, String topic) throws IOException {
@@ -50,10 +77,25 @@ public final class KafkaClients {
     for (String line : settings.split("\n")) {
       int at = line.indexOf('=');
       if (at > 0) {
-        all.put(line.substring(0, at), line.substring(at + 1));
+        all.put(line.substring(0, at), unescaped(line.substring(at + 1)));
       }
     }
     return all;
+  }
+
+  private static String unescaped(String value) {
+    if (value.indexOf('\\') < 0) {
+      return value;
+    }
+    StringBuilder plain = new StringBuilder(value.length());
+    for (int i = 0; i < value.length(); i++) {
+      char letter = value.charAt(i);
+      if (letter == '\\' && i + 1 < value.length()) {
+        letter = value.charAt(++i) == 'n' ? '\n' : value.charAt(i);
+      }
+      plain.append(letter);
+    }
+    return plain.toString();
   }
 
   static Admin admin(String settings) {

@@ -10,7 +10,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * A stream that is a Kafka topic as a streaming source.
  *
- * <p>Options: {@code settings} (of all clients; see {@link KafkaClients}), {@code topic}, {@code stream} (its name
+ * <p>Options: {@code cluster} (the name of all clients' settings; see {@link KafkaClients#remember}), {@code topic},
+ * {@code stream} (its name
  * in metrics), {@code start} (JSON: an offset for each partition; partitions that it does not name start at their
  * beginning), {@code service} (whose metrics count what is read), {@code group} (where readers note how far the
  * service has come; see {@link KafkaReader}).

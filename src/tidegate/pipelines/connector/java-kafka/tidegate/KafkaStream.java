@@ -24,7 +24,7 @@ final class KafkaStream extends OffsetStream {
   KafkaStream(CaseInsensitiveStringMap options) {
     super(options.getOrDefault("start", "{}"));
     this.options = options;
-    this.settings = options.get("settings");
+    this.settings = KafkaClients.remembered(options.get("cluster"));
     this.topic = options.get("topic");
   }
 
@@ -40,7 +40,7 @@ final class KafkaStream extends OffsetStream {
 
   @Override
   InputPartition piece(String partition, long begin, long end) {
-    return new Piece(partition, begin, end, options);
+    return new Piece(partition, begin, end, settings, options);
   }
 
   @Override
@@ -73,8 +73,8 @@ final class KafkaStream extends OffsetStream {
     final String service;
     final String group;
 
-    Piece(String partition, long begin, long end, CaseInsensitiveStringMap options) {
-      this.settings = options.get("settings");
+    Piece(String partition, long begin, long end, String settings, CaseInsensitiveStringMap options) {
+      this.settings = settings;
       this.topic = options.get("topic");
       this.stream = options.getOrDefault("stream", topic);
       this.partition = partition;

@@ -1,4 +1,4 @@
-"""The few filters that wait to be indexed, matched one by one."""
+"""Matches the few filters of the delta one by one, against few events."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.matching.events import Events
-from tidegate.matching.index import names
-from tidegate.matching.part import Item
-from tidegate.matching.result import Piece, Table
-from tidegate.matching.rows import ODD, Axes, Point, Row
+from tidegate.matching.events import EventBatch
+from tidegate.matching.index import owner_names
+from tidegate.matching.part import PendingFilter
+from tidegate.matching.result import MatchPiece, SubscriptionTable
+from tidegate.matching.rows import MISTYPED, Axes, IndexRow, Point
 from tidegate.model.schema import Schema
 
 
-def scanned(items: Sequence[Item], events: Events, axes: Axes, schema: Schema | None) -> Piece:
-    """Match a few events against a few filters, row by row."""
-    points = _Points(events, axes)
+def scan_delta(items: Sequence[PendingFilter], events: EventBatch, axes: Axes, schema: Schema | None) -> MatchPiece:
+    """Match events against filters of the delta, row by row."""
+    points = _PointsByAxis(events, axes)
     owners: dict[int, range] = {}
     ids: list[str] = []
-    of: list[Item] = []
+    of: list[PendingFilter] = []
     index: list[int] = []
     offsets = [0]
     for event in range(events.size):
@@ -28,7 +28,7 @@ def scanned(items: Sequence[Item], events: Events, axes: Axes, schema: Schema | 
             if not _matches(item, points, event, events, schema):
                 continue
             if n not in owners:
-                who = names(item.owners)
+                who = owner_names(item.owners)
                 owners[n] = range(len(ids), len(ids) + len(who))
                 ids += who
                 of += [item] * len(who)
@@ -40,34 +40,39 @@ def scanned(items: Sequence[Item], events: Events, axes: Axes, schema: Schema | 
         return (lambda chosen: events.degrees(item.filter(schema), chosen)) if item.whole else None
 
     numbers = np.array([item.number for item in of], np.int64)
-    return Piece(np.array(offsets), np.array(index, np.int64), Table(np.array(ids, dtype=object), numbers, grades))
+    return MatchPiece(
+        np.array(offsets), np.array(index, np.int64), SubscriptionTable(np.array(ids, dtype=object), numbers, grades)
+    )
 
 
-class _Points(dict[int, list[Point]]):
-    """The events' values by axis, each read when it is first asked for."""
+class _PointsByAxis(dict[int, list[Point]]):
+    """The events' values by axis, read on first use."""
 
-    def __init__(self, events: Events, axes: Axes) -> None:
+    def __init__(self, events: EventBatch, axes: Axes) -> None:
         self.events, self.axes = events, axes
 
     def __missing__(self, axis: int) -> list[Point]:
-        self[axis] = found = self.events.points(self.axes.paths[axis])
-        return found
+        self[axis] = points = self.events.points(self.axes.paths[axis])
+        return points
 
 
 def _matches(
-    item: Item, points: Mapping[int, Sequence[Point]], event: int, events: Events, schema: Schema | None
+    item: PendingFilter, points: Mapping[int, Sequence[Point]], event: int, events: EventBatch, schema: Schema | None
 ) -> bool:
     for row in item.rows:
-        held = holds(row, points, event)
-        if held and row.checks == ():
+        inside = holds(row, points, event)
+        if inside and row.checks == ():
             return True
-        if held is not False:  # what is left is for the filter to say
+        if inside is not False:  # the filter itself decides
             return bool(events.mask(item.filter(schema), np.array([event]))[0])
     return False
 
 
-def holds(row: Row, points: Mapping[int, Sequence[Point]], event: int) -> bool | None:
-    """Say whether an event's values are in the spans of a row; None where one is odd, and spans can't tell."""
+def holds(row: IndexRow, points: Mapping[int, Sequence[Point]], event: int) -> bool | None:
+    """Return True if an event's values lie in the spans of a row.
+
+    Returns None if one value is mistyped, so that the filter must decide.
+    """
     flat = row.flat
     sure, inside, before, own, value = True, True, -1, 0, None
     for n in range(0, len(flat), 4):
@@ -76,7 +81,7 @@ def holds(row: Row, points: Mapping[int, Sequence[Point]], event: int) -> bool |
                 return False
             before = flat[n]
             own, value = points[before][event]
-            inside = own == ODD
+            inside = own == MISTYPED
             sure = sure and not inside
         if own == flat[n + 1]:
             low, high = flat[n + 2], flat[n + 3]

@@ -1,10 +1,8 @@
-"""The folder that a build works in, beside the space that it makes: what is finished there outlives the build.
+"""The working folder of a build, beside the space that it builds. Finished parts survive a crash.
 
-space.building/  plan.json     what is built of what: another corpus, or other parameters, begin anew
-                 lock          held by whoever builds
-                 part-00000/   runs (`runs.py`); a part gets its name when it is whole
-                 part-00001/   ...
-                 counted       there when the corpus was read to its end
+space.building/ plan.json what is built from what; a build with another plan starts again lock held by the process that
+builds part-00000/ runs (`runs.py`); a part gets its name when it is complete part-00001/ ... counted exists once the
+corpus was read to its end
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidegate.errors import SpaceError
-from tidegate.semantics.runs import POSTINGS_IN_MEMORY, Counting
+from tidegate.semantics.runs import POSTINGS_IN_MEMORY, RunWriter
 from tidegate.semantics.storage import Parameters
 from tidegate.semantics.words import ANALYSIS
 
@@ -27,13 +25,17 @@ _PLAN, _LOCK, _COUNTED = "plan.json", "lock", "counted"
 
 
 def plan_of(corpus: str, parameters: Parameters, builder: str) -> str:
-    """What decides what is in the parts: the corpus as it is, how it is read, which documents count, who cuts it."""
-    found = {"format": _FORMAT, "analysis": ANALYSIS, "corpus": corpus, "least_words": parameters.least_words}
-    return json.dumps({**found, "builder": builder})
+    """Return the plan of a build: everything that decides what is in its parts."""
+    plan = {"format": _FORMAT, "analysis": ANALYSIS, "corpus": corpus, "least_words": parameters.least_words}
+    return json.dumps({**plan, "builder": builder})
 
 
-class Parts:
-    """The parts of one build. With a plan they are kept when it fails, for the next with the same plan."""
+class BuildFolder:
+    """The parts of one build, as a context manager.
+
+    If a build with a plan fails, finished parts are kept for the next build with the same plan. Raises `SpaceError` on
+    entry if the space exists or another process builds it.
+    """
 
     def __init__(self, space: Path, parameters: Parameters, plan: str | None) -> None:
         self.folder = space.parent / f"{space.name}.building"
@@ -41,7 +43,7 @@ class Parts:
         self._parameters = parameters
         self._plan = plan
 
-    def __enter__(self) -> Parts:
+    def __enter__(self) -> BuildFolder:
         if self._space.exists():
             raise SpaceError(f"{self._space} exists already: expected the name of a folder to make")
         try:
@@ -58,60 +60,63 @@ class Parts:
         return self
 
     def _tidy(self) -> None:
-        """Keep the finished parts of the same plan, and nothing else."""
+        """Delete everything except finished parts of the same plan."""
         path = self.folder / _PLAN
         same = self._plan is not None and path.is_file() and path.read_text("utf-8") == self._plan
-        for each in self.folder.iterdir():
-            if each.name != _LOCK and not (same and (each.name in (_PLAN, _COUNTED) or _is_part(each))):
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for entry in self.folder.iterdir():
+            if entry.name != _LOCK and not (same and (entry.name in (_PLAN, _COUNTED) or _is_part(entry))):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         if self._plan is not None and not same:
             path.write_text(self._plan, "utf-8")
 
     def finished(self) -> list[int]:
-        """The numbers of the parts that are whole, rising."""
-        return sorted(int(each.name.removeprefix("part-")) for each in self.folder.iterdir() if _is_part(each))
+        """Return the numbers of the finished parts, ascending."""
+        return sorted(int(entry.name.removeprefix("part-")) for entry in self.folder.iterdir() if _is_part(entry))
 
     def runs(self) -> list[Path]:
-        """All runs of all parts, in the order of parts."""
+        """Return all runs of all parts, in the order of parts."""
         folders = (self.folder / _name(number) for number in self.finished())
         return [run for folder in folders for run in sorted(folder.glob("run-*"), key=lambda run: int(run.name[4:]))]
 
     @property
     def is_counted(self) -> bool:
-        """Whether the corpus was read to its end: what fails from here on would fail again."""
+        """True if the corpus was read to its end: a failure after that would happen again."""
         return (self.folder / _COUNTED).exists()
 
     def all_counted(self) -> None:
-        """Say that it was."""
+        """Record that the corpus was read to its end."""
         (self.folder / _COUNTED).touch()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         useless = error is None or self._plan is None or (self.is_counted and isinstance(error, SpaceError))
-        kept = not useless and bool(self.folder.is_dir() and self.finished())
-        if not kept:
+        resumable = not useless and bool(self.folder.is_dir() and self.finished())
+        if not resumable:
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
         if isinstance(error, OSError):
-            hint = "; what was counted is kept, and the same build goes on from there" if kept else ""
+            hint = "; the finished parts are kept, and the same build continues from them" if resumable else ""
             raise SpaceError(f"{self._space} can't be written: {error.strerror or error}{hint}") from error
 
 
 @contextmanager
 def counting(
     folder: Path, number: int, parameters: Parameters, postings_in_memory: int = POSTINGS_IN_MEMORY
-) -> Iterator[Counting]:
-    """One part, which is whole, or not there: what was left of it by somebody who was killed is put away first."""
+) -> Iterator[RunWriter]:
+    """Yield a writer for one part, which becomes visible when it is complete.
+
+    Deletes what an earlier, killed process left of this part.
+    """
     unfinished = folder / f"unfinished-{number:05}"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    found = Counting(unfinished, parameters, postings_in_memory)
-    yield found
-    found.spill()
+    writer = RunWriter(unfinished, parameters, postings_in_memory)
+    yield writer
+    writer.spill()
     unfinished.rename(folder / _name(number))
 
 
 def is_finished(folder: Path, number: int) -> bool:
-    """Whether a part is whole."""
+    """Return True if a part is complete."""
     return (folder / _name(number)).is_dir()
 
 

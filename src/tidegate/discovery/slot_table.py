@@ -1,7 +1,7 @@
-"""Names and their places in a block: as small as can be, since there may be a million.
+"""Assigns slots of a block to service names, in little memory, because there may be a million.
 
-An open hash table of 32-bit numbers beside the list of names: a sixth of what a dict
-takes, and it never grows, so that no add waits for a table to be copied.
+An open-addressing hash table of 32-bit slot numbers beside the list of names. It takes a sixth of the memory of a dict
+and never grows, so that no addition waits for a copy.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from array import array
 from collections.abc import Iterator
 
 BLOCK = 1 << 16
-"""Places in a block."""
+"""Slots in a block."""
 _MASK = 2 * BLOCK - 1
 _EMPTY = -1
 
 
-class Places:
-    """Up to `BLOCK` names, each at a place of its own; what is given back is taken again."""
+class SlotTable:
+    """Up to `BLOCK` names, each in a slot of its own. A released slot is used again."""
 
     def __init__(self) -> None:
         self.names: list[str | None] = []
@@ -31,47 +31,47 @@ class Places:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more name finds a place."""
+        """True if there is a free slot."""
         return bool(self._free) or len(self.names) < BLOCK
 
     def get(self, name: str) -> int | None:
-        """The place of a name; None: it has none."""
+        """Return the slot of a name; None if it has none."""
         table, names = self._table, self.names
         at = hash(name) & _MASK
-        while (place := table[at]) != _EMPTY:
-            if names[place] == name:
-                return place
+        while (slot := table[at]) != _EMPTY:
+            if names[slot] == name:
+                return slot
             at = (at + 1) & _MASK
         return None
 
     def take(self, name: str) -> int:
-        """Take a place for a name that has none."""
+        """Assign a slot to a name that has none, and return it."""
         if self._free:
-            place = self._free.pop()
-            self.names[place] = name
+            slot = self._free.pop()
+            self.names[slot] = name
         else:
-            place = len(self.names)
+            slot = len(self.names)
             self.names.append(name)
         at = hash(name) & _MASK
         while self._table[at] != _EMPTY:
             at = (at + 1) & _MASK
-        self._table[at] = place
-        return place
+        self._table[at] = slot
+        return slot
 
     def release(self, name: str) -> int:
-        """Give back the place of a name that has one."""
+        """Release the slot of a name that has one, and return it."""
         table, names = self._table, self.names
         at = hash(name) & _MASK
         while names[table[at]] != name:
             at = (at + 1) & _MASK
-        place = table[at]
-        names[place] = None
-        self._free.append(place)
+        slot = table[at]
+        names[slot] = None
+        self._free.append(slot)
         self._close(at)
-        return place
+        return slot
 
     def _close(self, gap: int) -> None:
-        """Move up what stands behind a gap because its own place was taken: nobody looks beyond a gap."""
+        """Move later entries of a probe sequence into a gap, because a lookup stops at the first gap."""
         at = gap
         while True:
             at = (at + 1) & _MASK

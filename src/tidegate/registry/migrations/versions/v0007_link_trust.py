@@ -3,12 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add the columns and the table of format 6.
+    """Add the columns and the table of format 7.
 
     A link that exists may go on to pass on other brokers' services, as it could before: chains keep working. One that
     is added from now on passes on only what the operator allows.

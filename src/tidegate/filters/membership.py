@@ -1,7 +1,7 @@
 """Membership functions: how much a number belongs to a shape, 0 to 1.
 
-Each has its degree (`membership`) and its cut (`cut`): the interval of numbers
-that belong at least so much. Cuts are what an index and `covers` work with.
+`membership` returns the function of a shape, `cut` the interval of numbers whose membership is at least a value. An
+index and `covers` use cuts.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-Membership = Callable[[float], float]
+MembershipFunction = Callable[[float], float]
 Interval = tuple[float, float]
 
 INFINITY = math.inf
 SLACK = 1e-9
-"""How far below a threshold a degree still reaches it: weighted means are
-rounded, and 0.7, 0.8 and 0.9 must have a mean of 0.8. Cuts are widened by as
-much, relative to their size: a bound that rounds inward would lose events."""
+"""A degree reaches a threshold if it is at most this far below it: means are rounded, and 0.7, 0.8 and 0.9 must have a
+mean of 0.8. Cuts are widened by the same amount, relative to their size: a bound that rounds inward would lose events.
+"""
 
 
 def problem(name: str, numbers: tuple[float, ...]) -> str | None:
-    """Say why these numbers make no shape, or None.
+    """Return why these numbers make no shape; None if they do.
 
     >>> problem("TRIANGLE", (1, 3, 2))
     'a <= b <= c in TRIANGLE(a, b, c)'
@@ -43,8 +43,8 @@ def problem(name: str, numbers: tuple[float, ...]) -> str | None:
     return None
 
 
-def membership(name: str, numbers: tuple[float, ...]) -> Membership:
-    """Give the membership function of a shape.
+def membership(name: str, numbers: tuple[float, ...]) -> MembershipFunction:
+    """Return the membership function of a shape.
 
     >>> warm = membership("TRAPEZOID", (15, 20, 25, 30))
     >>> warm(17.5), warm(20), warm(31)
@@ -54,7 +54,7 @@ def membership(name: str, numbers: tuple[float, ...]) -> Membership:
     return make(*numbers)
 
 
-def trapezoid(a: float, b: float, c: float, d: float) -> Membership:
+def trapezoid(a: float, b: float, c: float, d: float) -> MembershipFunction:
     """Rise from a to b, stay 1 to c, fall to d."""
 
     def mu(x: float) -> float:
@@ -67,7 +67,7 @@ def trapezoid(a: float, b: float, c: float, d: float) -> Membership:
     return mu
 
 
-def bell(a: float, b: float, c: float) -> Membership:
+def bell(a: float, b: float, c: float) -> MembershipFunction:
     """1 / (1 + |(x - c) / a| ^ 2b)."""
 
     def mu(x: float) -> float:
@@ -80,7 +80,7 @@ def bell(a: float, b: float, c: float) -> Membership:
     return mu
 
 
-def s_curve(a: float, b: float) -> Membership:
+def s_curve(a: float, b: float) -> MembershipFunction:
     """Rise from 0 at a to 1 at b in two parabolas."""
 
     def mu(x: float) -> float:
@@ -94,7 +94,7 @@ def s_curve(a: float, b: float) -> Membership:
     return mu
 
 
-def z_curve(a: float, b: float) -> Membership:
+def z_curve(a: float, b: float) -> MembershipFunction:
     """Fall from 1 at a to 0 at b: an S mirrored."""
 
     def mu(x: float) -> float:
@@ -108,7 +108,7 @@ def z_curve(a: float, b: float) -> Membership:
     return mu
 
 
-def gauss(mean: float, sigma: float) -> Membership:
+def gauss(mean: float, sigma: float) -> MembershipFunction:
     """exp(-(x - mean)^2 / 2 sigma^2)."""
 
     def mu(x: float) -> float:
@@ -118,7 +118,7 @@ def gauss(mean: float, sigma: float) -> Membership:
     return mu
 
 
-_FUNCTIONS: dict[str, Callable[..., Membership]] = {
+_FUNCTIONS: dict[str, Callable[..., MembershipFunction]] = {
     "TRAPEZOID": trapezoid,
     "TRIANGLE": lambda a, b, c: trapezoid(a, b, b, c),
     "RECTANGLE": lambda a, b: trapezoid(a, a, b, b),
@@ -130,9 +130,9 @@ _FUNCTIONS: dict[str, Callable[..., Membership]] = {
 
 
 def cut(name: str, numbers: tuple[float, ...], gamma: float) -> Interval | None:
-    """Give the interval where membership is at least `gamma`; None where nowhere.
+    """Return the interval where membership is at least `gamma`; None if there is none.
 
-    Widened outward (see `SLACK`); a gamma of 0 is every number.
+    Widened outward (see `SLACK`); for a gamma of 0 it is every number.
 
     >>> low, high = cut("TRIANGLE", (0, 10, 20), 0.5)
     >>> round(low, 6), round(high, 6)
@@ -148,7 +148,7 @@ def cut(name: str, numbers: tuple[float, ...], gamma: float) -> Interval | None:
 
 
 def cut_outside(name: str, numbers: tuple[float, ...], gamma: float) -> tuple[Interval, ...]:
-    """Give the numbers where 1 - membership is at least `gamma`: two rays, widened."""
+    """Return the intervals where 1 - membership is at least `gamma`: up to two rays, widened."""
     gamma -= SLACK
     if gamma <= 0:
         return ((-INFINITY, INFINITY),)
@@ -164,7 +164,7 @@ def cut_outside(name: str, numbers: tuple[float, ...], gamma: float) -> tuple[In
 
 
 def _support(name: str, numbers: tuple[float, ...]) -> Interval:
-    """Where membership is above 0."""
+    """Return the interval where membership is above 0."""
     match name:
         case "BELL" | "GAUSS":
             return -INFINITY, INFINITY
@@ -200,22 +200,21 @@ def _exact_cut(name: str, numbers: tuple[float, ...], gamma: float) -> Interval:
 
 
 def _s_inverse(gamma: float) -> float:
-    """Where a unit S curve reaches `gamma`."""
+    """Return where a unit S curve reaches `gamma`."""
     return math.sqrt(gamma / 2) if gamma <= 0.5 else 1 - math.sqrt((1 - gamma) / 2)
 
 
 def _margin(edge: float, numbers: tuple[float, ...]) -> float:
-    """How far a cut is widened at `edge`: nothing where it is infinite."""
+    """Return how far a cut is widened at `edge`; 0 if the edge is infinite."""
     if not math.isfinite(edge):
         return 0.0
     return SLACK * max(1.0, abs(edge), *map(abs, numbers))
 
 
 def dominates(name: str, numbers: tuple[float, ...], other: str, others: tuple[float, ...]) -> bool:
-    """Say whether one shape is at least as high as another at every number.
+    """Return True if one shape is at least as high as another at every number.
 
-    Sound, not complete: shapes of different families are compared only where
-    both are made of straight lines.
+    Sound, not complete: shapes of different families are compared only if both consist of straight lines.
     """
     if (name, numbers) == (other, others):
         return True

@@ -1,0 +1,118 @@
+"""What TLS costs: deliveries, ingest and new connections of one gateway with it, beside the same without."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from benchmarks.delivery.events import STREAM
+from benchmarks.delivery.fanout import CELLS, EVENTS, SHOWN, Step, windows
+from benchmarks.delivery.harness import Serving, appending, gateway_alone, listening, of, sending
+from benchmarks.delivery.listeners import Wanted
+from benchmarks.reporting import Row, Setting, measured
+
+SERVICES = f"""
+streams: {{taxi: {STREAM}, alone: {STREAM}}}
+services: {{gps: {{from: taxi}}}}
+"""
+"""`alone` is read by no service, so that it takes events without Spark."""
+DELIVERIES = 10_000, 30_000
+"""A second, to 500 subscribers."""
+CONNECTIONS = 500
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one gateway did."""
+
+    steps: tuple[Step, ...]
+    ingested: float
+    """Events acknowledged a second, by one producer."""
+    connect_ms: float
+    """CPU time of the gateway for a subscriber that connects."""
+
+
+def encrypted(setting: Setting) -> Iterator[Row]:
+    """500 SSE subscribers, one producer, and new connections, with TLS 1.3 and without."""
+    warm_s, measured_s = (1.0, 4.0) if setting.quick else (3.0, 15.0)
+    found: dict[bool, Figures] = {}
+    for with_tls in (False, True):
+        with gateway_alone(SERVICES, self_signed if with_tls else None) as up:
+            steps = tuple(_delivered(up, due, warm_s, measured_s) for due in DELIVERIES)
+            found[with_tls] = Figures(steps, _ingested(up, measured_s), _connected(up))
+    yield from rows(found[False], found[True])
+
+
+def rows(plain: Figures, secure: Figures) -> Iterator[Row]:
+    """What was measured with TLS, beside what was without."""
+    for before, after in zip(plain.steps, secure.steps, strict=True):
+        for name, unit, value in SHOWN:
+            what = f"TLS, 500 SSE subscribers, {after.due:,} deliveries/s: {name}"
+            yield measured(what, value(after), unit) | _beside(value(after), value(before))
+    ingest = f"TLS, NDJSON in batches of {BATCH}, one producer: acknowledged"
+    yield measured(ingest, secure.ingested, "events/s") | _beside(secure.ingested, plain.ingested)
+    what = "TLS, a subscriber connects: CPU of the gateway"
+    yield measured(what, secure.connect_ms, "ms") | _beside(secure.connect_ms, plain.connect_ms)
+
+
+def _beside(value: float, plain: float) -> Row:
+    return {"peer": "without TLS", "peer_value": plain, "ratio": value / plain} if plain else {}
+
+
+def _delivered(up: Serving, due: int, warm_s: float, measured_s: float) -> Step:
+    with (
+        listening(up.port, windows(due), tls=up.tls) as subscribers,
+        appending(up.log, ["gps"], EVENTS, warm_s + measured_s + 1, CELLS),
+    ):
+        time.sleep(warm_s)
+        before, began, cpu_s = subscribers.ask(), time.monotonic(), up.cpu_s()
+        time.sleep(measured_s)
+        cpu_s, found, spent = up.cpu_s() - cpu_s, subscribers.ask(), time.monotonic() - began
+    theirs = (found["cpu_s"] - before["cpu_s"]) / spent
+    return Step(due, found["count"] / spent, of(found, "p50"), of(found, "p99"), cpu_s / spent, theirs)
+
+
+def _ingested(up: Serving, seconds: float) -> float:
+    with sending(up.port, "alone", 0, seconds, CELLS, BATCH, tls=up.tls) as sender:
+        count, spent = json.loads(sender.hear())
+    return float(count / spent)
+
+
+def _connected(up: Serving) -> float:
+    before = up.cpu_s()
+    with listening(up.port, [Wanted("gps", "cell = -1")] * CONNECTIONS, tls=up.tls):
+        return 1e3 * (up.cpu_s() - before) / CONNECTIONS
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate for loopback and its key; give their paths."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "benchmark")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "gateway.pem", folder / "gateway.key"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.touch(mode=0o600)
+    how = serialization.NoEncryption()
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how))
+    return cert_file, key_file

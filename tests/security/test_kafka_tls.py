@@ -1,0 +1,168 @@
+"""Kafka as the log with SASL and TLS: who is let in, and that no secret is shown by anything that runs."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import kafka_broker
+from tests.certificates import Authority
+from tests.kafka_broker import Secure
+from tests.pipelines.running import until
+from tests.security import processes
+from tidegate.cli.home import Home
+from tidegate.cli.profile import load_profile
+from tidegate.errors import EnvironmentProblem, LogError, TidegateError
+from tidegate.logs import KafkaLog
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.xdist_group("secure-kafka")]
+
+CITY = """
+streams:
+  gps_taxi: {schema: {vid: string, speed: float64, time: timestamp}, event_time: time, key: vid}
+services:
+  fast: {from: gps_taxi, pipeline: [{filter: speed > 60}]}
+"""
+PASSWORD = f"hush-{secrets.token_hex(8)}"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A Kafka that asks for a password and a client certificate."""
+
+    address: str
+    authority: Authority
+
+    def profile(self, folder: Path, **other: Any) -> Path:
+        """Write a profile that is let in, unless `other` says something else."""
+        issued = self.authority.client("tidegate")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "kafka.password").write_text(f"{PASSWORD}\n")
+        kafka = {
+            "brokers": self.address,
+            "sasl": {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "file:kafka.password"},
+            "tls": {"ca": str(self.authority.cert), "cert": str(issued.cert), "key": str(issued.key)},
+        }
+        path = folder / "profile.yaml"
+        path.write_text(yaml.safe_dump({"log": {"kafka": {**kafka, **other}}}))
+        return path
+
+    def log(self, folder: Path, **other: Any) -> KafkaLog:
+        """Open the log as the profile says it."""
+        found = load_profile(str(self.profile(folder, **other)))
+        settings = found.kafka_security.settings()
+        return KafkaLog(str(found.kafka), timeout_s=3.0, client_settings=settings)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    try:
+        kafka_broker.need_kafka()
+    except EnvironmentProblem as problem:
+        pytest.skip(str(problem))
+    folder = tmp_path_factory.mktemp("secure-kafka")
+    authority = Authority(folder / "ca")
+    with kafka_broker.running(folder, Secure(authority, "tidegate", PASSWORD)) as address:
+        yield Broker(address, authority)
+
+
+def problem_of(log: KafkaLog) -> str:
+    try:
+        with pytest.raises(LogError) as raised:
+            log.streams()
+        return str(raised.value)
+    finally:
+        log.close()
+
+
+def test_wrong_password_is_told_clearly(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("another-password")
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "file:other"}
+    said = problem_of(broker.log(tmp_path, sasl=sasl))
+    assert "does not let us in" in said
+    assert "check sasl and tls of log.kafka" in said
+    assert "another-password" not in said
+
+
+def test_missing_secret_is_told_by_its_place(broker: Broker, tmp_path: Path) -> None:
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": "tidegate", "password": "env:NO_SUCH_PASSWORD"}
+    with pytest.raises(TidegateError, match="NO_SUCH_PASSWORD"):
+        broker.log(tmp_path, sasl=sasl)
+
+
+def test_broker_of_another_authority_is_not_trusted(broker: Broker, tmp_path: Path) -> None:
+    foreign = Authority(tmp_path / "foreign", "Foreign CA")
+    said = problem_of(broker.log(tmp_path, tls={"ca": str(foreign.cert)}))
+    assert "does not let us in" in said
+    assert "verify failed" in said
+
+
+def test_key_that_java_cannot_read_is_told_before_spark_starts(broker: Broker, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    issued = broker.authority.client("sec1")
+    key: Any = serialization.load_pem_private_key(issued.key.read_bytes(), None)
+    old = serialization.PrivateFormat.TraditionalOpenSSL
+    issued.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, old, serialization.NoEncryption()))
+    tls = {"ca": str(broker.authority.cert), "cert": str(issued.cert), "key": str(issued.key)}
+    home = Home(tmp_path, load_profile(str(broker.profile(tmp_path, tls=tls))))
+    with pytest.raises(EnvironmentProblem, match="openssl pkcs8 -topk8"):
+        home.profile.kafka_security.java_settings()
+
+
+def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_path: Path) -> None:
+    profile = broker.profile(tmp_path)
+    data = tmp_path / "data"
+    with processes.up(data, "--profile", profile, services=CITY, env={"TIDEGATE_LOG": "json"}) as running:
+        with running.client() as client:
+            events = [{"vid": f"B{n}", "speed": 50.0 + n, "time": "2026-01-01T00:00:00Z"} for n in range(20)]
+            answer = client.post("/v1/streams/gps_taxi/events", json=events)
+            assert answer.json()["accepted"] == 20, answer.text
+
+            def delivered() -> list[dict[str, Any]]:
+                found: list[dict[str, Any]] = client.get("/v1/services/fast/events?from=beginning").json()["events"]
+                return found
+
+            until(lambda: len(delivered()) == 9, "the events of the service")
+            shown = [client.get(path).text for path in ("/v1/services", "/metrics", "/v1/services/fast/status")]
+        shown.append(running.output.read_text())
+        shown.append(subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout)
+        shown += [file.read_text(errors="replace") for file in data.rglob("*") if file.is_file()]
+        private = broker.authority.folder / "tidegate.key"
+        secret_lines = [PASSWORD, private.read_text().splitlines()[1]]
+        for text in shown:
+            for secret in secret_lines:
+                assert secret not in text, json.dumps(text[max(0, text.find(secret) - 200) :][:300])
+
+
+def test_plans_and_logs_of_spark_show_no_secret(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tidegate.pipelines.kafka import KafkaStreams
+    from tidegate.pipelines.session import service_session
+
+    home = Home(tmp_path, load_profile(str(broker.profile(tmp_path))))
+    spark = service_session("secrets", kafka=True)
+    log = home.log()
+    try:
+        streams = home.streams(spark, log)
+        assert isinstance(streams, KafkaStreams)
+        log.create("plan_of_this")
+        frame = streams.scan("plan_of_this", "s")
+        plans = frame._jdf.queryExecution().toString() + str(frame._jdf.queryExecution().logical().treeString())
+        assert "cluster-" in plans, "plans show the options of a frame: the name of what the JVM keeps"
+        frame.explain(True)
+        written = capfd.readouterr()
+        for text in (plans, written.out, written.err, str(spark.sparkContext.getConf().getAll())):
+            assert PASSWORD not in text
+            assert "BEGIN PRIVATE KEY" not in text
+    finally:
+        log.close()
