@@ -127,6 +127,7 @@ def jwk(**changes: Any) -> str:
         (jwk(exp="soon"), "here: key 1: exp: expected seconds since 1970, not 'soon'"),
         (key_set([KEY], with_private=True), "here: key 1: expected a public key, and this one is private"),
     ],
+    ids=["no JSON", "no keys", "many keys", "size", "kty", "crv", "x", "exp", "private"],
 )
 def test_what_is_no_set_of_public_keys_is_refused(text: str, problem: str) -> None:
     with pytest.raises(FederationError) as error:
