@@ -275,6 +275,11 @@ class _Of:
         refused = CounterMetricFamily(
             "tidegate_link_refused", "What a neighbour has sent and is not believed.", labels=["link", "reason"]
         )
+        strangers = CounterMetricFamily(
+            "tidegate_link_handshakes_refused",
+            "Sockets whose other end did not prove to be a neighbour, or had to wait.",
+        )
+        strangers.add_metric([], linked.federation.strangers)
         broker = linked.federation.broker
         for name, neighbour in linked.federation.neighbours.items():
             figures = neighbour.figures()
@@ -291,7 +296,7 @@ class _Of:
                 events.add_metric([name, outcome], getattr(figures, outcome))
             sessions.add_metric([name], figures.sessions)
             gaps.add_metric([name], figures.gaps)
-        return up, entries, messages, events, sessions, gaps, refused
+        return up, entries, messages, events, sessions, gaps, refused, strangers
 
     def _filtering(self) -> Iterable[Metric]:
         linked = self._gateway.linked
