@@ -30,7 +30,7 @@ from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
 from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import CallerPace, Meter
+from tidegate.gateway.quotas import CallerPace, Meter, share
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tls import ServerTls
@@ -92,9 +92,9 @@ class Gateway:
         self._statuses = statuses
         self.access = access = access or AccessSettings()
         self._issuer = None if access.oidc is None else Issuer(access.oidc)
-        self.meter = Meter(access.quotas)
         self.limits = limits or LimitSettings()
         self.connections = Connections(self.limits)
+        self.meter = Meter(access.quotas, most_connections=share(self.connections.most) if needs_keys else None)
         self.executors = Executors(self.limits)
         self.tls, self.certificates = tls, certificates or Certificates(access.certificates)
         self.callers = Callers(registry, self._issuer, self.certificates, pool=self.executors.auth)

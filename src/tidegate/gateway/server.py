@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from tidegate.gateway.app import make_app
+from tidegate.gateway.connections import raise_file_limit
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.protocol import Config, WebSocketProtocol
 from tidegate.gateway.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
@@ -116,4 +117,5 @@ def run(make: Callable[[], Gateway], host: str, port: int, ready: Callable[[int]
     # ten thousand subscribed.
     gc.collect()
     gc.freeze()
+    raise_file_limit()
     uvloop.run(serve(make, host, port, lambda _, found: ready(found)))
