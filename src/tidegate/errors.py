@@ -359,12 +359,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {best[0]!r}?" if best else ""
 
 
+_MAX_SHOWN = 20
+"""Problems of one text that a message shows: a text of 16 KB may have thousands."""
+
+
 def _report(text: str, problems: Sequence[Problem]) -> str:
     """Say what is wrong, then show each place with a caret under it."""
     headline = problems[0].message
     if len(problems) > 1:
         headline = f"{len(problems)} problems, the first: {headline}"
-    return "\n".join([headline, *(_underline(text, problem) for problem in problems)])
+    shown = [_underline(text, problem) for problem in problems[:_MAX_SHOWN]]
+    more = [f"  ... and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
+    return "\n".join([headline, *shown, *more])
 
 
 def _underline(text: str, problem: Problem, context: int = 60) -> str:

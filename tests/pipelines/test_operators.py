@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from tests.services import generate
 from tidegate.errors import ExpressionError, ServiceError
 from tidegate.model import Schema, timestamps
 from tidegate.model.types import Type
+from tidegate.pipelines.resources import JdbcConnection, RunnerResources
 from tidegate.services import loads
 from tidegate.services.expressions import evaluate, resolve
 from tidegate.services.functions import APPROXIMATE, FUNCTIONS
@@ -559,6 +561,31 @@ def test_enriched_from_a_database(spark: SparkSession, database: str) -> None:
     events = some(30)
     found = run(spark, service(f"{{enrich: {{{table}, on: [k]}}}}"), a=lines(events))
     assert [row.body["lanes"] for row in found] == [2 if e["k"] == "x" else None for e in events]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A secret that a test knows."""
+
+    value: str
+
+    def reveal(self) -> str:
+        return self.value
+
+
+def test_remote_definition_is_enriched_by_a_connection_and_by_no_url(spark: SparkSession, database: str) -> None:
+    connection = JdbcConnection(database, "org.postgresql.Driver", "tests", Known("hunter2"))
+    resources = RunnerResources(connections={"roads": connection})
+    columns = "on: [k], schema: {k: string, lanes: int32?}"
+    events = some(30)
+    named = service(f"{{enrich: {{table: {{connection: roads, table: public.roads}}, {columns}}}}}")
+    found = run(spark, named, resources, a=lines(events))
+    assert [row.body["lanes"] for row in found] == [2 if e["k"] == "x" else None for e in events]
+    with pytest.raises(ServiceError, match="the profile has no jdbc connection 'roads'; add it: connections: "):
+        run(spark, named, RunnerResources(), a=[])
+    own = service(f"{{enrich: {{jdbc: {{url: '{database}', table: roads}}, {columns}}}}}")
+    with pytest.raises(ServiceError, match="names no database of its own: expected a connection of the profile, or st"):
+        run(spark, own, resources, a=[])
 
 
 # Custom --------------------------------------------------------------------------------

@@ -23,7 +23,10 @@ from tidegate.cli.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.clock import SystemClock
+from tidegate.logs.intake import Intake
 from tidegate.pipelines.sources import Backoff, Feeds, start_feeds
+from tidegate.pipelines.sources.feed import Surroundings, make_feed
 from tidegate.services import Definitions, loads
 
 pytestmark = pytest.mark.processes
@@ -222,7 +225,8 @@ def test_kafka_with_sasl_and_tls_feeds_a_stream(tmp_path: Path) -> None:
 )
 def test_host_that_was_planted_in_the_registry_is_not_reached(tmp_path: Path, source: str) -> None:
     log = SegmentLog(tmp_path / "log")
-    planted = remote(f"streams: {{s: {{schema: {{n: int64}}, source: {source}}}}}")
+    planted = remote(f"streams: {{s: {{schema: {{n: int64}}, source: {source}}}}}").streams["s"]
+    around = Surroundings(log, env={"PATH": "secret"})
     with pytest.raises(SourceError, match=r"names no host of its own: .*tidegate apply FILE"):
-        start_feeds(planted, log, env={"PATH": "secret"})
+        make_feed(planted, Intake(log, planted, SystemClock()), around, print)
     log.close()

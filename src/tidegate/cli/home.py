@@ -168,7 +168,7 @@ class Home:
         profile = self.profile
         connections = {name: each.named for name, each in profile.connections.items()}
         functions = frozenset(registered_functions(profile.functions))
-        return Resources(functions, profile.roots, connections, (self.folder.absolute(),))
+        return Resources(functions, profile.roots, connections, self._private())
 
     def runner_resources(self) -> RunnerResources:
         """What definitions may name, with hosts and references to secrets: for whoever runs them."""
@@ -178,8 +178,14 @@ class Home:
 
         profile = self.profile
         connections = {name: each.connection for name, each in profile.connections.items()}
-        files = Confinement(tuple(each.path for each in profile.roots), (self.folder.absolute(),))
+        files = Confinement(tuple(each.path for each in profile.roots), self._private())
         return RunnerResources(registered_functions(profile.functions), connections, files)
+
+    def _private(self) -> tuple[Path, ...]:
+        """What no root opens: the data folder, the profile, and files with secrets."""
+        from tidegate.cli.private_files import private_files
+
+        return (self.folder.absolute(), *private_files(self.profile))
 
     def registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open the registry, which is made where there is none."""

@@ -31,7 +31,7 @@ from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
 from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import CallerPace, Meter
+from tidegate.gateway.quotas import CallerPace, Meter, share
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.sweep import Sweep
 from tidegate.gateway.tls import ServerTls
@@ -95,9 +95,9 @@ class Gateway:
         self._statuses = statuses
         self.access = access = access or AccessSettings()
         self._issuer = None if access.oidc is None else Issuer(access.oidc)
-        self.meter = Meter(access.quotas)
         self.limits = limits or LimitSettings()
         self.connections = Connections(self.limits)
+        self.meter = Meter(access.quotas, most_connections=share(self.connections.most) if needs_keys else None)
         self.executors = Executors(self.limits)
         self.tls, self.certificates = tls, certificates or Certificates(access.certificates)
         self.callers = Callers(registry, self._issuer, self.certificates, pool=self.executors.auth)
@@ -271,9 +271,9 @@ class Gateway:
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self.registry.revision)
         if revision != self._revision:
-            definitions, versions = await loop.run_in_executor(None, self._read)
+            definitions, versions, schemas = await loop.run_in_executor(None, self._read)
             self.definitions, self.versions, self._revision = definitions, versions, revision
-            self.schemas = stream_schemas(definitions)
+            self.schemas = schemas
             await self._define()
             self.ingest.define(definitions.streams)
             if self.linked is not None:
@@ -296,9 +296,10 @@ class Gateway:
         self.durable.heed_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 
-    def _read(self) -> tuple[Definitions, dict[str, int]]:
+    def _read(self) -> tuple[Definitions, dict[str, int], Mapping[str, Schema]]:
         definitions = self.registry.definitions()
-        return definitions, {name: each.version for name, each in self.registry.services().items()}
+        versions = {name: each.version for name, each in self.registry.services().items()}
+        return definitions, versions, stream_schemas(definitions)
 
     def _read_status(self) -> None:
         try:

@@ -43,6 +43,8 @@ from tidegate.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+MAX_SHOWN_CHARACTERS, MAX_SHOWN_PROBLEMS = 1_000, 100
+"""Of what a caller has sent: an answer is not as long as whatever it answers."""
 
 
 class Problem(Exception):  # noqa: N818 - the word of RFC 9457
@@ -101,8 +103,9 @@ def forbidden(detail: str) -> Problem:
 
 def bad_parameter(name: str, value: str, expected: str) -> Problem:
     """A query parameter that can't be used."""
-    detail = f"{name}: expected {expected}, not {value!r}"
-    return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=value)
+    shown = value[:MAX_SHOWN_CHARACTERS]
+    detail = f"{name}: expected {expected}, not {shown!r}"
+    return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=shown)
 
 
 def of(error: TidegateError) -> Problem:
@@ -174,7 +177,7 @@ def _definition(problem: DefinitionProblem) -> dict[str, Any]:
 def _places(error: LanguageError) -> list[dict[str, Any]]:
     return [
         {"detail": each.message, "at": each.at, "text": error.text[each.at : each.at + each.length]}
-        for each in error.problems
+        for each in error.problems[:MAX_SHOWN_PROBLEMS]
     ]
 
 

@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from tidegate.gateway.app import make_app
+from tidegate.gateway.connections import raise_file_limit
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.metrics_server import serving_metrics
 from tidegate.gateway.protocol import Config, WebSocketProtocol
@@ -126,4 +127,5 @@ def run(
     # ten thousand subscribed.
     gc.collect()
     gc.freeze()
+    raise_file_limit()
     uvloop.run(serve(make, host, port, lambda _, found: ready(found), metrics))

@@ -59,6 +59,11 @@ _SERVICE_KEYS = (
 _CONNECTION = "the name of a connection of the profile"
 _CALLERS = "a list of callers: names of keys, subjects of tokens, or role:NAME"
 _PROMISES = {"latency_p99" if name == "latency" else name: metric for name, metric in METRICS.items()}
+MAX_REMOTE_VALUES = 5_000
+"""Of one stream or service that comes over the network: attributes, operators and whatever they hold. Each takes up to
+half a millisecond to check, again whenever definitions change."""
+MAX_REMOTE_TOTAL = 20_000
+"""Of all definitions that come in one request."""
 _EXAMPLE = "{streams: {NAME: {schema: ...}}, services: {NAME: {from: ..., pipeline: [...]}}}"
 
 Defined = TypeVar("Defined", Stream, Service)
@@ -86,8 +91,11 @@ def loads(text: str, name: str = "<text>") -> Definitions:
 
 
 def load_texts(texts: Mapping[str, str]) -> Definitions:
-    """Read the definitions of texts by their names, which came from elsewhere: paths inside must be absolute."""
-    reading = _Reading()
+    """Read the definitions of texts by their names, which came from elsewhere.
+
+    Paths inside must be absolute, and there may be `MAX_REMOTE_VALUES` values in each definition.
+    """
+    reading = _Reading(remote=True)
     for name, text in texts.items():
         reading.add_text(text, name)
     reading.need_absolute()
@@ -95,8 +103,8 @@ def load_texts(texts: Mapping[str, str]) -> Definitions:
 
 
 def from_dict(document: Mapping[str, Any], *, remote: bool = False) -> Definitions:
-    """Read definitions from a dict of the same form as YAML's; `remote`: paths inside must be absolute."""
-    reading = _Reading()
+    """Read definitions from a dict of the same form as YAML's; `remote`: they came from elsewhere, see `load_texts`."""
+    reading = _Reading(remote=remote)
     reading.add(document, Findings())
     if remote:
         reading.need_absolute()
@@ -120,7 +128,8 @@ def _or_raise(found: Definitions, problems: list[DefinitionProblem], _: set[str]
 class _Reading:
     """Documents that share their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, remote: bool = False) -> None:
+        self.remote, self.values = remote, 0
         self.streams: dict[str, Stream] = {}
         self.services: dict[str, Service] = {}
         self.broken: set[str] = set()
@@ -177,6 +186,9 @@ class _Reading:
     def define(self, into: dict[str, Defined], name: str, spot: Spot, make: Callable[[str, Spot], Defined]) -> None:
         before = len(spot.findings.problems)
         note_name(name, spot)
+        if self.remote and not self.is_small(spot):
+            self.broken.add(name)
+            return
         if name in self.names:
             first = self.names[name]
             place = self.places.get(first) or spot.findings.places.get(first)
@@ -187,6 +199,16 @@ class _Reading:
             self.broken.add(name)
         else:
             into[name] = made
+
+    def is_small(self, spot: Spot) -> bool:
+        """Note a definition that has too many values, or that is one too many."""
+        count = spot.count_values(MAX_REMOTE_VALUES)
+        self.values += count
+        if count > MAX_REMOTE_VALUES:
+            spot.blame(f"expected at most {MAX_REMOTE_VALUES:,} values in one definition that is sent")
+        elif self.values > MAX_REMOTE_TOTAL:
+            spot.blame(f"expected at most {MAX_REMOTE_TOTAL:,} values in one request: send definitions one by one")
+        return count <= MAX_REMOTE_VALUES and self.values <= MAX_REMOTE_TOTAL
 
 
 def _pairs(found: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str, Spot]]:

@@ -55,7 +55,7 @@ class Resources:
     roots: tuple[Root, ...] = ()
     connections: Mapping[str, NamedConnection] = field(default_factory=lambda: NONE)
     private: tuple[FilePath, ...] = ()
-    """Folders that no root opens: the data folder."""
+    """Folders and files that no root opens: the data folder, the profile, and files with secrets."""
 
     def allowed(self, is_admin: bool, is_among: Callable[[Audience], bool]) -> Allowed:
         """Give what one caller may use; `is_among` says whether an audience names them."""

@@ -11,7 +11,6 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from tidegate.errors import MediaTypeError
 from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.describe.definition import shown_stream
@@ -92,8 +91,6 @@ async def take_events(
 ) -> Response:
     """Put the events of a request's body into a raw stream; `read` gives the body, once it is known to be wanted."""
     need_stream(gateway, stream)
-    if (packed := headers.get("content-encoding", "identity").lower()) != "identity":
-        raise MediaTypeError(f"content encoding {packed!r:.40}; expected a body that is not compressed")
     gateway.meter.need_events(caller)
     body = await read()
     take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)

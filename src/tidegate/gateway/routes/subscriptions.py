@@ -119,7 +119,7 @@ def router(gateway: Gateway) -> APIRouter:
         meaning = gateway.policies.meaning(name)
         key = gateway.view(request).key(name)
         change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, caller, _text_of(said), change)
+        record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -177,7 +177,7 @@ def router(gateway: Gateway) -> APIRouter:
         view, meaning = gateway.view(request), gateway.policies.meaning(service)
         schema, key = view.schema(service), view.key(service)
         change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, view.caller, _text_of(said), change)
+        record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
         record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
         resume = is_owner(view.caller, record)
         await need_owner(record, view.caller)
@@ -433,10 +433,12 @@ async def document(request: Request, unsaid: Any = None) -> Any:
     return await json_of(request)
 
 
-def _text_of(said: Any) -> str | None:
-    """The filter of a subscription's document, if it has one."""
-    text = said.get("filter") if isinstance(said, Mapping) else None
-    return text if isinstance(text, str) else None
+def _filter_parts(said: Any) -> list[Any]:
+    """The filter of a subscription's document and its parameters, as far as it has them."""
+    if not isinstance(said, Mapping):
+        return []
+    params = said.get("params")
+    return [said.get("filter"), *(params if isinstance(params, list) else ())]
 
 
 def _moment(at_s: float) -> str:
