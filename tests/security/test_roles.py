@@ -315,6 +315,16 @@ services:
     assert answer.status_code in (409, 422), answer.text
 
 
+def test_cycle_names_no_service_that_is_not_seen(city: City) -> None:
+    city.world.registry.apply(
+        loads("services: {spies: {from: speeds, access: [police]}, outside: {from: spies, access: keys}}")
+    )
+    until(lambda: city.ask("fleet", "GET", "/v1/services/outside").status_code == 200, "the services to be served")
+    answer = city.ask("fleet", "PUT", "/v1/services/speeds", json={"from": "outside"})
+    assert (answer.status_code, "spies" in answer.text) == (422, False), answer.text
+    assert "it reads itself" in answer.text
+
+
 # Operators ----------------------------------------------------------------------------------------------
 
 

@@ -114,7 +114,7 @@ def examine(
         findings.blame(("services", name), f"the name {name!r} is taken already by streams.{name}")
     known = {*definitions.streams, *definitions.services, *broken}
     shapes: dict[str, Shape] = {}
-    for service in ordered(definitions.services, findings):
+    for service in ordered(definitions.services, findings, hints):
         found = _shape(service, schemas, known, findings, hints)
         if functions is None or service.name in functions:
             _note_functions(service, findings)
@@ -166,8 +166,10 @@ def _note_fields(service: Service, output: Schema, findings: Findings) -> None:
             at.blame(f"{name!r} is the event time, which every event shows")
 
 
-def ordered(services: Mapping[str, Service], findings: Findings) -> list[Service]:
-    """Put services behind those that they read; note each cycle once."""
+def ordered(
+    services: Mapping[str, Service], findings: Findings, hints: Callable[[str], bool] = lambda _: True
+) -> list[Service]:
+    """Put services behind those that they read; note each cycle once, with the services that `hints` allows to name."""
     found: dict[str, Service] = {}
     noted: set[str] = set()
     for name in services:
@@ -183,11 +185,15 @@ def ordered(services: Mapping[str, Service], findings: Findings) -> list[Service
             elif following in path:
                 cycle = [*path[path.index(following) :], following]
                 if not noted & {*cycle}:
-                    findings.blame(("services", following, "from"), f"it reads itself: {' <- '.join(cycle)}")
+                    findings.blame(("services", following, "from"), f"it reads itself: {_cycle_text(cycle, hints)}")
                 noted |= {*cycle}
             else:
                 waiting.append((following, iter(services[following].inputs)))
     return list(found.values())
+
+
+def _cycle_text(cycle: list[str], hints: Callable[[str], bool]) -> str:
+    return " <- ".join(each if hints(each) else "a service that you may not see" for each in cycle)
 
 
 def _note_functions(service: Service, findings: Findings) -> None:
