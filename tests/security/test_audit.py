@@ -19,6 +19,7 @@ from tests.security import processes
 from tidegate.federation.link import LinkSettings
 from tidegate.gateway.audit import MANY, Audit, AuditWriter, Entry, Slot
 from tidegate.gateway.callers import Caller
+from tidegate.gateway.settings import AccessSettings
 from tidegate.logs import SegmentLog
 from tidegate.registry import Role
 from tidegate.services.audit_stream import STREAM
@@ -254,6 +255,33 @@ def test_flood_of_failed_sign_ins_is_limited_counted_and_few_records(world: Worl
     world.stop()
     until(lambda: sum(each["count"] for each in about(world, "sign-in")) == 301, "all to be counted")
     assert len(about(world, "sign-in")) == 6, "the rest is one record"
+
+
+def test_caller_does_not_choose_the_address_that_is_recorded(world: World) -> None:
+    """Each failure with another X-Forwarded-For would be another address: never limited, and a lie in the records."""
+    statuses = []
+    with client(world, "tg_abcdefgh_wrong") as http:
+        for n in range(40):
+            headers = {
+                "x-forwarded-for": f"203.0.113.{n}",
+                "forwarded": f"for=203.0.113.{n}",
+                "x-real-ip": "203.0.113.1",
+            }
+            statuses.append(http.get("/v1/services", headers=headers).status_code)
+    assert statuses[35:] == [429] * 5
+    until(lambda: about(world, "sign-in") != [], "the record")
+    assert {each["address"] for each in about(world, "sign-in")} == {"127.0.0.1"}
+
+
+def test_proxy_that_the_profile_names_says_who_it_serves(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.needs_keys = True
+    world.access = AccessSettings(proxies=("127.0.0.1",))
+    with world.running():
+        with client(world, key(world, "provider")) as http:
+            # The first address is what the client said, the second what the proxy saw.
+            http.put("/v1/services/new", json=NEW, headers={"x-forwarded-for": "198.51.100.9, 203.0.113.7"})
+        assert [each["address"] for each in about(world, "service.put")] == ["203.0.113.7"]
 
 
 def test_sockets_and_queries_count_as_sign_ins(world: World) -> None:

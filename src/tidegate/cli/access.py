@@ -28,14 +28,30 @@ def read_access(document: Any, path: str) -> AccessSettings:
     """Read what a profile says of access; `path` is the profile's, for messages."""
     if document is None:
         return AccessSettings()
-    found = _entries(document, ("oidc", "required", "quotas", "certificates"), f"{path}: access")
+    found = _entries(document, ("oidc", "required", "quotas", "certificates", "proxies"), f"{path}: access")
     required = found.get("required")
     if not isinstance(required, bool | None):
         raise EnvironmentProblem(f"{path}: access.required: expected true or false, not {required!r}")
     oidc = None if found.get("oidc") is None else _oidc(found["oidc"], f"{path}: access.oidc")
     quotas = Quotas() if found.get("quotas") is None else _quotas(found["quotas"], f"{path}: access.quotas")
     certificates = _certificates(found.get("certificates"), f"{path}: access.certificates")
-    return AccessSettings(oidc, required, quotas, certificates)
+    proxies = _proxies(found.get("proxies"), f"{path}: access.proxies")
+    return AccessSettings(oidc, required, quotas, certificates, proxies)
+
+
+def _proxies(document: Any, where: str) -> tuple[str, ...]:
+    """Read whose `X-Forwarded-For` is believed."""
+    expected = "expected a list of addresses or networks, such as [127.0.0.1, 10.0.0.0/8]"
+    if document is None:
+        return ()
+    if not isinstance(document, list):
+        raise EnvironmentProblem(f"{where}: {expected}, not {document!r}")
+    for each in document:
+        try:
+            ipaddress.ip_network(each)
+        except (ValueError, TypeError) as error:
+            raise EnvironmentProblem(f"{where}: {expected}, not {each!r}") from error
+    return tuple(map(str, document))
 
 
 def _certificates(document: Any, where: str) -> tuple[CertificateRule, ...]:

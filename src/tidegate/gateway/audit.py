@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -330,6 +331,7 @@ def clean(text: str | None, most: int = MAX_TEXT) -> str | None:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
+@lru_cache(maxsize=4_096)
 def network_of(address: str) -> str:
     """Return what counts as one address: of IPv6 the /64 that one site has, else the address.
 

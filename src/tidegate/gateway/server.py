@@ -51,6 +51,8 @@ class Server(uvicorn.Server):
             ws_per_message_deflate=False,
             log_level="warning",
             access_log=False,
+            proxy_headers=bool(gateway.access.proxies),
+            forwarded_allow_ips=list(gateway.access.proxies),
             timeout_graceful_shutdown=DRAIN_S,
             timeout_keep_alive=gateway.limits.idle_timeout_s,
             backlog=4096,

@@ -93,6 +93,9 @@ class AccessSettings:
     quotas: Quotas = field(default_factory=Quotas)
     certificates: tuple[CertificateRule, ...] = ()
     """Whose client certificates are taken beside API keys and tokens."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies that say in `X-Forwarded-For` where a request came from; all others, who could
+    say anything, are not believed."""
 
     def requires(self, *, is_loopback: bool) -> bool:
         """Whether everybody must say who they are."""
