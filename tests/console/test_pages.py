@@ -18,9 +18,9 @@ import pytest
 from tests.console.city import City
 from tests.console.conftest import PATIENCE_MS, SHOTS
 from tests.gateway.receiver import Receiver
+from tests.gateway.routes.test_links import Broker
+from tests.gateway.routes.test_semantics import House
 from tests.gateway.running import CITY, World
-from tests.gateway.test_links import Broker
-from tests.gateway.test_semantics import House
 from tests.pipelines.running import until
 from tidegate.subscriptions import Subscription
 

@@ -12,12 +12,12 @@ from websockets.sync.client import connect
 from tests.docs.test_documents import ROOT
 from tests.gateway.running import World, record
 from tidegate.delivery.encoding import Encoding
-from tidegate.gateway import messages
-from tidegate.gateway.protocol import GOING_AWAY
 from tidegate.gateway.routes import sockets
 from tidegate.gateway.server import LARGEST_MESSAGE_BYTES
-from tidegate.gateway.sweep import VOID
-from tidegate.gateway.websocket import MOST_SUBSCRIPTIONS
+from tidegate.gateway.subscriptions.sweep import VOID
+from tidegate.gateway.transports import messages
+from tidegate.gateway.transports.protocol import GOING_AWAY
+from tidegate.gateway.transports.websocket import MOST_SUBSCRIPTIONS
 from tidegate.logs import Cursor
 
 TEXT = (ROOT / "docs" / "spec" / "delivery.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from tests.docs.test_documents import ROOT
 from tests.gateway.receiver import Receiver
 from tests.gateway.running import World
 from tidegate.delivery.webhook import CourierSettings
-from tidegate.gateway.webhook import REFUSALS, WebhookSettings
+from tidegate.gateway.transports.webhook import REFUSALS, WebhookSettings
 from tidegate.model import units
 from tidegate.subscriptions import rules
 

@@ -17,8 +17,8 @@ from tests.gateway.running import World
 from tests.pipelines.running import until
 from tests.security import processes
 from tidegate.federation.link import LinkSettings
-from tidegate.gateway.audit import MANY, Audit, AuditWriter, Entry, Slot
-from tidegate.gateway.callers import Caller
+from tidegate.gateway.audit.log import MANY, Audit, AuditWriter, Entry, Slot
+from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.settings import AccessSettings
 from tidegate.logs import SegmentLog
 from tidegate.registry import Role

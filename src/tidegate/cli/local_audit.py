@@ -19,7 +19,7 @@ ADDRESS = "local"
 
 def record(home: Home, action: str, target: str | None = None, detail: str | None = None) -> None:
     """Write one record to the audit log. The change is made by now: a log that can't be written is only told of."""
-    from tidegate.gateway.audit import MAX_DETAIL, AuditWriter, Entry, clean
+    from tidegate.gateway.audit.log import MAX_DETAIL, AuditWriter, Entry, clean
 
     user = _user()
     shown = clean(detail, MAX_DETAIL)

@@ -9,16 +9,16 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from tidegate import __version__
-from tidegate.gateway import problems
-from tidegate.gateway.access import Access
-from tidegate.gateway.audited import Audited
-from tidegate.gateway.certificates import CertificateRequired
+from tidegate.gateway.audit.middleware import Audited
+from tidegate.gateway.auth.access import Access
+from tidegate.gateway.auth.certificates import CertificateRequired
+from tidegate.gateway.auth.loopback import LoopbackOnly
+from tidegate.gateway.auth.origins import Origins
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.limits import Limits
-from tidegate.gateway.loopback import LoopbackOnly
-from tidegate.gateway.origins import Origins
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http import problems
+from tidegate.gateway.http.limits import Limits
+from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes import (
     console,
     definitions,
@@ -40,7 +40,7 @@ from tidegate.gateway.routes import (
     subscriptions,
     webhooks,
 )
-from tidegate.gateway.shortcut import Shortcut
+from tidegate.gateway.routes.shortcut import Shortcut
 
 _ROUTES = (
     health,

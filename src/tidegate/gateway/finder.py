@@ -12,7 +12,7 @@ from tidegate.discovery.directory import ALIKE
 from tidegate.discovery.names import by_meaning
 from tidegate.discovery.quality import NAMES
 from tidegate.filters.meaning import Semantics
-from tidegate.gateway.policy import View
+from tidegate.gateway.auth.policy import View
 from tidegate.model import Schema, timestamps
 from tidegate.services import Service
 from tidegate.services.definitions import Qos

@@ -18,27 +18,27 @@ from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
-from tidegate.gateway import outbox
-from tidegate.gateway.audit import Audit, AuditWriter
-from tidegate.gateway.callers import Callers, caller_of
-from tidegate.gateway.certificates import Certificates
-from tidegate.gateway.connections import Connections
-from tidegate.gateway.durable import Durable, DurableSettings
-from tidegate.gateway.executors import Executors
+from tidegate.gateway.audit.log import Audit, AuditWriter
+from tidegate.gateway.auth.callers import Callers, caller_of
+from tidegate.gateway.auth.certificates import Certificates
+from tidegate.gateway.auth.oidc import Issuer
+from tidegate.gateway.auth.origins import checked
+from tidegate.gateway.auth.policy import Policies, View
+from tidegate.gateway.auth.quotas import CallerPace, Meter, share
+from tidegate.gateway.auth.sign_ins import SignIns
+from tidegate.gateway.federation_adapter import Linked
 from tidegate.gateway.finder import Finder
+from tidegate.gateway.http.connections import Connections
+from tidegate.gateway.http.executors import Executors
+from tidegate.gateway.http.tls import ServerTls
 from tidegate.gateway.ingest import Ingesting, IngestWorker
-from tidegate.gateway.linked import Linked
-from tidegate.gateway.metrics import Metrics
-from tidegate.gateway.oidc import Issuer
-from tidegate.gateway.origins import checked
-from tidegate.gateway.outbox import Outbox
-from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import CallerPace, Meter, share
 from tidegate.gateway.settings import AccessSettings, LimitSettings
-from tidegate.gateway.sign_ins import SignIns
-from tidegate.gateway.sweep import Sweep
-from tidegate.gateway.tls import ServerTls
-from tidegate.gateway.tracing import Tracing
+from tidegate.gateway.subscriptions.durable import Durable, DurableSettings
+from tidegate.gateway.subscriptions.sweep import Sweep
+from tidegate.gateway.telemetry.metrics import Metrics
+from tidegate.gateway.telemetry.tracing import Tracing
+from tidegate.gateway.transports import outbox
+from tidegate.gateway.transports.outbox import Outbox
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps

@@ -14,12 +14,12 @@ import uvicorn
 import uvloop
 
 from tidegate.gateway.app import make_app
-from tidegate.gateway.connections import raise_file_limit
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.metrics_server import serving_metrics
-from tidegate.gateway.protocol import Config, WebSocketProtocol
+from tidegate.gateway.http.connections import raise_file_limit
+from tidegate.gateway.http.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
 from tidegate.gateway.settings import MetricsSettings
-from tidegate.gateway.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
+from tidegate.gateway.telemetry.metrics_server import serving_metrics
+from tidegate.gateway.transports.protocol import Config, WebSocketProtocol
 
 SWITCH_S = 0.0005
 """How long a thread may keep others from running: matching must not hold up the sockets."""

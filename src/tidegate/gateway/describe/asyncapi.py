@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate import __version__
 from tidegate.gateway.describe.schemas import ANY_OBJECT, CURSOR, TEXT, array, record
-from tidegate.gateway.messages import OPS
+from tidegate.gateway.transports.messages import OPS
 from tidegate.model import Schema
 from tidegate.services.definitions import Http, Service, Stream
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.gateway.callers import Caller
+from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.gateway import Gateway
 from tidegate.services import Service, Stream, to_dict
 from tidegate.services.redaction import redacted

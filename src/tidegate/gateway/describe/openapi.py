@@ -11,9 +11,9 @@ from fastapi.openapi.utils import get_openapi
 
 from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
 from tidegate.gateway.describe.schemas import BROKER, NAME, SCHEMAS, SERVICE, ref
+from tidegate.gateway.http.problems import MEDIA_TYPE
 from tidegate.gateway.ingest import CONTENT_TYPES
-from tidegate.gateway.metrics import CONTENT_TYPE as METRICS
-from tidegate.gateway.problems import MEDIA_TYPE
+from tidegate.gateway.telemetry.metrics import CONTENT_TYPE as METRICS
 
 JSON = "application/json"
 SSE = "text/event-stream"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http.problems import Problem
 
 FOLDER = Path(__file__).parents[1] / "console"
 PAGE = "index.html"

@@ -7,10 +7,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Request
 
-from tidegate.gateway.bodies import need_short, unreadable
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.untrusted import apply_untrusted
+from tidegate.gateway.http.bodies import need_short, unreadable
+from tidegate.gateway.routes.untrusted import apply_untrusted
 from tidegate.registry import Changes
 from tidegate.services import load_texts
 

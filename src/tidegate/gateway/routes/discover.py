@@ -12,10 +12,10 @@ from fastapi.responses import StreamingResponse
 
 from tidegate import discovery
 from tidegate.discovery import Answer, Changes, changes
-from tidegate.gateway.bodies import read_json
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import bad_parameter
-from tidegate.gateway.sse import event
+from tidegate.gateway.http.bodies import read_json
+from tidegate.gateway.http.problems import bad_parameter
+from tidegate.gateway.transports.sse import event
 
 LOOK_S = 0.5
 """Between two looks at what is different, for whoever watches."""

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query, Request, Response
 from tidegate.delivery.conflation import conflated
 from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
-from tidegate.gateway import parameters
-from tidegate.gateway.compiling import filter_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.names import NamedRoute
-from tidegate.gateway.poll import page
-from tidegate.gateway.sse import EventStream
+from tidegate.gateway.http import parameters
+from tidegate.gateway.http.compiling import filter_of
+from tidegate.gateway.http.names import NamedRoute
+from tidegate.gateway.transports.poll import page
+from tidegate.gateway.transports.sse import EventStream
 from tidegate.subscriptions.rules import LEAST_S, MOST_S
 
 MOST_WAIT_S = 60.0

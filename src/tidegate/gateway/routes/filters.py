@@ -13,11 +13,11 @@ from fastapi import APIRouter, Query, Request, Response
 from tidegate.delivery.encoding import Encoding
 from tidegate.filters import Filter
 from tidegate.filters.render import path_text
-from tidegate.gateway import parameters
 from tidegate.gateway.backtest import backtest, named
-from tidegate.gateway.compiling import filter_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import bad_parameter
+from tidegate.gateway.http import parameters
+from tidegate.gateway.http.compiling import filter_of
+from tidegate.gateway.http.problems import bad_parameter
 from tidegate.gateway.routes.subscriptions import event_of
 from tidegate.semantics.looking import described
 

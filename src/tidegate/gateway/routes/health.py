@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from tidegate.gateway.callers import GUEST
+from tidegate.gateway.auth.callers import GUEST
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.metrics import CONTENT_TYPE
+from tidegate.gateway.telemetry.metrics import CONTENT_TYPE
 
 
 def router(gateway: Gateway) -> APIRouter:

@@ -12,11 +12,11 @@ from typing import Annotated, Any, cast, get_args
 from fastapi import APIRouter, Path, Request
 
 from tidegate.errors import did_you_mean
-from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.key_documents import described
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.key_documents import described
-from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.http.bodies import json_of
+from tidegate.gateway.http.problems import Problem, forbidden
 from tidegate.gateway.settings import RATES, Quotas
 from tidegate.model import units
 from tidegate.registry import Key, Role

@@ -13,7 +13,7 @@ from tidegate.errors import FederationError, NotRegistered, did_you_mean
 from tidegate.federation.link import Federation
 from tidegate.federation.link.keys import OriginKey, key_set, read_key_set
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http.problems import Problem
 
 
 def router(gateway: Gateway) -> APIRouter:

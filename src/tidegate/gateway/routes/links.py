@@ -16,14 +16,14 @@ from tidegate.errors import FederationError, NotRegistered, did_you_mean
 from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
 from tidegate.federation.link.neighbour import REFUSALS, Neighbour
 from tidegate.filters import Filter
-from tidegate.gateway.audit import address_of
-from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import caller_of
-from tidegate.gateway.certificates import peer_of
+from tidegate.gateway.audit.log import address_of
+from tidegate.gateway.auth.callers import caller_of
+from tidegate.gateway.auth.certificates import peer_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
-from tidegate.gateway.protocol import establish
+from tidegate.gateway.http.bodies import json_of
+from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes.link_keys import described_keys
+from tidegate.gateway.transports.protocol import establish
 
 BAD_REQUEST = 4400
 _LONGEST_REASON = 123

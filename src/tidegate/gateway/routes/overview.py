@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.federation.link import Remote
-from tidegate.gateway.callers import GUEST, Caller, caller_of
+from tidegate.gateway.auth.callers import GUEST, Caller, caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_status
 from tidegate.gateway.gateway import STATUS, Gateway
 from tidegate.model import timestamps

@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from tidegate.errors import DefinitionProblem, SubscriptionError
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.owners import grant_of, is_owner, renewed
-from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.http.problems import Problem, forbidden
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions import Subscription, Webhook, compiled

@@ -12,12 +12,12 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.errors import Violation, did_you_mean
-from tidegate.gateway import parameters
-from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.http import parameters
+from tidegate.gateway.http.bodies import json_of
+from tidegate.gateway.http.problems import Problem, bad_parameter
 from tidegate.gateway.ingest import Mode, Receipt
-from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.quarantine import (
     MOST,
     Entry,

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from tidegate.filters.meaning import NO_SEMANTICS
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http.problems import Problem
 from tidegate.semantics.looking import look
 
 MOST_LETTERS = 200

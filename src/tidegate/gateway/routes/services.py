@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.gateway.bodies import read_document
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_service, shown_status
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
+from tidegate.gateway.http.bodies import read_document
+from tidegate.gateway.routes.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import Service, from_dict
 
 

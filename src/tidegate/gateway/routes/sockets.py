@@ -12,16 +12,16 @@ from starlette.datastructures import QueryParams
 
 from tidegate.delivery.subscriber import Sink
 from tidegate.errors import TidegateError
-from tidegate.gateway import problems
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.quotas import share
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.messages import Subscribe
-from tidegate.gateway.names import understood
-from tidegate.gateway.problems import Problem
-from tidegate.gateway.protocol import frame_socket_of
-from tidegate.gateway.quotas import share
+from tidegate.gateway.http import problems
+from tidegate.gateway.http.names import understood
+from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes.subscriptions import found_for
-from tidegate.gateway.websocket import SUBPROTOCOL, Session
+from tidegate.gateway.transports.messages import Subscribe
+from tidegate.gateway.transports.protocol import frame_socket_of
+from tidegate.gateway.transports.websocket import SUBPROTOCOL, Session
 
 MOST_SOCKETS = 10_000
 """Of one gateway."""

@@ -11,14 +11,14 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from tidegate.gateway.bodies import read_document
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.describe.definition import shown_stream
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.http.bodies import read_document
+from tidegate.gateway.http.names import NamedRoute
+from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.ingest import Mode
-from tidegate.gateway.names import NamedRoute
-from tidegate.gateway.problems import Problem
-from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
+from tidegate.gateway.routes.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import from_dict
 
 

@@ -24,18 +24,19 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.filters import Filter
-from tidegate.gateway import consuming, parameters
-from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import Caller, caller_of
-from tidegate.gateway.compiling import compiled_of, in_turn
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
+from tidegate.gateway.auth.policy import View
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.names import NamedRoute
-from tidegate.gateway.owners import grant_of, is_owner, renewed
-from tidegate.gateway.policy import View
-from tidegate.gateway.poll import page
-from tidegate.gateway.problems import Problem, bad_parameter
+from tidegate.gateway.http import parameters
+from tidegate.gateway.http.bodies import json_of
+from tidegate.gateway.http.compiling import compiled_of, in_turn
+from tidegate.gateway.http.names import NamedRoute
+from tidegate.gateway.http.problems import Problem, bad_parameter
 from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
-from tidegate.gateway.sse import EventStream
+from tidegate.gateway.subscriptions import consuming
+from tidegate.gateway.transports.poll import page
+from tidegate.gateway.transports.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, timestamps, units

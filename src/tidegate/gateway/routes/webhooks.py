@@ -13,10 +13,10 @@ from fastapi import APIRouter, Query, Request
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.errors import DefinitionProblem, SubscriptionError
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.auth.callers import caller_of
+from tidegate.gateway.auth.owners import renewed
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.owners import renewed
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret

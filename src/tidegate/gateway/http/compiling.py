@@ -1,0 +1,44 @@
+"""Filters of callers as values: a long one takes up to tenths of a second to compile, and does so in the heavy pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from tidegate.filters import Filter
+from tidegate.filters.meaning import Meaning
+from tidegate.gateway.auth.callers import Caller
+from tidegate.gateway.auth.policy import View
+from tidegate.gateway.http.executors import Executors
+from tidegate.model import Schema
+from tidegate.subscriptions import Subscription, compiled
+
+LONG_FILTER = 1_000
+"""Characters from which on a filter is compiled in the heavy pool; shorter ones take a few milliseconds at most."""
+
+T = TypeVar("T")
+
+
+async def filter_of(
+    executors: Executors, view: View, text: str | None, params: Sequence[str] | None, service: str
+) -> Filter | None:
+    """Compile a filter over what a caller sees; None: everything."""
+    return await in_turn(executors, view.caller, (text, *(params or ())), lambda: view.filter_(text, params, service))
+
+
+async def compiled_of(
+    executors: Executors, caller: Caller, record: Subscription, schema: Schema, meaning: Meaning | None
+) -> Filter | None:
+    """Compile the filter of a durable subscription; None: everything."""
+    return await in_turn(executors, caller, (record.filter, *record.params), lambda: compiled(record, schema, meaning))
+
+
+async def in_turn(executors: Executors, caller: Caller, parts: Iterable[Any], call: Callable[[], T]) -> T:
+    """Make a call that compiles a filter: at once where it is short, else in the caller's turn of the heavy pool.
+
+    `parts` are the filter's text and parameters. A filter by meaning (`~`) is never short: it asks a model.
+    """
+    texts = [each for each in parts if isinstance(each, str)]
+    if sum(map(len, texts)) < LONG_FILTER and not any("~" in each for each in texts):
+        return call()
+    return await executors.heavy(caller, call)

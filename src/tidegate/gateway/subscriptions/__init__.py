@@ -1,0 +1,1 @@
+"""Durable subscriptions in this gateway: connect to them, persist their cursors, end those without permission."""
