@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tidegate.gateway.http.connections import Connections
 from tidegate.gateway.http.executors import Executors
 from tidegate.gateway.http.tls import ServerTls
 from tidegate.gateway.ingest import Ingesting, IngestWorker
+from tidegate.gateway.quarantine import ReplayMarks
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.subscriptions.durable import Durable, DurableSettings
 from tidegate.gateway.subscriptions.sweep import Sweep
@@ -119,7 +121,10 @@ class Gateway:
         self.policies.certificates = self.certificates
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
         self.outbox = Outbox()
-        """Of all sockets: what a pass writes to them goes out together."""
+        """Collects the writes of one dispatch to all sockets."""
+        self.open_sockets: Counter[str | None] = Counter()
+        """Open WebSockets by the id of their caller."""
+        self.replay_marks = ReplayMarks(log)
         if self.linked is None:
             self.hub = Hub(log, self._dispatched, together=self.outbox)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.discovery.request import MOST_RESULTS
-from tidegate.gateway.quarantine import MOST as MOST_REFUSED
+from tidegate.gateway.quarantine import MAX_EVENTS as MAX_QUARANTINED
 from tidegate.registry.links import LEAST_SECRET, MOST_NAME
 from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL, PULLED
 
@@ -150,7 +150,7 @@ _SELECTION = _optional(
         "from": TEXT,
         "to": TEXT,
         "cursor": TEXT,
-        "max": {"type": "integer", "minimum": 1, "maximum": MOST_REFUSED},
+        "max": {"type": "integer", "minimum": 1, "maximum": MAX_QUARANTINED},
     }
 )
 
@@ -480,7 +480,7 @@ SCHEMAS: dict[str, Schema] = {
     "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),
     "ReplayRequest": {
         "anyOf": [
-            record({"events": array(_ENTRY, minItems=1, maxItems=MOST_REFUSED)}, closed=True),
+            record({"events": array(_ENTRY, minItems=1, maxItems=MAX_QUARANTINED)}, closed=True),
             record({"all": _SELECTION, "patch": or_null(ANY_OBJECT)}, optional=("patch",), closed=True),
         ]
     },
