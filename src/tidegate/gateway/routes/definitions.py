@@ -41,7 +41,7 @@ async def _apply(
         return apply_untrusted(gateway, caller, load_texts(texts), force=force, prune=prune, backfill=backfill)
 
     changes = await gateway.executors.heavy(caller, change)
-    await gateway.look()
+    await gateway.refresh()
     return changes.to_dict()
 
 

@@ -48,7 +48,7 @@ async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subsc
     """Let a subscription go on with another owner, or other rights, if these suffice for what it delivers."""
     await gateway.sweep.read_keys()
     if isinstance(record.deliver, Webhook):
-        schema = gateway.policies.schema(gateway.policies.owner(record), record.service)
+        schema = gateway.policies.schema(gateway.owners.owner(record), record.service)
         compiled(record, schema, gateway.policies.meaning(record.service))
     version = before.version
     found = await gateway.durable.change(lambda registry: registry.change_subscription(record, version, resume=True))
@@ -72,7 +72,7 @@ def _adopted(gateway: Gateway, record: Subscription, caller: Caller, named: str 
             detail = "no keys are required here, so that the caller is not known: name the owner, {'owner': 'key_...'}"
             raise Problem(409, "conflict", "The subscription won't do that", detail)
         return replace(record, owner=caller.id, grant=grant_of(caller, gateway.access, now))
-    key = gateway.policies.keys.get(named)
+    key = gateway.owners.keys.get(named)
     problem = f"there is no API key with the id {named!r:.60}" if key is None else key.problem(now)
     if problem is not None:
         raise SubscriptionError([DefinitionProblem("owner", problem)])

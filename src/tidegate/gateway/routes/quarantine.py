@@ -111,7 +111,7 @@ async def _replay(gateway: Gateway, request: Request, subject: Subject, mode: Mo
     if mode == "all" and plan.refused:
         raise _nothing_sent(plan)
     for stream in plan.bodies:
-        gateway.policies.need_append(caller, stream)  # a key for a service alone may not write to its inputs
+        gateway.policies.streams.need_append(caller, stream)  # a key for a service alone may not write to its inputs
         gateway.stream(stream)  # raises if it does not exist
     gateway.meter.need_events(caller)
     outcomes = await _send(gateway, subject, plan, None if caller.id is None else caller.name)

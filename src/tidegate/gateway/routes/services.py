@@ -67,7 +67,7 @@ async def _put(
         apply_untrusted(gateway, caller, definitions, force=force, backfill=backfill)
 
     await gateway.executors.heavy(caller, change)
-    await gateway.look()
+    await gateway.refresh()
     return _described(gateway, request, name, gateway.service(name), await _lost_services(gateway))
 
 
@@ -81,7 +81,7 @@ async def _delete(
     gateway.service(name)
     remove = partial(remove_untrusted, gateway, caller_of(request), name, force=force)
     await asyncio.get_running_loop().run_in_executor(None, remove)
-    await gateway.look()
+    await gateway.refresh()
 
 
 async def _lost_services(gateway: Gateway) -> set[str]:

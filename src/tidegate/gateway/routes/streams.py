@@ -58,7 +58,7 @@ async def _put(
         apply_untrusted(gateway, caller, definitions, force=force)
 
     await gateway.executors.heavy(caller, change)
-    await gateway.look()
+    await gateway.refresh()
     return _described(gateway, request, stream)
 
 
@@ -67,7 +67,7 @@ async def _delete(gateway: Serving, request: Request, stream: str) -> None:
     gateway.stream(stream)
     remove = partial(remove_untrusted, gateway, caller_of(request), stream)
     await asyncio.get_running_loop().run_in_executor(None, remove)
-    await gateway.look()
+    await gateway.refresh()
 
 
 @router.post(

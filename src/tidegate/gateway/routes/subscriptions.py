@@ -26,7 +26,7 @@ from tidegate.errors import (
 from tidegate.filters import Filter
 from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
-from tidegate.gateway.auth.policy import View
+from tidegate.gateway.auth.view import View
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import parameters
 from tidegate.gateway.http.bodies import json_of
@@ -34,7 +34,7 @@ from tidegate.gateway.http.compiling import compiled_of, in_turn
 from tidegate.gateway.http.names import NamedRoute
 from tidegate.gateway.http.problems import Problem, bad_parameter
 from tidegate.gateway.routes.dependencies import Serving
-from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
+from tidegate.gateway.routes.events import MAX_PAGE_EVENTS, MAX_WAIT_S
 from tidegate.gateway.subscriptions import consuming
 from tidegate.gateway.transports.poll import page
 from tidegate.gateway.transports.sse import EventStream
@@ -187,7 +187,7 @@ async def _events(
     after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
     last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
     wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
-    most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
+    most: Annotated[int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: events at most.")] = 1_000,
     latest: Annotated[
         str | None,
         Query(description="Of what waits, just the newest event of each value of this; true: of the service's key."),
@@ -196,7 +196,7 @@ async def _events(
     found = await found_for(gateway, request, id_)
     record = found.subscription
     consuming.need_pull(found)
-    wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
+    wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
     position = await consuming.begin(gateway.durable, found, behind, cursor, after)
@@ -301,7 +301,7 @@ async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -
     """A webhook is sent while its owner is away: what they see then has to do."""
     if isinstance(record.deliver, Webhook):
         await gateway.sweep.read_keys()
-        owner = gateway.policies.owner(record)
+        owner = gateway.owners.owner(record)
         schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
         await compiled_of(gateway.executors, caller, record, schema, meaning)
 

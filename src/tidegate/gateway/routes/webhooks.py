@@ -51,7 +51,7 @@ async def _drop(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
 async def _enable(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     before = await found_for(gateway, request, id_)
     record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
-    obstacle = gateway.policies.lapsed(record, datetime.now(UTC))
+    obstacle = gateway.owners.lapsed(record, datetime.now(UTC))
     if obstacle is not None and isinstance(record.deliver, Webhook):
         raise Problem(409, "conflict", "The subscription won't do that", obstacle)
     found = await gateway.durable.change(partial(_enabled, record, before.version))
