@@ -14,10 +14,10 @@ from tests.gateway.running import World, record
 from tidegate.delivery.encoding import Encoding
 from tidegate.gateway.routes import sockets
 from tidegate.gateway.server import LARGEST_MESSAGE_BYTES
-from tidegate.gateway.subscriptions.sweep import VOID
+from tidegate.gateway.subscriptions.sweep import CREDENTIAL_INVALID
 from tidegate.gateway.transports import messages
 from tidegate.gateway.transports.protocol import GOING_AWAY
-from tidegate.gateway.transports.websocket import MOST_SUBSCRIPTIONS
+from tidegate.gateway.transports.websocket import MAX_SUBSCRIPTIONS
 from tidegate.logs import Cursor
 
 TEXT = (ROOT / "docs" / "spec" / "delivery.md").read_text(encoding="utf-8")
@@ -57,7 +57,13 @@ def test_events_and_cursors_are_as_they_are_shown() -> None:
 
 def test_limits_and_codes_are_as_they_are_shown() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", TEXT, re.MULTILINE)}
-    assert codes >= {GOING_AWAY, sockets.BAD_REQUEST, *sockets.CLOSES.values(), VOID, sockets.TRY_AGAIN_LATER}
-    assert f"| subscriptions on a socket | {MOST_SUBSCRIPTIONS:,};" in TEXT
+    assert codes >= {
+        GOING_AWAY,
+        sockets.BAD_REQUEST,
+        *sockets.CLOSES.values(),
+        CREDENTIAL_INVALID,
+        sockets.TRY_AGAIN_LATER,
+    }
+    assert f"| subscriptions on a socket | {MAX_SUBSCRIPTIONS:,};" in TEXT
     assert f"| sockets of a gateway | {sockets.MOST_SOCKETS:,} |" in TEXT
     assert LARGEST_MESSAGE_BYTES == 1024 * 1024

@@ -171,7 +171,7 @@ class Gateway:
         self.sweep = Sweep(self.registry, self.hub, self.durable, self.policies, self.owners, self.sign_ins)
         self.durable.before = self.sweep.read_keys
         self.durable.obstacle = self.sweep.obstacle
-        self.durable.heed = self._on_durable_change
+        self.durable.on_change = self._on_durable_change
 
     def _on_durable_change(self, id_: str, found: RegisteredSubscription | None) -> None:
         if found is None:
@@ -338,7 +338,7 @@ class Gateway:
         self.hub.serve(
             {**served, **about_services, **audit}, {name: each for name, each in meanings.items() if each is not None}
         )
-        self.durable.heed_all()
+        self.durable.notify_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 
     def _read(self) -> tuple[Usable, dict[str, int]]:

@@ -79,7 +79,7 @@ def test_a_key_has_its_own_and_a_new_token_nothing_new() -> None:
     said = refused("connections", meter, Caller("https://id#a", "a", "consumer"))
     assert said["detail"].startswith("the token of 'a' has all 1")
     meter.take("connections", GUEST)
-    assert refused("connections", meter, GUEST)["detail"].startswith("whoever is not known (guest) has all 1")
+    assert refused("connections", meter, GUEST)["detail"].startswith("a caller without a key (guest) has all 1")
 
 
 def test_no_limit_is_none() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gateway.running import World
 from tidegate.gateway.http.limits import MOST_BYTES
-from tidegate.gateway.transports.protocol import MOST_HEAD_BYTES
+from tidegate.gateway.transports.protocol import MAX_HEAD_BYTES
 
 PATHS = [("PUT", "/v1/services/gps"), ("PATCH", "/v1/subscriptions/x"), ("POST", "/v1/services/gps/subscriptions")]
 
@@ -36,7 +36,7 @@ def test_a_head_that_never_ends(world: World) -> None:
         raw.sendall(b"GET /v1/services?")
         answer = b""
         try:
-            for _ in range(MOST_HEAD_BYTES // 4096 + 64):
+            for _ in range(MAX_HEAD_BYTES // 4096 + 64):
                 raw.sendall(b"a" * 4096)
             answer = raw.recv(100)
         except ConnectionError:  # it is cut while we still talk

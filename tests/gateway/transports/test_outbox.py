@@ -20,7 +20,7 @@ from tidegate.client.tls import client_context
 from tidegate.gateway.http.tls import ServerTls
 from tidegate.gateway.settings import TlsSettings
 from tidegate.gateway.transports import outbox
-from tidegate.gateway.transports.outbox import FEW, Outbox, Wire
+from tidegate.gateway.transports.outbox import MIN_SOCKETS, Outbox, Wire
 
 SMALL_BYTES = 4_096
 """What the system holds for a reader that does not read."""
@@ -57,7 +57,7 @@ def run(work: Callable[[Outbox], Awaitable[None]]) -> None:
 
 
 @settings(max_examples=LARGE_EXAMPLES)
-@given(seed=st.integers(0, 2**32), count=st.integers(1, 3 * FEW))
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 3 * (MIN_SOCKETS - 1)))
 def test_all_comes_in_order_whoever_reads_late(seed: int, count: int) -> None:
     async def work(box: Outbox) -> None:
         chance = Random(seed)
@@ -95,7 +95,7 @@ def test_all_comes_in_order_whoever_reads_late(seed: int, count: int) -> None:
 
 def test_who_is_gone_takes_nothing_from_others() -> None:
     async def work(box: Outbox) -> None:
-        made = await _connected(box, 2 * FEW)
+        made = await _connected(box, 2 * (MIN_SOCKETS - 1))
         made[0][1].close()
         made[1][0].transport.abort()
         with box:
@@ -104,14 +104,14 @@ def test_who_is_gone_takes_nothing_from_others() -> None:
                 wire.write(b" of it")
         for wire, _ in made:
             wire.close()
-        assert [await _read(link) for _, link in made[1:]] == [b"", *[b"all of it"] * (2 * FEW - 2)]
+        assert [await _read(link) for _, link in made[1:]] == [b"", *[b"all of it"] * (2 * (MIN_SOCKETS - 1) - 2)]
 
     run(work)
 
 
 def test_what_is_written_within_a_block_that_fails_goes_out() -> None:
     async def work(box: Outbox) -> None:
-        made = await _connected(box, 2 * FEW)
+        made = await _connected(box, 2 * (MIN_SOCKETS - 1))
         with suppress(ZeroDivisionError), box:
             for wire, _ in made:
                 wire.write(b"before")
@@ -130,7 +130,7 @@ def test_no_event_waits_for_a_compiler() -> None:
     before = list(outbox.send_all.signatures)
 
     async def work(box: Outbox) -> None:
-        made = await _connected(box, 2 * FEW)
+        made = await _connected(box, 2 * (MIN_SOCKETS - 1))
         with box:
             for wire, _ in made:
                 wire.write(b"x")
@@ -164,17 +164,17 @@ def test_encrypted_and_plain_sockets_get_all_in_order(tmp_path: Path) -> None:
             await loop.create_server(lambda: _Arriving(box, made), "127.0.0.1", 0, ssl=context)
             for context in (None, tls.context)
         ]
-        readers, wires, sent = [], [], [b""] * (4 * FEW)
-        for n in range(4 * FEW):
+        readers, wires, sent = [], [], [b""] * (4 * (MIN_SOCKETS - 1))
+        for n in range(4 * (MIN_SOCKETS - 1)):
             port = listeners[n % 2].sockets[0].getsockname()[1]
             context = client_context(authority.cert) if n % 2 else None
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
             readers.append((reader, writer))
             wires.append(await made.get())
-        assert [each.file is None for each in wires] == [bool(n % 2) for n in range(4 * FEW)]
+        assert [each.file is None for each in wires] == [bool(n % 2) for n in range(4 * (MIN_SOCKETS - 1))]
         for _ in range(30):
             with box:
-                for n in chance.sample(range(4 * FEW), chance.randrange(4 * FEW)):
+                for n in chance.sample(range(4 * (MIN_SOCKETS - 1)), chance.randrange(4 * (MIN_SOCKETS - 1))):
                     data = chance.randbytes(chance.choice((10, 1_000, 20_000)))
                     wires[n].write(data)
                     sent[n] += data

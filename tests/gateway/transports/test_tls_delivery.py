@@ -20,11 +20,11 @@ from tests.pipelines.running import until
 from tidegate import Client
 from tidegate.client.tls import client_context
 from tidegate.gateway.settings import TlsSettings
-from tidegate.gateway.transports.outbox import FEW
+from tidegate.gateway.transports.outbox import MIN_SOCKETS
 
 MOST = 200_000
 """Events before which a reader that does not read must be behind."""
-MANY = 4 * FEW
+MANY = 4 * (MIN_SOCKETS - 1)
 """Subscribers: more than are written to one by one."""
 
 

@@ -413,7 +413,7 @@ def test_a_problem_points_at_the_predicate(world: World) -> None:
 
 
 def test_so_many_subscriptions_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "MOST_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(ours, "MAX_SUBSCRIPTIONS", 2)
     with opened(world) as client:
         assert [client.ask("subscribe", id=id_, service="gps")["op"] for id_ in "ab"] == ["subscribed"] * 2
         assert client.ask("subscribe", id="c", service="gps")["problem"]["status"] == 429

@@ -1,6 +1,6 @@
-"""How much one caller may have at once, or do in a second, so that none takes the gateway from the others.
+"""Quotas: what one caller may hold at once, and rate limits, so that no caller exhausts the gateway.
 
-Counted for each caller, on each gateway for itself. All guests are one caller.
+Each gateway counts for itself. All guests count as one caller.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = {each.name for each in fields(Quotas)}
 
 
 def share(total: int) -> int:
-    """What one caller may have of something that all callers share: not all of it.
+    """Return how much of a shared resource one caller may use: nine tenths.
 
     >>> share(10_000)
     9000
@@ -28,12 +28,12 @@ def share(total: int) -> int:
 
 
 class Meter:
-    """Counts what callers have and do, and refuses what is beyond their quotas."""
+    """Counts what callers hold and do, and refuses what exceeds their quotas. Used on the event loop only."""
 
     def __init__(
         self, quotas: Quotas, clock: Callable[[], float] = time.monotonic, *, most_connections: int | None = None
     ) -> None:
-        """`most_connections`: what one caller may have of them, if its quota is more; None: all of its quota."""
+        """`most_connections` bounds the connections of one caller, whatever its quota; None: only the quota does."""
         if most_connections is not None:
             limit = quotas.connections
             quotas = replace(quotas, connections=min(most_connections, most_connections if limit is None else limit))
@@ -42,79 +42,79 @@ class Meter:
         self._rates: dict[tuple[str, str], Bucket] = {}
 
     def of(self, caller: Caller) -> Quotas:
-        """The quotas of a caller: their key's own, over all callers'."""
+        """Return the quotas of a caller: those of their key, and the defaults for the rest."""
         own: dict[str, Any] = {name: limit for name, limit in caller.quotas if name in _NAMES}
         return replace(self._quotas, **own) if own else self._quotas
 
-    # At once -------------------------------------------------------------------------------
+    # Concurrent use -------------------------------------------------------------------------------
 
     def begin(self, caller: Caller) -> None:
-        """Let a request, or a socket, be under way, until it has come to its `end`."""
+        """Count a request or WebSocket until `end`. Raises a `Problem` (429) beyond the quota."""
         self._need_rate("requests", caller, 1)
         self.take("connections", caller)
 
     def end(self, caller: Caller) -> None:
-        """A request has been answered, or a socket is closed."""
+        """Release a request that was answered, or a WebSocket that was closed."""
         self.give_back("connections", caller)
 
     def take(self, quota: str, caller: Caller) -> None:
-        """Count one more; refuse it beyond the quota."""
+        """Count one more use. Raises a `Problem` (429) beyond the quota."""
         about = quota, _id(caller)
         count = self._counts.get(about, 0)
         self.need(quota, caller, count)
         self._counts[about] = count + 1
 
     def taken(self, quota: str, caller: Caller) -> Callable[[], None]:
-        """Count one more, and give what counts it less."""
+        """Count one more use, and return the function that releases it."""
         self.take(quota, caller)
         return partial(self.give_back, quota, caller)
 
     def give_back(self, quota: str, caller: Caller) -> None:
-        """Count one less."""
+        """Release one use."""
         about = quota, _id(caller)
         self._counts[about] -= 1
         if not self._counts[about]:
             del self._counts[about]
 
     def need(self, quota: str, caller: Caller, count: int) -> None:
-        """Refuse one more where there are `count`."""
+        """Raise a `Problem` (429) if `count` uses leave no room for one more."""
         limit = getattr(self.of(caller), quota)
         if limit is not None and count >= limit:
             raise _beyond(quota, limit, f"{_who(caller)} has all {limit:,} {_WHAT[quota]} that it may have at once")
 
     def need_filter(self, caller: Caller, text: str | None) -> None:
-        """Refuse a filter that is too long."""
+        """Raise a `Problem` (429) if a filter is longer than the quota."""
         limit, size = self.of(caller).filter_bytes, len((text or "").encode())
         if limit is not None and size > limit:
             raise _beyond("filter_bytes", limit, f"expected a filter of at most {limit:,} bytes, not {size:,}")
 
-    # In a second ---------------------------------------------------------------------------
+    # Rates ---------------------------------------------------------------------------
 
     def need_events(self, caller: Caller) -> None:
-        """Refuse to take events while there were too many lately."""
+        """Raise a `Problem` (429) while the caller has exceeded its ingest rate."""
         self._need_rate("events", caller, 0)
 
     def took_events(self, caller: Caller, count: int) -> None:
-        """Note how many were taken: how many a request has nobody knows before it is read, so it is paid afterwards."""
+        """Charge ingested events to the rate. They are charged afterwards, as their number is not known before."""
         if self.of(caller).events is not None:
             self._rate("events", caller).spend(count)
 
-    def need_deliveries(self, caller: Caller, most: int) -> int:
-        """How many events a page may have, of `most` that are wanted; refuse it while too many went out lately."""
-        limit = self.of(caller).deliveries
-        if limit is None:
-            return most
+    def need_deliveries(self, caller: Caller, limit: int) -> int:
+        """Return how many events a page may have, at most `limit`. Raises a `Problem` (429) beyond the rate."""
+        rate = self.of(caller).deliveries
+        if rate is None:
+            return limit
         self._need_rate("deliveries", caller, 1)
-        self._rate("deliveries", caller).spend(-1)  # what the page has is paid when it is known
-        return min(most, max(1, int(limit)))
+        self._rate("deliveries", caller).spend(-1)  # the page is charged once its size is known
+        return min(limit, max(1, int(rate)))
 
     def delivered(self, caller: Caller, count: int) -> None:
-        """Note how many events a page had."""
+        """Charge the events of a page to the rate."""
         if self.of(caller).deliveries is not None:
             self._rate("deliveries", caller).spend(count)
 
     def pace(self, caller: Caller) -> CallerPace | None:
-        """What events that go out to a caller keep to; None: nothing."""
+        """Return the delivery rate limit of a caller; None if there is none."""
         limit = self.of(caller).deliveries
         return None if limit is None else CallerPace(partial(self._rate, "deliveries", caller), limit)
 
@@ -131,59 +131,59 @@ class Meter:
 
     def _rate(self, quota: str, caller: Caller) -> Bucket:
         about = quota, _id(caller)
-        found = self._rates.get(about)
-        if found is None:
-            if len(self._rates) >= _MOST_RATES:
+        bucket = self._rates.get(about)
+        if bucket is None:
+            if len(self._rates) >= _MAX_RATES:
                 self._rates = {key: each for key, each in self._rates.items() if not each.is_full}
-            found = self._rates[about] = Bucket(getattr(self.of(caller), quota), self._clock)
-        return found
+            bucket = self._rates[about] = Bucket(getattr(self.of(caller), quota), self._clock)
+        return bucket
 
 
-_MOST_RATES = 10_000
-"""Callers whose rates are remembered; of more, those are forgotten who have sent nothing lately."""
+_MAX_RATES = 10_000
+"""Buckets that are kept. Beyond that, full ones are dropped: a new one would be full as well."""
 
 
 class Bucket:
-    """Holds a second's worth, and is filled all the time; what is spent beyond it has to come in first."""
+    """A token bucket for one second of its rate. It may go into debt, which has to be refilled first."""
 
     __slots__ = ("_at", "_clock", "_left", "_rate")
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
         self._rate, self._clock = rate, clock
-        self._left, self._at = self._most, clock()
+        self._left, self._at = self._capacity, clock()
 
     @property
-    def _most(self) -> float:
+    def _capacity(self) -> float:
         return max(1.0, self._rate)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing was spent lately."""
-        return self._filled() >= self._most
+        """True if the bucket is full: nothing was spent recently."""
+        return self._filled() >= self._capacity
 
     def wait_s(self, count: float) -> float:
-        """How long until there is so much; of nothing, until there is no debt."""
+        """Return the seconds until `count` tokens are available; for 0, until there is no debt."""
         return max(0.0, (count - self._filled()) / self._rate)
 
     def spend(self, count: float) -> None:
-        """Take so much out, also what is not in."""
+        """Take tokens, into debt if needed. A negative count puts tokens back."""
         self._left, self._at = self._filled() - count, self._clock()
 
     def _filled(self) -> float:
-        return min(self._most, self._left + (self._clock() - self._at) * self._rate)
+        return min(self._capacity, self._left + (self._clock() - self._at) * self._rate)
 
 
 class CallerPace:
-    """What events that go out to one caller keep to, whatever ways they go."""
+    """The delivery rate limit of one caller, shared by all their subscriptions and transports."""
 
     __slots__ = ("_bucket", "_worth")
 
     def __init__(self, bucket: Callable[[], Bucket], rate: float) -> None:
         self._bucket = bucket
-        self._worth = max(1.0, rate * _PAUSE_S)
+        self._worth = max(1.0, rate * _MIN_BATCH_S)
 
     def take(self) -> bool:
-        """Let one more go out; false: it has to wait."""
+        """Take one token. Returns False if the event has to wait."""
         bucket = self._bucket()
         if bucket.wait_s(1) > 0:
             return False
@@ -191,16 +191,16 @@ class CallerPace:
         return True
 
     def give_back(self) -> None:
-        """One that was taken has not gone out."""
+        """Put back the token of an event that was not sent."""
         self._bucket().spend(-1)
 
     def wait_s(self) -> float:
-        """How long until it is worth to go on."""
+        """Return the seconds until enough tokens for a batch are available."""
         return self._bucket().wait_s(self._worth)
 
 
-_PAUSE_S = 0.05
-"""Whoever has to wait gets so much together then, at least."""
+_MIN_BATCH_S = 0.05
+"""A paused caller waits until it can get this much of its rate at once."""
 
 _WHAT = {
     "connections": "connections",
@@ -214,12 +214,12 @@ _MORE = "an admin gives more with a key (tidegate keys create --quota NAME=NUMBE
 
 
 def _id(caller: Caller) -> str:
-    """Who it is, whatever token they show."""
+    """Return the identity of a caller, which is the same for all of their tokens."""
     return caller.id or caller.name
 
 
 def _who(caller: Caller) -> str:
-    return caller.told if caller.id is not None else f"whoever is not known ({caller.name})"
+    return caller.told if caller.id is not None else f"a caller without a key ({caller.name})"
 
 
 def _beyond(quota: str, limit: float, detail: str, wait_s: float | None = None) -> Problem:

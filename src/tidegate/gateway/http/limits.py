@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.gateway.auth.callers import GUEST
 from tidegate.gateway.http.problems import Problem
-from tidegate.gateway.transports.protocol import MOST_EVENTS_BYTES, establish
+from tidegate.gateway.transports.protocol import MAX_EVENTS_BYTES, establish
 
 MOST_BYTES = 1024 * 1024
 """Of a body that is a document: the largest service file that anybody has written is a hundredth of it."""
@@ -52,7 +52,7 @@ class Limits:
 def _most(path: str) -> int:
     is_ingest = path.startswith("/v1/streams/") and path.endswith("/events")
     has_events = is_ingest or path.endswith("/quarantine/replay")
-    return MOST_EVENTS_BYTES if has_events else MOST_BYTES
+    return MAX_EVENTS_BYTES if has_events else MOST_BYTES
 
 
 def _encoded(scope: Scope) -> Problem | None:
@@ -68,6 +68,6 @@ def _encoded(scope: Scope) -> Problem | None:
 
 
 def _too_large(most: int) -> Problem:
-    hint = ": send several" if most == MOST_EVENTS_BYTES else ""
+    hint = ": send several" if most == MAX_EVENTS_BYTES else ""
     detail = f"expected at most {most:,} bytes in one request{hint}"
     return Problem(413, "too-large", "The request is too large", detail, limit=most, headers={"connection": "close"})

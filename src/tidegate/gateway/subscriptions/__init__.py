@@ -1,1 +1,1 @@
-"""Durable subscriptions in this gateway: connect to them, persist their cursors, end those without permission."""
+"""Durable subscriptions in this gateway: serves them, stores their cursors, and ends those without rights."""

@@ -1,4 +1,4 @@
-"""Consuming a durable subscription, alike by SSE, pages and WebSocket: where it goes on, and what is refused."""
+"""The rules for consuming a durable subscription, which SSE, polling and WebSocket share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.subscriptions import Webhook
 
 
 def need_pull(found: RegisteredSubscription) -> None:
-    """Refuse what is not to be consumed."""
+    """Raise a `Problem` (409) if a subscription is delivered by webhook or is not active."""
     id_ = found.subscription.id
     if isinstance(found.subscription.deliver, Webhook):
         raise conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
@@ -21,30 +21,35 @@ def need_pull(found: RegisteredSubscription) -> None:
 
 
 async def begin(
-    durable: Durable, found: RegisteredSubscription, behind: str | None, cursor: str | None, after: str | None = None
+    durable: Durable,
+    found: RegisteredSubscription,
+    last_event_id: str | None,
+    cursor: str | None,
+    after: str | None = None,
 ) -> Cursor | None:
-    """Where a consumer goes on; what it has received it acknowledges by saying so.
+    """Return the position where a consumer continues; None: at the start of the stream.
 
-    `behind` is what a browser says by itself, `cursor` what somebody has written; of `after` nothing is acknowledged.
+    `last_event_id` is what an EventSource sends when it reconnects, `cursor` what the client has set: both acknowledge
+    all events up to them. `after` acknowledges nothing. Without any of them the stored cursor is used.
     """
     if cursor and after:
         raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or after, not both")
-    if after and not behind:
+    if after and not last_event_id:
         return Cursor.from_text(after)
-    said = behind or cursor
-    if not said:
+    text = last_event_id or cursor
+    if not text:
         stored = durable.cursor(found)
         return None if stored is None else Cursor.from_text(stored)
-    given = Cursor.from_text(said)
+    position = Cursor.from_text(text)
     try:
-        await durable.acknowledge(found.subscription.id, given)
+        await durable.acknowledge(found.subscription.id, position)
     except CursorError:
-        # A browser says what it saw last, for ever: of a stream that was made anew it is told a gap.
-        if behind is None:
+        # An EventSource repeats its last id forever. If the stream was created again, it gets a gap notice.
+        if last_event_id is None:
             raise
-    return given
+    return position
 
 
 def conflict(detail: str) -> Problem:
-    """What a subscription is not there for."""
+    """Return the `Problem` (409) for a call that a subscription does not support in its state."""
     return Problem(409, "conflict", "The subscription won't do that", detail)

@@ -1,4 +1,4 @@
-"""Durable subscriptions as this gateway serves them: who is connected, what is sent, how far each has come."""
+"""Serves durable subscriptions: follows the registry, applies changes to connected subscribers, stores cursors."""
 
 from __future__ import annotations
 
@@ -37,53 +37,53 @@ _log = structlog.get_logger("tidegate.gateway")
 T = TypeVar("T")
 
 
-class Write(Protocol):
-    """How a subscription's events are written for a caller; for None, whoever made it."""
+class SubscriptionEncoder(Protocol):
+    """Returns how events of a subscription are encoded for a caller; None means its owner."""
 
-    def __call__(self, record: Subscription, caller: Any) -> Encoding: ...  # noqa: D102 - said above
+    def __call__(self, record: Subscription, caller: Any) -> Encoding: ...  # noqa: D102 - see the class
 
 
 @dataclass(frozen=True, slots=True)
 class DurableSettings:
-    """How durable subscriptions are served."""
+    """Settings of durable subscriptions."""
 
     look_s: float = 0.25
-    """Between two looks at what other gateways have changed."""
+    """Poll interval for changes that other gateways make."""
     ack_s: float = DELAY_S
-    """How long an acknowledgement waits for others, so that all are one transaction."""
+    """How long acknowledgements are collected before they are stored in one transaction."""
     couriers: CourierSettings = field(default_factory=CourierSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class Redelivered:
-    """What became of dead letters that were sent again."""
+    """The result of a redelivery of dead letters."""
 
     taken: list[int]
     failed: list[tuple[int, str]]
     untried: list[int]
-    """The receiver did not answer: those behind were left alone."""
+    """Dead letters that were not sent, because the receiver did not answer for an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """How far behind the end of its stream, in the log's own measure: bytes in files, records in Kafka."""
+    """Distances to the end of the stream, in the unit of the log: bytes in files, records in Kafka."""
 
     connected: Mapping[str, int]
-    """Of each service, whoever is connected and farthest behind."""
+    """The largest lag of a connected subscriber, by service."""
     stored: Mapping[tuple[str, str], int]
-    """Of each service's durable subscriptions."""
+    """The lag of each durable subscription, by service and id."""
     failing: Mapping[str, int] = field(default_factory=dict)
-    """Of each service, durable subscriptions whose receiver did not take what was sent last."""
+    """Durable subscriptions whose receiver refused the last message, by service."""
     disabled: Mapping[str, int] = field(default_factory=dict)
-    """Of each service, durable subscriptions that get nothing until they are enabled."""
+    """Durable subscriptions that get no events until they are enabled, by service."""
 
 
 class Durable:
-    """Follows the registry's subscriptions, and brings changes to whoever is connected.
+    """Follows the subscriptions in the registry, and applies changes to connected subscribers.
 
-    What changes them here goes through `change`, one at a time and never while
-    the registry is looked at, so that an older state never follows a newer one.
+    Changes made in this gateway go through `change`, one at a time and never while the
+    registry is read, so that an older state never replaces a newer one. Runs on the event loop.
     """
 
     def __init__(
@@ -92,22 +92,22 @@ class Durable:
         log: EventLog,
         hub: Hub,
         settings: DurableSettings,
-        encoding: Write = lambda record, caller: encoding_of(record),  # noqa: ARG005 - to all alike
+        encoding: SubscriptionEncoder = lambda record, caller: encoding_of(record),  # noqa: ARG005 - hides nothing
         sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
         tracing: Tracing | None = None,
         pace: Callable[[Subscription], Pace | None] = lambda _: None,
     ) -> None:
-        """`sent` is told what became of each message to a webhook, and of how many events it was.
+        """`sent` is called with the outcome of each webhook message and its number of events.
 
-        `pace` is what a webhook's events keep to; None: nothing.
+        `pace` returns the delivery rate limit of a webhook; None: there is none.
         """
         self.encoding = encoding
         self.before: Callable[[], Awaitable[None]] | None = None
-        """Awaited before subscriptions that are new are taken in: whoever has made them must be known by then."""
+        """Awaited before new subscriptions are applied, so that the keys of their owners have been read."""
         self.obstacle: Callable[[Subscription], Obstacle | None] = lambda _: None
-        """Why a subscription must not be sent to its webhook; None: it may. Asked before delivery begins, and often."""
-        self.heed: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
-        """Told of every subscription, when it is made or changed, and, with None, when it is gone."""
+        """Returns why a webhook must not be delivered; None if it may. Called before delivery starts, and regularly."""
+        self.on_change: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
+        """Called when a subscription is created or changed, and with None when it is removed."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
         self.sender = WebhookSender(settings.webhooks, tracing=tracing)
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
@@ -133,23 +133,23 @@ class Durable:
         self._measured_at = -math.inf
 
     async def start(self) -> None:
-        """Look once, then go on looking."""
+        """Read the subscriptions, then follow the registry in a task until `close`."""
         await self.look()
         self._follower = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """Send nothing more, and store how far everybody has come."""
+        """Stop webhooks, and store all acknowledged cursors."""
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
         for close in (self._couriers.close, self.acks.close, self.sender.close):
             try:
                 await close()
-            except Exception as problem:  # the registry is away: what is not stored is delivered again
-                _log.warning("can't store how far subscriptions have come", problem=str(problem))
+            except Exception as problem:  # the registry is unreachable: events without a stored cursor come again
+                _log.warning("can't store the cursors of subscriptions", problem=str(problem))
 
     async def ask(self, call: Callable[[Registry], T]) -> T:
-        """Ask the registry, which blocks, in a thread."""
+        """Run a registry call, which blocks, in a thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(None, call, self._registry)
 
     # Following the registry ------------------------------------------------------------
@@ -160,87 +160,87 @@ class Durable:
             try:
                 await self.look()
             except Exception as problem:
-                _log.warning("can't look at the subscriptions", problem=str(problem))
+                _log.warning("can't read the subscriptions", problem=str(problem))
 
     async def look(self) -> None:
-        """Take in what has changed, and see to it that webhooks are served."""
+        """Apply changes in the registry, and start or stop webhooks accordingly."""
         async with self._changing:
             revision = await self.ask(lambda registry: registry.subscriptions_revision())
             if revision != self._revision:
-                found = await self.ask(lambda registry: registry.subscriptions())
+                registered = await self.ask(lambda registry: registry.subscriptions())
                 if self.before is not None:
                     await self.before()
-                for id_ in self._known.keys() - found.keys():
-                    await self._let_go(id_)
-                for each in found.values():
-                    await self._take_in(each)
+                for id_ in self._known.keys() - registered.keys():
+                    await self._forget(id_)
+                for subscription in registered.values():
+                    await self._apply(subscription)
                 self._revision = revision
             await self._couriers.look()
 
     async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
-        """Change a subscription in the registry; all who are connected have it when this returns."""
+        """Change a subscription in the registry. Connected subscribers use the new state when this returns."""
         async with self._changing:
             found = await self.ask(call)
-            await self._take_in(found)
+            await self._apply(found)
             await self._couriers.look()
             return found
 
     async def remove(self, id_: str) -> None:
-        """Remove a subscription; whoever is connected is told."""
+        """Remove a subscription, and end its connected subscribers with a notice."""
         async with self._changing:
             await self.ask(lambda registry: registry.unsubscribe(id_))
-            await self._let_go(id_)
+            await self._forget(id_)
 
-    async def _take_in(self, found: RegisteredSubscription) -> None:
+    async def _apply(self, found: RegisteredSubscription) -> None:
         id_ = found.subscription.id
         before = self._known.get(id_)
         self._known[id_] = found
         if before is not None and before.version == found.version:
             return
-        self.heed(id_, found)
+        self.on_change(id_, found)
         await self._couriers.want(found)
         courier = self._couriers.subscriber(id_)
         if courier is not None:
-            await self._bring(courier, found.subscription)
+            await self._update(courier, found.subscription)
         for each in self.connected(id_):
             if found.state != "active":
                 self._dismiss(each, f"the subscription is {found.state}: {found.reason}")
             elif isinstance(found.subscription.deliver, Webhook):
                 self._dismiss(each, "the subscription is delivered by webhook from now on")
             else:
-                await self._bring(each, found.subscription)
+                await self._update(each, found.subscription)
 
-    async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
-        """Let a subscriber go on with a new record, between two events."""
+    async def _update(self, subscriber: Subscriber, record: Subscription) -> None:
+        """Continue a subscriber with a changed record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
         before = subscriber.encoding
-        sees_other = (before.hidden, before.ids) != (encoding.hidden, encoding.ids)
+        sees_differently = (before.hidden, before.ids) != (encoding.hidden, encoding.ids)
         try:
             self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
-        except TidegateError as problem:  # its service is no more
+        except TidegateError as problem:  # its service was removed
             self._dismiss(subscriber, str(problem))
             return
         old = subscriber.filter
-        is_other = (record.filter.strip(), record.params) != (
+        has_changed = (record.filter.strip(), record.params) != (
             ("", ()) if old is None else (old.text.strip(), old.params)
         )
-        if is_other or (sees_other and old is not None and old.tree.is_semantic):
+        if has_changed or (sees_differently and old is not None and old.tree.is_semantic):
             try:
                 await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
             except TidegateError as problem:
                 self._dismiss(subscriber, str(problem))
 
-    async def _let_go(self, id_: str) -> None:
+    async def _forget(self, id_: str) -> None:
         self._known.pop(id_, None)
         self.acks.forget(id_)
         for each in self.connected(id_):
             self._dismiss(each, "the subscription was removed")
         self._connected.pop(id_, None)
         await self._couriers.drop(id_)
-        self.heed(id_, None)
+        self.on_change(id_, None)
 
-    async def hold(self) -> None:
-        """Disable webhooks that are sent from here and may be no more; others go on as their owners now see them."""
+    async def recheck_webhooks(self) -> None:
+        """Disable webhooks of this gateway whose owners lost their rights; apply new policies to the others."""
         for id_ in list(self._known):
             courier, record = self._couriers.subscriber(id_), self._known[id_].subscription
             if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state != "active":
@@ -250,28 +250,28 @@ class Durable:
                 await self.change(partial(_disabled, id_, obstacle))
             elif courier.encoding != self.encoding(record, None):
                 async with self._changing:
-                    await self._bring(courier, record)
+                    await self._update(courier, record)
 
-    def heed_all(self) -> None:
-        """Tell of all subscriptions again: what their services are may be otherwise."""
+    def notify_all(self) -> None:
+        """Call `on_change` for all subscriptions, because the definitions of their services may have changed."""
         for id_, found in self._known.items():
-            self.heed(id_, found)
+            self.on_change(id_, found)
 
     def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
-        place = subscriber.position
+        position = subscriber.position
         self._hub.unsubscribe(subscriber)
-        subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
+        subscriber.sink.tell(subscriber, Notice("error", position.text if position else "", {"detail": detail}))
 
     def count(self, owner: str | None) -> int:
-        """How many subscriptions are an owner's."""
+        """Return the number of subscriptions of an owner."""
         return sum(each.subscription.owner == owner for each in self._known.values())
 
-    # Whoever is connected ----------------------------------------------------------------
+    # Connected subscribers ---------------------------------------------------------------
 
     def connect(self, found: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:
-        """Let changes of a subscription reach a subscriber that is not served yet, until it is gone.
+        """Apply later changes of a subscription to a new subscriber, which the hub does not serve yet.
 
-        `found` is what the subscriber was made of: what has changed since reaches it here.
+        `found` is the state that the subscriber was created from. Changes since then are applied at once.
         """
         id_ = found.subscription.id
         newest = self._known.get(id_)
@@ -282,32 +282,32 @@ class Durable:
             subscriber.sink = reconflated(subscriber.sink, (record.every_s, record.key))
             subscriber.sink.subscribers.add(subscriber)
             subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
-        here = self._connected.setdefault(id_, set())
-        here -= {each for each in here if each.state == "gone"}
-        here.add(subscriber)
+        connected = self._connected.setdefault(id_, set())
+        connected -= {other for other in connected if other.state == "gone"}
+        connected.add(subscriber)
         return subscriber
 
     def connected(self, id_: str) -> list[Subscriber]:
-        """Who consumes a subscription here at the moment."""
-        here = [each for each in self._connected.get(id_, ()) if each.state != "gone"]
-        if not here:
+        """Return the subscribers in this gateway that consume a subscription now."""
+        subscribers = [each for each in self._connected.get(id_, ()) if each.state != "gone"]
+        if not subscribers:
             self._connected.pop(id_, None)
-        return here
+        return subscribers
 
     # Cursors -----------------------------------------------------------------------------
 
     def cursor(self, found: RegisteredSubscription) -> str | None:
-        """How far a subscription has come, also where that is not stored yet."""
+        """Return the acknowledged cursor of a subscription, even if it is not stored yet."""
         return self.acks.newest(found.subscription.id) or found.cursor
 
     async def check(self, service: str, cursor: Cursor) -> None:
-        """Raise a `CursorError` where a cursor is no place in a service's output."""
-        if "@" in service and is_past(cursor):  # the service's own broker knows whether it is
+        """Raise a `CursorError` if a cursor is not a position in a service's output."""
+        if "@" in service and is_past(cursor):  # only the broker of the service can tell
             return
         await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
 
     async def acknowledge(self, id_: str, cursor: Cursor) -> tuple[str, bool]:
-        """Move a subscription's cursor onward, and give where it is, stored, and whether it has moved."""
+        """Advance the cursor of a subscription. Returns the cursor once it is stored, and whether it has moved."""
         lock = self._acking.setdefault(id_, asyncio.Lock())
         async with lock:
             found = await self.ask(lambda registry: registry.subscription(id_))
@@ -322,9 +322,9 @@ class Durable:
         return moved.text, True
 
     async def measure(self, fresh_s: float = 0.0) -> None:
-        """See how far everybody is behind the end of its stream, and keep it in `lags`.
+        """Measure the lags of all subscribers and store them in `lags`.
 
-        Nothing is done where they were measured so many seconds ago, or less.
+        Returns at once if the last measurement is younger than `fresh_s`. Failures are logged.
         """
         now = asyncio.get_running_loop().time()
         if now - self._measured_at < fresh_s:
@@ -341,13 +341,13 @@ class Durable:
             failing = Counter(stored[id_][0] for id_, each in found.items() if each.attempts and not is_off[id_])
             disabled = Counter(stored[id_][0] for id_ in found if is_off[id_])
             self.lags = replace(measured, failing=failing, disabled=disabled)
-        except Exception as problem:  # the registry or the log is away: all else is told
-            _log.warning("can't see how far subscriptions are behind", problem=str(problem))
+        except Exception as problem:  # the registry or the log is unreachable: other metrics are still reported
+            _log.warning("can't measure the lags of subscriptions", problem=str(problem))
 
     # Dead letters --------------------------------------------------------------------------
 
     async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
-        """Send dead letters once more, in order; what is taken is a dead letter no more."""
+        """Send dead letters again, in order, and remove those that the receiver accepts. Stops if it is silent."""
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
@@ -375,7 +375,7 @@ def _lags(
 ) -> Lags:
     ends: dict[str, Cursor] = {}
     for service in services:
-        with suppress(LogError):  # it has put out nothing yet
+        with suppress(LogError):  # the service has no output yet
             ends[service] = log.end(service)
     connected = {
         service: max((distance(each, ends[service]) for each in some), default=0)

@@ -1,4 +1,4 @@
-"""Looks after those who are connected: whoever may listen no more is told, and let go of, within a second or two."""
+"""Ends connections and subscriptions whose callers have lost their rights, within a second or two."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from tidegate.gateway.subscriptions.durable import Durable
 from tidegate.registry import Registry
 from tidegate.subscriptions import Subscription
 
-EVERY_S = 0.5
-"""Between two looks."""
-NOTE_INTERVAL_S = 5.0
-"""Between two writes of when keys were last used."""
-AT_ONCE = 250
-"""Subscribers that are looked at before others have their turn: events must not wait for a look at ten thousand."""
+SWEEP_INTERVAL_S = 0.5
+"""Between two checks of all connections."""
+KEY_USE_INTERVAL_S = 5.0
+"""Between two writes of the last use of keys to the registry."""
+CHECKS_PER_TURN = 250
+"""Subscribers that are checked before the event loop gets a turn, so that events do not wait for all checks."""
 
-VOID = 4401
-"""The close code of a socket whose key or token does not hold any more."""
-NOTHING_LEFT = 4403
-"""The close code of a socket that has lost the last of its subscriptions."""
+CREDENTIAL_INVALID = 4401
+"""Close code of a WebSocket whose key, token or certificate is no longer valid."""
+NO_SUBSCRIPTION_LEFT = 4403
+"""Close code of a WebSocket that has lost its last subscription."""
 
 _log = structlog.get_logger("tidegate.gateway")
 
 
 class Connection(Protocol):
-    """A socket that may be open without a subscription."""
+    """A WebSocket, which may be open without a subscription."""
 
     caller: Caller
 
     def is_left_idle(self, sink: Sink) -> bool:
-        """Whether a sink is its own, and nothing is subscribed to any more."""
+        """True if a sink belongs to this WebSocket, and the WebSocket has no subscription left."""
 
     async def dismiss(self, code: int, reason: str) -> None:
-        """Close it."""
+        """Close the WebSocket with a code and a reason."""
 
 
 class Sweep:
-    """One look after another at all who listen."""
+    """Checks all subscribers and WebSockets regularly. Runs on the event loop."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Sweep:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Read the keys, then go on looking."""
+        """Read the keys, then check regularly in a task until `close`."""
         await self.read_keys()
         self._task = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """Look no more; keep what is known of the last use of keys."""
+        """Stop checking, and store the last use of keys."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -85,17 +85,17 @@ class Sweep:
 
     async def _follow(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(SWEEP_INTERVAL_S)
             try:
                 await self.read_keys()
-                await self.look()
-                if time.monotonic() - self._noted_at >= NOTE_INTERVAL_S:
+                await self.check()
+                if time.monotonic() - self._noted_at >= KEY_USE_INTERVAL_S:
                     await self.note_uses()
-            except Exception as problem:  # the registry is away: whoever is in stays, until it is back
-                _log.warning("can't look after connections", problem=str(problem))
+            except Exception as problem:  # the registry is unreachable: connections stay open until it is back
+                _log.warning("can't check the rights of connections", problem=str(problem))
 
     async def read_keys(self) -> None:
-        """Take in which keys there are, where any has changed."""
+        """Read all keys again if a key or subscription has changed in the registry."""
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self._registry.subscriptions_revision)
         if revision != self._revision:
@@ -104,34 +104,34 @@ class Sweep:
             self._revision = revision
 
     async def note_uses(self) -> None:
-        """Write to the registry when keys were last used, and from where."""
+        """Store when keys were last used, and from which address."""
         self._noted_at = time.monotonic()
         uses, self._sign_ins.uses = self._sign_ins.uses, {}
         if uses:
             await asyncio.get_running_loop().run_in_executor(None, self._registry.note_key_use, uses)
 
-    async def look(self) -> None:
-        """Let go of all who may listen no more."""
-        told: dict[Any, str | None] = {}
-        for n, each in enumerate(self._hub.listening()):
-            if n % AT_ONCE == AT_ONCE - 1:
+    async def check(self) -> None:
+        """Check all subscribers and WebSockets once, and end those without rights."""
+        verdicts: dict[Any, str | None] = {}
+        for index, subscriber in enumerate(self._hub.listening()):
+            if index % CHECKS_PER_TURN == CHECKS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            caller: Caller | None = each.sink.caller
-            if caller is None or (caller.id is None and caller.may("operate")) or each.state == "gone":
+            caller: Caller | None = subscriber.sink.caller
+            if caller is None or (caller.id is None and caller.may("operate")) or subscriber.state == "gone":
                 continue
-            problem = self.void(caller) or self._obstacle(each, caller, told)
+            problem = self.void(caller) or self._obstacle(subscriber, caller, verdicts)
             if problem is not None:
-                self._dismiss(each, problem)
-                await self._close_idle(each.sink, problem)
+                self._dismiss(subscriber, problem)
+                await self._close_idle(subscriber.sink, problem)
         for socket in list(self.connections):
             problem = self.void(socket.caller)
             if problem is not None:
                 self.connections.discard(socket)
-                await socket.dismiss(VOID, problem)
-        await self._durable.hold()
+                await socket.dismiss(CREDENTIAL_INVALID, problem)
+        await self._durable.recheck_webhooks()
 
     def void(self, caller: Caller) -> str | None:
-        """Why a caller's key or token does not hold any more; None: it does."""
+        """Return why the key, token or certificate of a caller is no longer valid; None if it is."""
         key = self._owners.keys.get(caller.id or "")
         if key is not None:
             now = self._now()
@@ -142,37 +142,40 @@ class Sweep:
             return f"{caller.told} expired at {caller.expires_at.isoformat()}"
         return self._owners.problem_of_certificate(caller)
 
-    def _obstacle(self, subscriber: Subscriber, caller: Caller, told: dict[Any, str | None]) -> str | None:
+    def _obstacle(self, subscriber: Subscriber, caller: Caller, verdicts: dict[Any, str | None]) -> str | None:
         filter_ = subscriber.filter
-        asked = None if filter_ is None else (filter_.text, filter_.params)
-        # What a look has found out once holds for all who ask the same; most have no field kept from them.
+        text = None if filter_ is None else (filter_.text, filter_.params)
+        # One verdict serves all subscribers with the same caller and service. The filter matters only if
+        # attributes are hidden from the caller, which is rare.
         hidden = self._policies.withheld(caller, subscriber.service)
-        about = caller, subscriber.service, repr(asked) if hidden else None
-        if about not in told:
-            told[about] = self._policies.obstacle(caller, subscriber.service, asked)
+        about = caller, subscriber.service, repr(text) if hidden else None
+        if about not in verdicts:
+            verdicts[about] = self._policies.obstacle(caller, subscriber.service, text)
         encoding = subscriber.encoding
-        if told[about] is None and encoding != self._policies.visible_encoding(encoding, caller, subscriber.service):
+        if verdicts[about] is None and encoding != self._policies.visible_encoding(
+            encoding, caller, subscriber.service
+        ):
             return f"what you see of {subscriber.service!r} has changed: connect again"
-        return told[about]
+        return verdicts[about]
 
     def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
-        place = subscriber.position
+        position = subscriber.position
         self._hub.unsubscribe(subscriber)
-        subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
+        subscriber.sink.tell(subscriber, Notice("error", position.text if position else "", {"detail": detail}))
 
     async def _close_idle(self, sink: Sink, problem: str) -> None:
         for socket in [each for each in self.connections if each.is_left_idle(sink)]:
             self.connections.discard(socket)
-            await socket.dismiss(VOID if self.void(socket.caller) else NOTHING_LEFT, problem)
+            await socket.dismiss(CREDENTIAL_INVALID if self.void(socket.caller) else NO_SUBSCRIPTION_LEFT, problem)
 
     def obstacle(self, record: Subscription) -> Obstacle | None:
-        """Why a webhook must not be delivered; None: it may. What is not served yet is not judged."""
+        """Return why a webhook must not be delivered; None if it may, or if its service is not known yet."""
         lapsed = self._owners.lapsed(record, self._now())
         if lapsed is not None:
             return Obstacle("stopped", lapsed)
         owner = self._owners.owner(record)
         problem = self.void(owner)
         if problem is None and self._policies.exists(record.service):
-            asked = (record.filter, record.params) if record.filter.strip() else None
-            problem = self._policies.obstacle(owner, record.service, asked)
+            text = (record.filter, record.params) if record.filter.strip() else None
+            problem = self._policies.obstacle(owner, record.service, text)
         return None if problem is None else Obstacle("disabled", problem)

@@ -14,7 +14,7 @@ from tidegate.gateway.http.problems import Problem
 
 BESIDE_SUBSCRIPTION = ("cursor", "latest")
 """What may be said of a durable subscription that is opened."""
-LONGEST_ID = 128
+MAX_ID_LENGTH = 128
 """Characters."""
 MOST_CREDIT = 2**53
 
@@ -99,10 +99,10 @@ def decode(data: str | bytes) -> Mapping[str, Any]:
     return said
 
 
-def understand(said: Mapping[str, Any]) -> Message:
+def parse(said: Mapping[str, Any]) -> Message:
     """A message, every part of it checked.
 
-    >>> understand({"op": "credit", "events": 100})
+    >>> parse({"op": "credit", "events": 100})
     Credit(events=100)
     """
     op = said.get("op")
@@ -150,8 +150,8 @@ def _text(name: str, value: Any) -> str:
 
 
 def _id(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID:
-        raise _unfit(name, value, f"a string of 1 to {LONGEST_ID} characters")
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_LENGTH:
+        raise _unfit(name, value, f"a string of 1 to {MAX_ID_LENGTH} characters")
     return value
 
 

@@ -1,7 +1,7 @@
-"""What a pass writes to many sockets, handed to the system in one call that holds up no other thread.
+"""Writes the output of one dispatch to many sockets in one call that does not hold the GIL.
 
-To write to a socket takes the system some ten microseconds, and all of Python stands still meanwhile: with hundreds
-of sockets a pass, whoever matches the next one waits. Here one loop without the GIL writes to all of them.
+One `send` takes about ten microseconds, during which Python holds the GIL. With hundreds of sockets per
+dispatch, the thread that matches the next batch would wait. A compiled loop without the GIL writes to all of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from numba import njit, types
 
 HIGH_WATER = 64 * 1024
-"""Bytes that wait for a slow reader before it has to catch up from the log."""
-FEW = 3
-"""So many sockets are written to one by one: to prepare the call would take longer."""
+"""Bytes in the buffer of a slow reader before it leaves live and catches up from the log."""
+MIN_SOCKETS = 4
+"""Fewer sockets are written to one by one: preparing the compiled call would take longer."""
 
 _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 _send: Any = types.ExternalFunction("send", types.int64(types.int32, types.int64, types.int64, types.int32))
@@ -25,75 +25,75 @@ _send: Any = types.ExternalFunction("send", types.int64(types.int32, types.int64
 
 @njit(nogil=True, cache=True, boundscheck=False)
 def send_all(files: Any, sizes: Any, data: Any, flags: int) -> Any:
-    """Write to each file the next so many bytes of `data`; give how many it has taken, none where that failed."""
-    taken, at = np.zeros(files.shape[0], np.int64), data.ctypes.data
+    """Send the next `sizes[n]` bytes of `data` to `files[n]`. Returns the bytes sent to each; 0 for an error."""
+    sent, address = np.zeros(files.shape[0], np.int64), data.ctypes.data
     for n in range(files.shape[0]):
-        taken[n] = max(0, _send(files[n], at, sizes[n], flags))
-        at += sizes[n]
-    return taken
+        sent[n] = max(0, _send(files[n], address, sizes[n], flags))
+        address += sizes[n]
+    return sent
 
 
 def warm_up() -> None:
-    """Compile, or load what was compiled: no event waits for it."""
-    _sent([], [])
+    """Compile the loop, or load it from the cache, so that no event waits for it."""
+    _send_many([], [])
 
 
-def _sent(files: list[int], data: list[bytes]) -> list[int]:
+def _send_many(files: list[int], data: list[bytes]) -> list[int]:
     sizes = np.array([len(each) for each in data], np.int64)
     joined = np.frombuffer(b"".join(data) or b"\0", np.uint8)
-    found: list[int] = send_all(np.array(files, np.int32), sizes, joined, _FLAGS).tolist()
-    return found
+    sent: list[int] = send_all(np.array(files, np.int32), sizes, joined, _FLAGS).tolist()
+    return sent
 
 
 class Outbox:
-    """Within its block holds what is written to wires, and sends all of it at the end. The event loop's own."""
+    """A context manager: collects writes to wires, and sends them together at the end. Runs on the event loop."""
 
     def __init__(self) -> None:
-        self._held: dict[Wire, bytes] | None = None
+        self._pending: dict[Wire, bytes] | None = None
 
     def __enter__(self) -> None:
-        self._held = {}
+        self._pending = {}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        held, self._held = self._held or {}, None
-        wires = [each for each in held if not each.transport.is_closing()]
+        pending, self._pending = self._pending or {}, None
+        wires = [each for each in pending if not each.transport.is_closing()]
         plain = [each for each in wires if each.file is not None]
-        if len(plain) <= FEW:
+        if len(plain) < MIN_SOCKETS:
             plain = []
         if len(plain) < len(wires):
             together = set(plain)
             for each in wires:
                 if each not in together:
-                    each.transport.write(held[each])
+                    each.transport.write(pending[each])
         if not plain:
             return
-        data, files = [held[each] for each in plain], [each.file for each in plain if each.file is not None]
-        for wire, whole, taken in zip(plain, data, _sent(files, data), strict=True):
-            if taken < len(whole):  # its transport waits for room, or finds out what is wrong
-                wire.transport.write(whole[taken:])
+        data, files = [pending[each] for each in plain], [each.file for each in plain if each.file is not None]
+        for wire, whole, sent in zip(plain, data, _send_many(files, data), strict=True):
+            if sent < len(whole):  # the transport sends the rest when it can, or reports the error
+                wire.transport.write(whole[sent:])
 
     def put(self, wire: Wire, data: bytes) -> bool:
-        """Hold what is for a wire; false: it is to be written now."""
-        if self._held is None:
+        """Collect data for a wire. Returns False if the caller has to write it now."""
+        if self._pending is None:
             return False
-        before = self._held.get(wire, b"")
-        if len(before) + len(data) > HIGH_WATER:  # written at once, so that it is known whether there is room
+        before = self._pending.get(wire, b"")
+        if len(before) + len(data) > HIGH_WATER:  # write now, so that the transport reports a full buffer
             wire.transport.write(self.take(wire))
             return False
-        if not before and wire.transport.get_write_buffer_size():  # it must not overtake what waits there
+        if not before and wire.transport.get_write_buffer_size():  # it must not overtake data in the transport's buffer
             return False
-        self._held[wire] = before + data
+        self._pending[wire] = before + data
         return True
 
     def take(self, wire: Wire) -> bytes:
-        """What is held for a wire, from now on no more."""
-        return b"" if self._held is None else self._held.pop(wire, b"")
+        """Remove and return the data that was collected for a wire."""
+        return b"" if self._pending is None else self._pending.pop(wire, b"")
 
 
 class Wire:
-    """A socket's transport, and the outbox that may write to it."""
+    """The transport of a socket, and the outbox that may write to it."""
 
     __slots__ = ("_box", "file", "transport")
 
@@ -101,16 +101,16 @@ class Wire:
         self.transport, self._box = transport, box
         is_plain = transport.get_extra_info("ssl_object") is None
         self.file: int | None = transport.get_extra_info("socket").fileno() if is_plain else None
-        """The socket's descriptor; None: what is written has to be encrypted first, which the transport does."""
+        """The file descriptor of the socket; None for TLS, which only the transport can write to."""
 
     def write(self, data: bytes) -> None:
-        """Write, now or with what others get."""
+        """Write now, or at the end of the outbox block."""
         if not self.transport.is_closing() and not self._box.put(self, data):
             self.transport.write(data)
 
     def close(self) -> None:
-        """Close when what was written has been sent."""
-        held = self._box.take(self)
-        if held and not self.transport.is_closing():
-            self.transport.write(held)
+        """Close once all written data has been sent."""
+        pending = self._box.take(self)
+        if pending and not self.transport.is_closing():
+            self.transport.write(pending)
         self.transport.close()

@@ -1,4 +1,4 @@
-"""Polling: a page of events, now or as soon as there are any."""
+"""Polling transport: a page of events, at once or as soon as there is one."""
 
 from __future__ import annotations
 
@@ -17,52 +17,54 @@ from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.errors import SubscriptionEnded
 
-TOLD = ("gap", "latest")
-"""Notices that a page shows."""
-MOST_READ = 100
-"""How often some are read for a page of which little may come: of few keys, or of a filter that hardly matches."""
+PAGE_NOTICES = ("gap", "latest")
+"""Notices that a page contains."""
+MAX_READS = 100
+"""Reads for one conflated page, which stays small if there are few keys or few matches."""
 NOT_CONFLATED: Conflation = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Events, and where to go on."""
+class EventPage:
+    """A page of events, and the cursor of the next page."""
 
     events: list[bytes]
     cursor: str
     notices: list[Notice]
 
     def to_json(self) -> bytes:
-        """The answer's body."""
-        told = b"".join(
-            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.said)) for each in self.notices if each.kind in TOLD
+        """Return the response body."""
+        notices = b"".join(
+            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.said))
+            for each in self.notices
+            if each.kind in PAGE_NOTICES
         )
-        return b'{%s"cursor":"%s","events":[%s]}' % (told, self.cursor.encode(), b",".join(self.events))
+        return b'{%s"cursor":"%s","events":[%s]}' % (notices, self.cursor.encode(), b",".join(self.events))
 
 
 class PageSink(Sink):
-    """Holds what came until there is enough, or something."""
+    """Collects the events of one page."""
 
     kind = "poll"
     may_conflate = False
 
-    def __init__(self, most: int, conflation: Conflation = NOT_CONFLATED) -> None:
-        """With a `conflation` it holds just the latest event of each key."""
+    def __init__(self, limit: int, conflation: Conflation = NOT_CONFLATED) -> None:
+        """With a `conflation` the sink keeps only the latest event per key."""
         super().__init__()
-        self.most = most
+        self.limit = limit
         self._conflates, self._key = conflation[0] is not None, conflation[1]
         self._held: dict[Any, tuple[str, bytes]] = {}
         self.notices: list[Notice] = []
         self.filled, self.done = asyncio.Event(), asyncio.Event()
-        """Set as soon as there is anything, and when nothing more will be."""
+        """Set when the page has an event; set when it is complete."""
 
     @property
     def events(self) -> list[tuple[str, bytes]]:
-        """Cursors and events, in the order of the log."""
+        """The cursors and events, in log order."""
         return list(self._held.values())
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> list[tuple[Any, tuple[str, bytes]]]:
-        """Cursors and events, each with what it takes the place of."""
+        """Return the key, cursor and event of each pick. An event replaces an earlier one with the same key."""
         return [
             (
                 key_of(batch.events[n], self._key) if self._conflates else None,
@@ -72,11 +74,11 @@ class PageSink(Sink):
         ]
 
     def write(self, rendered: Any) -> bool:
-        """Hold events; those beyond a page are read again for the next."""
+        """Keep events. Those beyond the page are read again for the next page."""
         for key, event in rendered:
-            place = len(self._held) if key is None else key
-            self._held.pop(place, None)
-            self._held[place] = event
+            slot = len(self._held) if key is None else key
+            self._held.pop(slot, None)
+            self._held[slot] = event
         if self._held:
             self.filled.set()
         if self.is_full:
@@ -85,8 +87,8 @@ class PageSink(Sink):
 
     @property
     def is_full(self) -> bool:
-        """Whether there is a page of events."""
-        return len(self._held) >= self.most
+        """True if the page has its maximum number of events."""
+        return len(self._held) >= self.limit
 
     async def room(self) -> None:
         """Return while the page is not full; a full one is never emptied."""
@@ -100,7 +102,7 @@ class PageSink(Sink):
             self.end()
 
     def end(self) -> None:
-        """Let go of whoever waits, with what there is: the gateway ends."""
+        """Complete the page with what it has, because the subscription or the gateway ends."""
         self.filled.set()
         self.done.set()
 
@@ -108,20 +110,21 @@ class PageSink(Sink):
 async def page(
     hub: Hub,
     make: Callable[[Sink], Subscriber],
-    most: int,
+    limit: int,
     wait_s: float,
     conflation: Conflation = NOT_CONFLATED,
-) -> Page:
-    """Read a page from a subscriber's position on; where there is nothing, wait for something.
+) -> EventPage:
+    """Read a page from a subscriber's position. If there is no event, wait for one up to `wait_s`.
 
-    With a `conflation` a page that may wait gathers for so long: whoever asks again and again gets each key once in it.
+    With a `conflation` and a wait the page collects events for the conflation interval, so that a client that
+    polls continuously gets each key once per interval. Raises `SubscriptionEnded` if the subscription ends.
     """
-    sink = PageSink(most, conflation)
+    sink = PageSink(limit, conflation)
     subscriber = make(sink)
     gather_s = conflation[0] or 0.0
     begun = asyncio.get_running_loop().time()
     try:
-        for _ in range(MOST_READ if gather_s else sys.maxsize):
+        for _ in range(MAX_READS if gather_s else sys.maxsize):
             if sink.is_full or await hub.give(subscriber) != "more":
                 break
         if wait_s > 0 and not sink.is_full and (gather_s or not sink.filled.is_set()):
@@ -134,12 +137,13 @@ async def page(
                             await sink.done.wait()
     finally:
         hub.unsubscribe(subscriber)
-    errors = [each.said["detail"] for each in sink.notices if each.kind == "error"]
+    errors = [notice.said["detail"] for notice in sink.notices if notice.kind == "error"]
     if errors:
         raise SubscriptionEnded(errors[0])
     held = sink.events
-    found = held[:most]
+    events = held[:limit]
     reached = subscriber.position.text if subscriber.position is not None else ""
-    is_cut = len(found) < len(held)
-    notices = [each for each in sink.notices if each.kind != "latest"] if is_cut else sink.notices  # not all is here
-    return Page([data for _, data in found], found[-1][0] if is_cut else reached, notices)
+    is_cut = len(events) < len(held)
+    # A cut page has only a part of the latest events.
+    notices = [notice for notice in sink.notices if notice.kind != "latest"] if is_cut else sink.notices
+    return EventPage([data for _, data in events], events[-1][0] if is_cut else reached, notices)

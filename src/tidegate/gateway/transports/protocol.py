@@ -1,7 +1,7 @@
-"""The one place that reaches under ASGI: the sockets that responses and WebSocket frames are written to.
+"""The HTTP and WebSocket protocols of the server, and direct access to their sockets below ASGI.
 
-An event that goes to a thousand sockets must not wake a thousand tasks: the
-delivery path writes to transports itself, and to many of them together (see `outbox`).
+An event for a thousand sockets must not wake a thousand tasks. Delivery therefore writes to
+transports directly, and to many of them in one call (see `outbox`). Only this module uses uvicorn internals.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from tidegate.gateway.transports.outbox import HIGH_WATER, Outbox, Wire
 
 EXTENSION = "tidegate.socket"
 
-MOST_HEAD_BYTES = 256 * 1024
-"""Of a request's line and headers."""
-MOST_EVENTS_BYTES = 16 * 1024 * 1024
-"""Of a body that is events."""
-MAX_RAW_BODY_BYTES = 2 * MOST_EVENTS_BYTES
-"""Of a body as it comes, with the sizes and extensions of its chunks."""
+MAX_HEAD_BYTES = 256 * 1024
+"""Size of the request line and headers."""
+MAX_EVENTS_BYTES = 16 * 1024 * 1024
+"""Size of a request body that contains events."""
+MAX_RAW_BODY_BYTES = 2 * MAX_EVENTS_BYTES
+"""Size of a body on the wire, with chunk sizes and chunk extensions."""
 MIN_CHUNK_BYTES, MAX_SMALL_CHUNKS = 64, 4_096
-"""A body may have so many chunks of any size; beyond, they must have this size on average."""
+"""A body with more than `MAX_SMALL_CHUNKS` chunks must have `MIN_CHUNK_BYTES` per chunk on average."""
 MAX_TRAILERS = 50
 MAX_PIPELINED = 100
 """Requests that a peer may send before the first of them is answered."""
 BODY_BYTES_PER_S = 1_000
+"""The slowest rate at which a body may arrive, after `body_timeout_s`."""
 
 _PHRASES = {
     400: "Bad Request",
@@ -48,12 +49,12 @@ _PHRASES = {
 }
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 GOING_AWAY = 1001
-FAREWELL_S = 1.0
-"""How long a peer may take to answer a close of ours before the connection is cut."""
+CLOSE_TIMEOUT_S = 1.0
+"""How long a peer may take to answer a close frame before the connection is aborted."""
 
 
 class Config(uvicorn.Config):
-    """What uvicorn's protocols are made with, ours for HTTP among them, and the outbox of all sockets."""
+    """The configuration of uvicorn, with our HTTP protocol and what our protocols share."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Config(uvicorn.Config):
 
 
 class Socket:
-    """Where the bytes of one response go."""
+    """The socket of one HTTP response. All methods run on the event loop."""
 
     __slots__ = ("_protocol",)
 
@@ -78,7 +79,7 @@ class Socket:
         self._protocol = protocol
 
     def write(self, data: bytes) -> bool:
-        """Write to the socket's buffer; say whether there is room for more."""
+        """Write to the socket's buffer. Returns False if the buffer is full; then await `room`."""
         self._protocol.wire.write(data)
         return not self._protocol.flow.write_paused
 
@@ -87,33 +88,32 @@ class Socket:
         await self._protocol.flow.drain()
 
     def close(self) -> None:
-        """Close when what was written has been sent."""
+        """Close once the buffer has been sent."""
         self._protocol.wire.close()
 
     def establish(self) -> None:
-        """Let the connection stay: its request was let in."""
+        """Mark the connection as authorised, so that it is not closed to make room for others."""
         self._protocol.config.connections.established(self._protocol)
 
     def keep(self) -> None:
-        """Keep the connection though the request ends: from now on there is just what is written here.
+        """Keep the connection open after the request ends. From then on only `write` sends data.
 
-        A request holds some twenty frames and contexts of the framework, 20 KB of them; a reader that listens for
-        days does not need one.
+        The frames and contexts of a request take about 20 KB, which a subscriber that stays for days does not need.
         """
         self._protocol.keep()
 
     @property
     def is_kept(self) -> bool:
-        """Whether it outlives its request."""
+        """True if the connection outlives its request."""
         return self._protocol.is_kept
 
     def when_lost(self, call: Callable[[], None]) -> None:
-        """Call when the connection is gone, or soon where it is already."""
+        """Call a function on the event loop after the connection is lost; soon if it is lost already."""
         self._protocol.when_lost(call)
 
 
 class Phase(Enum):
-    """What a connection waits for."""
+    """The part of a request that a connection waits for."""
 
     HEAD = "head"
     BODY = "body"
@@ -121,19 +121,19 @@ class Phase(Enum):
 
 
 class _RefusedError(Exception):
-    """Ends parsing: the answer is in the protocol."""
+    """Ends parsing. The protocol holds the response to send."""
 
 
 class SocketProtocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it; every request's scope has its socket, which may outlive the request.
+    """The HTTP protocol of uvicorn, with limits. The scope of every request contains its `Socket`.
 
-    A peer that is slow with a head or a body is cut off by `Connections`, which asks for `overdue`.
+    `Connections` calls `overdue` regularly, and closes connections of peers that send a head or body too slowly.
     """
 
     config: Config
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection."""
+        """Register a new connection."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = Wire(transport, self.config.outbox)
@@ -148,7 +148,7 @@ class SocketProtocol(HttpToolsProtocol):
         self.config.connections.watch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits for it."""
+        """Deregister the connection, and schedule the callbacks of `when_lost`."""
         self.config.connections.lost(self)
         super().connection_lost(exc)
         self._is_lost = True
@@ -157,7 +157,7 @@ class SocketProtocol(HttpToolsProtocol):
         self._lost.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Read, but no head or body that never ends. What comes behind a kept request is dropped."""
+        """Parse data, within the limits of head and body. Data after a kept request is dropped."""
         if self.is_kept or self.transport.is_closing():
             return
         if self._phase is Phase.IDLE:
@@ -167,15 +167,15 @@ class SocketProtocol(HttpToolsProtocol):
         if self._phase is Phase.IDLE or self.is_kept:
             self.config.connections.unwatch(self)
             return
-        # A head shares its last chunk of data with the body, and is not counted by it.
+        # The last chunk of a head may contain the start of the body: it does not count towards the body.
         if self._phase is before:
             self._raw_bytes += len(data)
             self._need_end()
         self.config.connections.watch(self)
 
     def _need_end(self) -> None:
-        if self._phase is Phase.HEAD and self._raw_bytes > MOST_HEAD_BYTES:
-            self._answer(_head_too_large(f"expected at most {MOST_HEAD_BYTES:,} bytes of request line and headers"))
+        if self._phase is Phase.HEAD and self._raw_bytes > MAX_HEAD_BYTES:
+            self._answer(_head_too_large(f"expected at most {MAX_HEAD_BYTES:,} bytes of request line and headers"))
         elif self._phase is Phase.BODY and self._raw_bytes > MAX_RAW_BODY_BYTES:
             self._answer(_unreadable(413, f"expected at most {MAX_RAW_BODY_BYTES:,} bytes of chunks"))
 
@@ -183,7 +183,7 @@ class SocketProtocol(HttpToolsProtocol):
         self._phase, self._since, self._raw_bytes = phase, self.loop.time(), 0
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Start a request, and put its socket and client certificate into the scope."""
         self._begin(Phase.HEAD)
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: Socket(self)}  # type: ignore[dict-item]
@@ -191,7 +191,7 @@ class SocketProtocol(HttpToolsProtocol):
             self.scope["extensions"][certificates.EXTENSION] = self._certificate  # type: ignore[assignment]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers behind a body are dropped."""
+        """Store a header. Trailers after a body are counted and dropped."""
         if self._phase is Phase.BODY:
             self._trailers += 1
             if self._trailers > MAX_TRAILERS:
@@ -200,7 +200,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Go on with the body."""
+        """Check the head, then start the body."""
         most = self.config.limits.headers
         if len(self.headers) > most:
             self._refuse(_head_too_large(f"expected at most {most} headers, not {len(self.headers):,}"))
@@ -212,7 +212,7 @@ class SocketProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _need_one_host(self) -> None:
-        """Refuse a target in absolute form that names another host than `Host`: which of the two is meant?"""
+        """Refuse an absolute target whose host differs from the `Host` header: proxies and checks would disagree."""
         if self.url.startswith(b"/"):
             return
         absolute = _AUTHORITY.match(self.url)
@@ -223,7 +223,7 @@ class SocketProtocol(HttpToolsProtocol):
             self._refuse(_unreadable(400, f"the target {self.url[:200]!r} names another host than the Host header"))
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Pass on a part of the body, and refuse a body of very small chunks."""
         self._chunks += 1
         self._body_bytes += len(body)
         if self._chunks > MAX_SMALL_CHUNKS and self._body_bytes < self._chunks * MIN_CHUNK_BYTES:
@@ -236,12 +236,12 @@ class SocketProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def overdue(self, now: float) -> str | None:
-        """Say what the peer has taken too long for; None: nothing."""
+        """Return the part of the request that is too slow (`head`, `body`); None if none is."""
         limits = self.config.limits
         if self._phase is Phase.HEAD:
             return "head" if now > self._since + limits.head_timeout_s else None
         if self._phase is Phase.BODY:
-            if self.flow.read_paused:  # the peer waits for us
+            if self.flow.read_paused:  # we have paused reading
                 self._since = now
                 return None
             allowed_s = limits.body_timeout_s + self._body_bytes / BODY_BYTES_PER_S
@@ -249,7 +249,7 @@ class SocketProtocol(HttpToolsProtocol):
         return None
 
     def expire(self, status: int, detail: str) -> None:
-        """Close, with an answer where none has begun."""
+        """Close the connection, with a response if none has started."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self._answer(_unreadable(status, detail))
         else:
@@ -261,7 +261,7 @@ class SocketProtocol(HttpToolsProtocol):
         raise _RefusedError
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn calls it
-        """Answer what is no HTTP, or what was refused while it was parsed, and close."""
+        """Send the response for a malformed or refused request, and close."""
         self._answer(self._refusal or _unreadable(400, "expected a request of HTTP/1.1"))
 
     def _answer(self, problem: Problem) -> None:
@@ -275,7 +275,7 @@ class SocketProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection to the WebSocket protocol."""
+        """Hand the connection over to the WebSocket protocol."""
         self._phase = Phase.IDLE
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
@@ -283,20 +283,20 @@ class SocketProtocol(HttpToolsProtocol):
             self.config.connections.replaced(self, protocol)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._under_way = cycle
+        self._current_cycle = cycle
         super()._start_asgi_task(cycle, app)
 
     def keep(self) -> None:
-        """Let the request that is under way end without its response, and forget all of it."""
-        self._under_way.disconnected = True  # so nobody misses the rest of the response
+        """Detach the current request from the connection: it ends without a response, and its memory is freed."""
+        self._current_cycle.disconnected = True  # so uvicorn does not complain about an unfinished response
         self.is_kept = True
-        self.flow.resume_reading()  # or nobody would see that the peer is gone
+        self.flow.resume_reading()  # otherwise a disconnect would go unnoticed
         self.pipeline.clear()
-        del self._under_way
+        del self._current_cycle
         self.cycle = self.scope = self.headers = self.parser = None  # type: ignore[assignment]
 
     def when_lost(self, call: Callable[[], None]) -> None:
-        """Call when the connection is gone, or soon where it is already."""
+        """Call a function on the event loop after the connection is lost; soon if it is lost already."""
         if self._is_lost:
             self.loop.call_soon(call)
         else:
@@ -313,29 +313,29 @@ def _unreadable(status: int, detail: str) -> Problem:
 
 
 def establish(scope: Any) -> None:
-    """Let the connection of a request stay, as the request was let in."""
+    """Mark the connection of a request as authorised, so that it is not closed to make room for others."""
     socket = scope.get("extensions", {}).get(EXTENSION)
     if isinstance(socket, Socket | FrameSocket):
         socket.establish()
 
 
 def socket_of(scope: Any) -> Socket:
-    """The socket of a request that our own server has taken."""
-    found: Socket = scope["extensions"][EXTENSION]
-    return found
+    """Return the socket of a request. Works only under our own server."""
+    socket: Socket = scope["extensions"][EXTENSION]
+    return socket
 
 
 def kept_of(scope: Any) -> Socket | None:
-    """The socket of a request that it outlives."""
-    found = scope.get("extensions", {}).get(EXTENSION)
-    return found if isinstance(found, Socket) and found.is_kept else None
+    """Return the socket of a request if it outlives the request; otherwise None."""
+    socket = scope.get("extensions", {}).get(EXTENSION)
+    return socket if isinstance(socket, Socket) and socket.is_kept else None
 
 
 class FrameSocket:
-    """Where the frames of one WebSocket go.
+    """The socket of one WebSocket. All methods run on the event loop.
 
-    What is written must be whole frames, unmasked and not compressed: the
-    library's own (pong, close) then stand between them, never inside one.
+    Write only whole frames, unmasked and uncompressed, so that frames of the library
+    (pong, close) are never sent inside one of ours.
     """
 
     __slots__ = ("_protocol",)
@@ -345,12 +345,12 @@ class FrameSocket:
 
     @property
     def is_open(self) -> bool:
-        """Whether frames may be written: the handshake is done, and nobody has closed."""
+        """True after the handshake until either side closes."""
         protocol = self._protocol
         return protocol.handshake_complete and not protocol.close_sent and not protocol.transport.is_closing()
 
     def write(self, frames: bytes) -> bool:
-        """Write to the socket's buffer; say whether there is room for more."""
+        """Write to the socket's buffer. Returns False if the buffer is full; then await `room`."""
         if self.is_open:
             self._protocol.wire.write(frames)
         return self._protocol.writable.is_set()
@@ -360,25 +360,25 @@ class FrameSocket:
         await self._protocol.writable.wait()
 
     def establish(self) -> None:
-        """Let the connection stay: its request was let in."""
+        """Mark the connection as authorised, so that it is not closed to make room for others."""
         self._protocol.config.connections.established(self._protocol)
 
     def abort(self) -> None:
-        """Close the socket, whatever is still to be written."""
+        """Close the socket at once. Buffered data is lost."""
         self._protocol.transport.abort()
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """WebSocket as uvicorn speaks it; every scope has its socket, and every close of ours is heard.
+    """The WebSocket protocol of uvicorn. Every scope contains its `FrameSocket`.
 
-    To close a connection with unread bytes resets it, and the peer may never
-    see the close frame: so wait a little for its answer.
+    Closing a TCP connection with unread bytes resets it, and the peer may never see the close
+    frame. Therefore wait up to `CLOSE_TIMEOUT_S` for the peer's close frame.
     """
 
     config: Config
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection."""
+        """Register a new connection."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self.wire = Wire(self.transport, self.config.outbox)
@@ -386,12 +386,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.address = self.client[0] if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Deregister the connection."""
         self.config.connections.lost(self)
         super().connection_lost(exc)
 
     def overdue(self, now: float) -> str | None:  # noqa: ARG002 - see SocketProtocol
-        """Say that nothing is late: the handshake is done, and pings watch over what follows."""
+        """Return None: the handshake is done, and pings detect a dead peer."""
         return None
 
     def expire(self, status: int, detail: str) -> None:  # noqa: ARG002 - see SocketProtocol
@@ -399,7 +399,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     def handle_connect(self, event: Request) -> None:
-        """Begin."""
+        """Answer the handshake, and put the socket and client certificate into the scope."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.scope["extensions"][EXTENSION] = FrameSocket(self)  # type: ignore[assignment]
@@ -407,28 +407,28 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.scope["extensions"][certificates.EXTENSION] = self._certificate  # type: ignore[assignment]
 
     async def send(self, message: Any) -> None:
-        """Send; what was refused has been answered, which uvicorn would take for a fault of ours, and log."""
+        """Send a message. A refused handshake counts as complete, so that uvicorn does not log it as our error."""
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True
 
     def handle_parser_exception(self) -> None:
-        """Close for what the peer has sent: a message too big, or no WebSocket at all."""
+        """Close because of a protocol error of the peer, such as a message that is too big."""
         if self.close_sent or self.conn.close_sent is None:
             return
-        said = self.conn.close_sent
-        self._farewell(said.code, said.reason)
+        close = self.conn.close_sent
+        self._close_and_wait(close.code, close.reason)
 
     def shutdown(self) -> None:
-        """Close because the server ends."""
+        """Close because the server shuts down."""
         if not self.handshake_complete or self.close_sent or self.transport.is_closing():
             super().shutdown()
             return
         self.conn.send_close(GOING_AWAY, "the gateway ends")
-        self._farewell(GOING_AWAY, "")
+        self._close_and_wait(GOING_AWAY, "")
 
-    def _farewell(self, code: int, reason: str) -> None:
-        """Send the close frame that the library has made, and wait for the answer."""
+    def _close_and_wait(self, code: int, reason: str) -> None:
+        """Send the close frame that the library has created, and wait for that of the peer."""
         self.stop_keepalive()
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
@@ -436,10 +436,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(FAREWELL_S, self.transport.close)
+        self.close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.close)
 
 
 def frame_socket_of(scope: Any) -> FrameSocket:
-    """The socket of a WebSocket that our own server has taken."""
-    found: FrameSocket = scope["extensions"][EXTENSION]
-    return found
+    """Return the socket of a WebSocket. Works only under our own server."""
+    socket: FrameSocket = scope["extensions"][EXTENSION]
+    return socket

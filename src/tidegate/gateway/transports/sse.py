@@ -1,4 +1,4 @@
-"""Server-sent events: a subscriber on one response that never ends."""
+"""Server-sent events (SSE) transport: one subscriber on one response without an end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidegate.delivery.hub import Hub
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.gateway.telemetry.metrics import Tally
 from tidegate.gateway.transports.protocol import Socket, socket_of
-from tidegate.gateway.transports.timers import Clock, Idle
+from tidegate.gateway.transports.timers import Idle, PeriodicTimer
 
-HEARTBEAT_S = 15.0
+HEARTBEAT_INTERVAL_S = 15.0
 RETRY_MS = 1_000
-"""How long a browser waits before it connects again."""
+"""How long an EventSource waits before it reconnects."""
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -30,7 +30,7 @@ _HEADERS = [
 
 
 class SseSink(Sink):
-    """Writes events as they are to be read by an EventSource, in chunks of HTTP/1.1."""
+    """Writes events as SSE blocks, in chunks of HTTP/1.1."""
 
     kind = "sse"
 
@@ -38,10 +38,10 @@ class SseSink(Sink):
         super().__init__()
         self._socket, self._tally = socket, tally
         self.written = 0
-        """Events."""
+        """Number of events written."""
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> tuple[int, bytes]:
-        """One chunk of all events; whoever gets the same of an event, from the same place on, shares its block."""
+        """Return one chunk with all events. Subscribers with the same encoding and cursor share rendered blocks."""
         encoding = picks[0][1].encoding  # a response has one subscriber
         blocks = batch.made("sse", encoding)
         parts = []
@@ -75,36 +75,36 @@ class SseSink(Sink):
             self.end()
 
     def end(self) -> None:
-        """End the response: a browser will come again."""
+        """End the response. An EventSource will reconnect."""
         self._socket.write(chunk(b""))
         self._socket.close()
 
     def tell_idle(self, idle_s: float) -> None:
-        """Say that nothing has come for so long."""
+        """Send an `idle` notice."""
         self._socket.write(chunk(event("idle", {"seconds": idle_s})))
 
     def beat(self, cursor: str | None) -> None:
-        """Show that the connection is alive; a cursor without data moves the reader's place."""
+        """Send a heartbeat. A cursor without data advances the reader's `Last-Event-ID`."""
         self._socket.write(chunk(b":\n\n" if cursor is None else b"id: %s\n\n" % cursor.encode()))
 
 
 def chunk(data: bytes) -> bytes:
-    """A part of a body whose length nobody knows."""
+    """Return a chunk of a body with chunked transfer encoding."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def event(name: str, said: dict[str, Any], cursor: str = "") -> bytes:
-    """An event with a name.
+    """Return an SSE block with an event name.
 
     >>> event("idle", {"seconds": 30})
     b'event: idle\\ndata: {"seconds":30}\\n\\n'
     """
-    place = b"id: %s\n" % cursor.encode() if cursor else b""
-    return b"%sevent: %s\ndata: %s\n\n" % (place, name.encode(), orjson.dumps(said))
+    id_ = b"id: %s\n" % cursor.encode() if cursor else b""
+    return b"%sevent: %s\ndata: %s\n\n" % (id_, name.encode(), orjson.dumps(said))
 
 
 class EventStream(Response):
-    """Serves one subscriber until it hangs up."""
+    """A response that serves one subscriber until its connection is lost."""
 
     def __init__(
         self,
@@ -116,16 +116,16 @@ class EventStream(Response):
         idle_s: float | None = None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """`make` gives the subscriber of a sink; `now`: it begins with what comes next.
+        """`make` creates the subscriber for a sink; `now`: it starts at the end of the log.
 
-        `idle_s`: tell when nothing has come for so long. `ended` is called, once, when it is served no more.
+        `idle_s`: send a notice after this time without an event. `ended` is called once, when the subscriber has left.
         """
         self._hub, self._make, self._tally, self._now, self._idle_s = hub, make, tally, now, idle_s
         self._ended = ended
         self.background = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - nobody reads
-        """Send the head by ASGI, then events to the socket itself, which outlives the request."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - reads no body
+        """Send the head through ASGI, then write events to the socket directly. The connection outlives this call."""
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
@@ -137,22 +137,22 @@ class EventStream(Response):
             self._ended()
             raise
         socket.when_lost(self._ended)
-        clocks: list[Clock] = [_Heart(sink, subscriber)]
+        timers: list[PeriodicTimer] = [_Heartbeat(sink, subscriber)]
         if self._idle_s is not None:
-            clocks.append(Idle(self._idle_s, lambda: sink.written, sink.tell_idle))
-        socket.when_lost(partial(_end, self._hub, subscriber, clocks))
+            timers.append(Idle(self._idle_s, lambda: sink.written, sink.tell_idle))
+        socket.when_lost(partial(_end, self._hub, subscriber, timers))
         socket.keep()
 
 
-def _end(hub: Hub, subscriber: Subscriber, clocks: Sequence[Clock]) -> None:
+def _end(hub: Hub, subscriber: Subscriber, timers: Sequence[PeriodicTimer]) -> None:
     hub.unsubscribe(subscriber)
     subscriber.sink.close()
-    for each in clocks:
-        each.stop()
+    for timer in timers:
+        timer.stop()
 
 
-class _Heart(Clock):
-    """Shows that the connection is alive, and how far the reader has come where nothing matched."""
+class _Heartbeat(PeriodicTimer):
+    """Sends heartbeats, with the new cursor if no event matched since the last one."""
 
     __slots__ = ("_last", "_sink", "_subscriber")
 
@@ -160,10 +160,10 @@ class _Heart(Clock):
         self._sink, self._subscriber, self._last = sink, subscriber, subscriber.position
         super().__init__()
 
-    def _pause_s(self) -> float:
-        return HEARTBEAT_S * random.uniform(0.8, 1.0)  # not all at once
+    def _interval_s(self) -> float:
+        return HEARTBEAT_INTERVAL_S * random.uniform(0.8, 1.0)  # spread over time
 
-    def _strike(self) -> None:
-        place = self._subscriber.position if self._subscriber.sink.is_settled else self._last
-        self._sink.beat(None if place is None or place == self._last else place.text)
-        self._last = place
+    def _fire(self) -> None:
+        position = self._subscriber.position if self._subscriber.sink.is_settled else self._last
+        self._sink.beat(None if position is None or position == self._last else position.text)
+        self._last = position

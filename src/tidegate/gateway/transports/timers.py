@@ -1,4 +1,4 @@
-"""What a connection does every so often: timers, as a task for each would cost its memory."""
+"""Timers of connections. They need less memory than one asyncio task per connection."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 
-class Clock(ABC):
-    """Does something again and again, until it is stopped."""
+class PeriodicTimer(ABC):
+    """Calls `_fire` on the event loop after each interval, until it is stopped. Starts when it is created."""
 
     __slots__ = ("_next",)
 
     def __init__(self) -> None:
-        self._set()
+        self._schedule()
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Stop the timer."""
         self._next.cancel()
 
     @abstractmethod
-    def _pause_s(self) -> float: ...
+    def _interval_s(self) -> float: ...
 
     @abstractmethod
-    def _strike(self) -> None: ...
+    def _fire(self) -> None: ...
 
-    def _set(self) -> None:
-        self._next = asyncio.get_running_loop().call_later(self._pause_s(), self._run)
+    def _schedule(self) -> None:
+        self._next = asyncio.get_running_loop().call_later(self._interval_s(), self._run)
 
     def _run(self) -> None:
-        self._strike()
-        self._set()
+        self._fire()
+        self._schedule()
 
 
-class Idle(Clock):
-    """Tells when nothing has come for a while."""
+class Idle(PeriodicTimer):
+    """Reports intervals without events."""
 
     __slots__ = ("_before", "_count", "_idle_s", "_tell")
 
     def __init__(self, idle_s: float, count: Callable[[], int], tell: Callable[[float], None]) -> None:
-        """`count` says how many events have come so far, `tell` is called with the seconds."""
+        """`count` returns the number of events so far; `tell` is called with the interval if it has not changed."""
         self._idle_s, self._count, self._tell, self._before = idle_s, count, tell, count()
         super().__init__()
 
-    def _pause_s(self) -> float:
+    def _interval_s(self) -> float:
         return self._idle_s
 
-    def _strike(self) -> None:
+    def _fire(self) -> None:
         count = self._count()
         if count == self._before:
             self._tell(self._idle_s)

@@ -1,4 +1,4 @@
-"""WebSocket: many subscriptions on one socket, which a client opens, changes and ends as it likes."""
+"""WebSocket transport: one client has many subscriptions on one socket, and opens, changes and ends them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions.rules import LEAST_S, MOST_S
 
 SUBPROTOCOL = "tidegate.v1"
-MOST_SUBSCRIPTIONS = 10_000
-"""On one socket: when it is full, all of them have to catch up together."""
+MAX_SUBSCRIPTIONS = 10_000
+"""Subscriptions on one socket: when its buffer is full, all of them have to catch up together."""
 
 _numbers = itertools.count()
 
 
 def frame(payload: bytes) -> bytes:
-    """A text message of a server: one frame, not masked.
+    """Return a text message of a server as one unmasked frame.
 
     >>> frame(b"{}")
     b'\\x81\\x02{}'
@@ -62,9 +62,9 @@ def _head(size: int) -> bytes:
 
 
 class SocketSubscriber(Subscriber):
-    """One of a socket's subscriptions."""
+    """One subscription on a WebSocket."""
 
-    __slots__ = ("durable", "heard", "idle", "label", "name", "tally")
+    __slots__ = ("durable", "event_count", "idle", "label", "name", "tally")
 
     def __init__(
         self,
@@ -77,59 +77,59 @@ class SocketSubscriber(Subscriber):
     ) -> None:
         super().__init__(f"ws-{next(_numbers)}", service, filter_, sink, encoding, position)
         self.name = name
-        """What the client calls it."""
+        """The id that the client has chosen."""
         self.label = orjson.dumps(name)
         self.durable: str | None = None
-        """The durable subscription that it consumes."""
+        """The id of the durable subscription that it consumes, if any."""
         self.idle: Idle | None = None
-        self.heard = 0
-        """Events that were written for it, counted where it is told of idleness."""
+        self.event_count = 0
+        """Events that were written for it; counted only if `SocketSink.counts_events`."""
         self.tally: Tally | None = None
-        """Where events of the durable subscription are counted."""
+        """The delivery counter of the durable subscription."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Frames, and what they were made of: who is gone, and credit that is used up, show when they are written."""
+    """Frames and their events. `write` renders them again if a subscriber has left or credit is used up."""
 
     batch: Events
     picks: Sequence[Pick]
     frames: bytes
     events: int
     cut: int | None
-    """The first event that is not among the frames."""
+    """The index of the first event that is not in the frames; None if all are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The frame of one event that waits, conflated, for its time: its batch is not kept for it."""
+class DelayedFrame:
+    """The frame of one event that conflation delays. Does not keep its batch in memory."""
 
     member: Member
     frame: bytes
 
 
 class SocketSink(Sink):
-    """Writes events as frames, one for all subscriptions that get the same."""
+    """Writes events as frames. Subscriptions that get the same event share a frame."""
 
     kind = "websocket"
 
     def __init__(self, socket: FrameSocket, ended: Callable[[Subscriber], None], tally: Callable[[str], Tally]) -> None:
-        """`ended` is told of a subscriber that can't go on; `tally` is where events of a service are counted."""
+        """`ended` is called with a subscriber that has ended; `tally` returns the delivery counter of a service."""
         super().__init__()
         self._socket, self._ended, self._tally = socket, ended, tally
         self._credit: int | None = None
-        """Events that may still be written; None: any number."""
+        """Events that the client still accepts; None: any number."""
         self._has_credit = asyncio.Event()
         self._has_credit.set()
-        self.hears = False
-        """Whether any subscription is told when nothing comes, or is durable: what is written for each is counted."""
+        self.counts_events = False
+        """True if a subscription is durable or has an idle notice, so that events are counted per subscription."""
 
-    def render(self, batch: Events, picks: Sequence[Pick]) -> Rendered | Held:
-        """All frames at once, as far as there is credit."""
+    def render(self, batch: Events, picks: Sequence[Pick]) -> Rendered | DelayedFrame:
+        """Render the frames of all picks, up to the credit. Runs in the worker thread."""
         event, member = picks[0]
         if member.sink is not self:
             cursor = batch.cursor(event, member.floor)
-            return Held(member, frame(_event(batch, event, _label(member), cursor, member.encoding)))
+            return DelayedFrame(member, frame(_event(batch, event, _label(member), cursor, member.encoding)))
         return self._rendered(batch, picks)
 
     def _rendered(self, batch: Events, picks: Sequence[Pick]) -> Rendered:
@@ -141,46 +141,46 @@ class SocketSink(Sink):
             if credit is not None and events >= credit:
                 cut = event
                 break
-            behind = first + 1
-            while behind < count and picks[behind][0] == event:
-                behind += 1
-            for labels, cursor, encoding in _groups(batch, picks, first, behind):
+            end = first + 1
+            while end < count and picks[end][0] == event:
+                end += 1
+            for labels, cursor, encoding in _groups(batch, picks, first, end):
                 body = _event(batch, event, labels, cursor, encoding)
                 parts += (_head(len(body)), body)
             events += 1
-            first = behind
+            first = end
         return Rendered(batch, picks, b"".join(parts), events, cut)
 
     def write(self, rendered: Any) -> bool:
-        """Write frames, but for those who are gone meanwhile, nor beyond the credit."""
-        if isinstance(rendered, Held):
-            return self._write_held(rendered)
+        """Write frames, without those of subscribers that have left, and up to the credit."""
+        if isinstance(rendered, DelayedFrame):
+            return self._write_delayed(rendered)
         credit = self._credit
-        lost = any(not member.is_current for _, member in rendered.picks)
-        if lost or (credit is not None and rendered.events > credit):
+        has_left = any(not member.is_current for _, member in rendered.picks)
+        if has_left or (credit is not None and rendered.events > credit):
             rendered = self._rendered(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
         self.cut = rendered.cut
         self._spend(rendered.events)
         self._tally(rendered.batch.service).add(rendered.events)
-        if self.hears:
+        if self.counts_events:
             for event, member in rendered.picks:
                 if self.cut is None or event < self.cut:
-                    _hear(member)
+                    _count(member)
         room = self._socket.write(rendered.frames) if rendered.frames else True
         return room and self.cut is None and self._has_credit.is_set()
 
-    def _write_held(self, held: Held) -> bool:
-        """Write one event that waited; with no credit it waits on."""
+    def _write_delayed(self, delayed: DelayedFrame) -> bool:
+        """Write one delayed event; without credit it stays delayed."""
         self.cut = None
-        if held.member.subscriber.state == "gone":
+        if delayed.member.subscriber.state == "gone":
             return True
         if self._credit is not None and self._credit <= 0:
             self.cut = 0
             return False
         self._spend(1)
-        self._tally(held.member.subscriber.service).add(1)
-        _hear(held.member)
-        return self._socket.write(held.frame) and self._has_credit.is_set()
+        self._tally(delayed.member.subscriber.service).add(1)
+        _count(delayed.member)
+        return self._socket.write(delayed.frame) and self._has_credit.is_set()
 
     def _spend(self, events: int) -> None:
         if self._credit is not None:
@@ -210,11 +210,11 @@ class SocketSink(Sink):
                 self.say(notice.kind, **about, cursor=notice.cursor or None, **notice.said)
 
     def say(self, op: str, **members: Any) -> None:
-        """Write one message."""
+        """Write one control message."""
         self._socket.write(frame(orjson.dumps({"op": op, **members})))
 
     def grant(self, events: int) -> None:
-        """Let so many more events be written."""
+        """Add credit for so many events."""
         self._credit = (self._credit or 0) + events
         if self._credit > 0:
             self._has_credit.set()
@@ -222,19 +222,19 @@ class SocketSink(Sink):
             self._has_credit.clear()
 
     def close(self) -> None:
-        """Let go of whoever waits for room."""
+        """Wake a task that waits in `room`."""
         self._has_credit.set()
 
 
-def _groups(batch: Events, picks: Sequence[Pick], first: int, behind: int) -> list[tuple[bytes, str, Encoding]]:
-    """Labels, cursor and encoding of each frame of one event."""
+def _groups(batch: Events, picks: Sequence[Pick], first: int, end: int) -> list[tuple[bytes, str, Encoding]]:
+    """Return the labels, cursor and encoding of each frame of one event."""
     event, member = picks[first]
-    if behind == first + 1:
+    if end == first + 1:
         return [(_label(member), batch.cursor(event, member.floor), member.encoding)]
-    found: dict[tuple[str, Encoding], list[bytes]] = {}
-    for _, each in picks[first:behind]:
-        found.setdefault((batch.cursor(event, each.floor), each.encoding), []).append(_label(each))
-    return [(b",".join(labels), cursor, encoding) for (cursor, encoding), labels in found.items()]
+    groups: dict[tuple[str, Encoding], list[bytes]] = {}
+    for _, each in picks[first:end]:
+        groups.setdefault((batch.cursor(event, each.floor), each.encoding), []).append(_label(each))
+    return [(b",".join(labels), cursor, encoding) for (cursor, encoding), labels in groups.items()]
 
 
 def _event(batch: Events, event: int, labels: bytes, cursor: str, encoding: Encoding) -> bytes:
@@ -242,16 +242,16 @@ def _event(batch: Events, event: int, labels: bytes, cursor: str, encoding: Enco
     return b'{"op":"event","subscriptions":[%s],"cursor":"%s","event":%s}' % (labels, cursor.encode(), data)
 
 
-def _hear(member: Member) -> None:
-    subscriber: SocketSubscriber = member.subscriber  # type: ignore[assignment]  # all of a socket's are
-    subscriber.heard += 1
+def _count(member: Member) -> None:
+    subscriber: SocketSubscriber = member.subscriber  # type: ignore[assignment]  # always, on a SocketSink
+    subscriber.event_count += 1
     if subscriber.tally is not None:
         subscriber.tally.count += 1
 
 
 def _label(member: Member) -> bytes:
-    found: bytes = member.subscriber.label  # type: ignore[attr-defined]  # all of a socket's are SocketSubscribers
-    return found
+    label: bytes = member.subscriber.label  # type: ignore[attr-defined]  # a SocketSubscriber
+    return label
 
 
 def _ended(notice: Notice) -> Problem:
@@ -259,11 +259,11 @@ def _ended(notice: Notice) -> Problem:
 
 
 Find = Callable[[str], Awaitable[RegisteredSubscription]]
-"""Gives the durable subscription with an id, if whoever asks may have it."""
+"""Returns the durable subscription with an id. Raises `NotRegistered` if the caller may not use it."""
 
 
 class Session:
-    """Obeys one client."""
+    """Handles the messages of one client. Runs on the event loop."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class Session:
         metrics: Metrics,
         executors: Executors,
     ) -> None:
-        """`view` is what the client sees; `find` gives a durable subscription that it may consume."""
+        """`view` is what the client sees; `find` returns a durable subscription that it may consume."""
         self._executors = executors
         self._hub, self._socket, self._view, self._durable, self._find = hub, socket, view, durable, find
         self._metrics = metrics
@@ -283,15 +283,15 @@ class Session:
         self._sink.caller = view.caller
         self._subscriptions: dict[str, SocketSubscriber] = {}
         self._acks: dict[SocketSubscriber, Cursor] = {}
-        """What is to be acknowledged when what is under way is stored."""
+        """Acknowledged cursors that wait until the current write to the registry is done."""
         self._storing: dict[SocketSubscriber, asyncio.Task[None]] = {}
 
     async def serve(self, receive: Receive) -> None:
-        """Obey until the client is gone."""
+        """Handle messages until the client disconnects."""
         while (received := await receive())["type"] != "websocket.disconnect":
             text = received.get("text")
-            await self._take(text if text is not None else received["bytes"])
-            await self._socket.room()  # who does not read answers is not asked for more
+            await self._handle(text if text is not None else received["bytes"])
+            await self._socket.room()  # a client that does not read its answers gets no further message handled
 
     def close(self) -> None:
         """End all subscriptions."""
@@ -300,31 +300,31 @@ class Session:
         self._sink.close()
 
     def has(self, sink: Sink) -> bool:
-        """Whether a sink is this client's."""
+        """True if a sink writes to this socket."""
         return sink.final is self._sink
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no subscription."""
+        """True if there is no subscription."""
         return not self._subscriptions
 
-    async def _take(self, data: str | bytes) -> None:
+    async def _handle(self, data: str | bytes) -> None:
         about = None
         try:
-            said = messages.decode(data)
-            about = said.get("id")
-            await self._obey(messages.understand(said))
+            document = messages.decode(data)
+            about = document.get("id")
+            await self._execute(messages.parse(document))
         except Problem as problem:
             self.complain(problem, about)
         except TidegateError as error:
             self.complain(problems.of(error), about)
 
     def complain(self, problem: Problem, about: Any = None) -> None:
-        """Say what is wrong."""
-        named = {"id": about} if isinstance(about, str) and len(about) <= messages.LONGEST_ID else {}
+        """Send an error message. `about` is the id of the subscription, if known."""
+        named = {"id": about} if isinstance(about, str) and len(about) <= messages.MAX_ID_LENGTH else {}
         self._sink.say("error", **named, problem=problem.document)
 
-    async def _obey(self, message: Message) -> None:
+    async def _execute(self, message: Message) -> None:
         match message:
             case Subscribe():
                 await self.subscribe(message)
@@ -332,8 +332,7 @@ class Session:
                 self._end(self._known(message.id))
                 self._sink.say("unsubscribed", id=message.id)
             case Change():
-                found = self._known(message.id)
-                filter_ = await self._changed(found, message)
+                filter_ = await self._changed(self._known(message.id), message)
                 await self._hub.change(self._known(message.id), filter_)  # it may have ended meanwhile
             case Ack():
                 self._acknowledge(self._known(message.id), Cursor.from_text(message.cursor))
@@ -345,11 +344,11 @@ class Session:
                 assert_never(message)
 
     async def subscribe(self, message: Subscribe) -> None:
-        """Open a subscription; it is confirmed when nothing that comes from then on is missed."""
+        """Open a subscription, and confirm it. The client gets every matching event from the confirmed cursor on."""
         if message.id in self._subscriptions:
             raise messages.bad_message(f"id: expected a new one, {message.id!r} is open", member="id")
-        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
-            detail = f"expected at most {MOST_SUBSCRIPTIONS} subscriptions on one socket"
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+            detail = f"expected at most {MAX_SUBSCRIPTIONS} subscriptions on one socket"
             raise Problem(429, "too-many", "There are too many subscriptions", detail)
         made = await (self._ad_hoc(message) if message.subscription is None else self._of_durable(message))
         self._hub.subscribe(made, now=made.begins_now)
@@ -389,10 +388,10 @@ class Session:
         sink = conflated(self._view.paced(self._sink), parameters.conflation(record.every_s, record.key, schema))
         made = SocketSubscriber(message.id, record.service, filter_, sink, encoding, place)
         made.durable, made.tally = record.id, self._metrics.of_subscription(record.id)
-        self._sink.hears = True
+        self._sink.counts_events = True
         try:
             self._durable.connect(found, made)
-        except TidegateError:  # it was changed meanwhile, to what its service can't give
+        except TidegateError:  # it was changed meanwhile, and no longer fits its service
             made.sink.subscribers.discard(made)
             self._view.meter.give_back("subscriptions", self._view.caller)
             raise
@@ -400,11 +399,11 @@ class Session:
         return made
 
     def _begin(self, made: SocketSubscriber, latest: str | None, idle_s: float | None) -> None:
-        """Confirm a subscription, but for one that begins now: the hub says where."""
+        """Register a subscription, and confirm it unless it starts now: then the hub reports the position."""
         self._subscriptions[made.name] = made
         if idle_s:
-            self._sink.hears = True
-            made.idle = Idle(idle_s, lambda: made.heard, partial(self._tell_idle, made.name))
+            self._sink.counts_events = True
+            made.idle = Idle(idle_s, lambda: made.event_count, partial(self._tell_idle, made.name))
         if made.begins_now:
             return
         made.latest = Latest(latest) if latest else None
@@ -419,7 +418,7 @@ class Session:
         self._hub.unsubscribe(subscriber)
         self._forget(subscriber)
 
-    def _let_go(self, subscriber: SocketSubscriber) -> None:
+    def _release(self, subscriber: SocketSubscriber) -> None:
         if subscriber.idle is not None:
             subscriber.idle.stop()
         if subscriber.sink is not self._sink:
@@ -428,8 +427,8 @@ class Session:
     # Acknowledging ---------------------------------------------------------------------
 
     def _acknowledge(self, subscriber: SocketSubscriber, cursor: Cursor) -> None:
-        """Store a cursor; those that come meanwhile are stored together behind it, so that nothing else waits."""
-        if subscriber.durable is None:  # it ends with its socket: there is nothing to remember
+        """Store a cursor in a task. Cursors that arrive meanwhile are stored together afterwards."""
+        if subscriber.durable is None:  # an ad-hoc subscription has no stored cursor
             self._sink.say("acked", id=subscriber.name, cursor=cursor.text)
             return
         waiting = self._acks.get(subscriber)
@@ -449,16 +448,16 @@ class Session:
             del self._storing[subscriber]
 
     def _known(self, id_: str) -> SocketSubscriber:
-        found = self._subscriptions.get(id_)
-        if found is None:
+        subscriber = self._subscriptions.get(id_)
+        if subscriber is None:
             detail = f"no subscription {id_!r} on this socket"
             raise Problem(404, "not-found", "There is no such thing", detail)
-        return found
+        return subscriber
 
     async def _changed(self, subscriber: SocketSubscriber, message: Change) -> Filter | None:
         if subscriber.durable is not None:
             raise consuming.conflict(
-                f"change it by PATCH /v1/subscriptions/{subscriber.durable}: all who consume it see it"
+                f"change it by PATCH /v1/subscriptions/{subscriber.durable}: the change applies to all its consumers"
             )
         if message.filter is not None:
             return await filter_of(self._executors, self._view, message.filter, message.params, subscriber.service)
@@ -469,9 +468,9 @@ class Session:
         return subscriber.filter.with_params(message.params)
 
     def _forget(self, subscriber: Subscriber) -> None:
-        """A subscription has ended."""
+        """Remove a subscription that has ended."""
         assert isinstance(subscriber, SocketSubscriber)
         if self._subscriptions.get(subscriber.name) is subscriber:
             del self._subscriptions[subscriber.name]
             self._view.meter.give_back("subscriptions", self._view.caller)
-        self._let_go(subscriber)
+        self._release(subscriber)
