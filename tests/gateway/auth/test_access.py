@@ -11,7 +11,7 @@ import pytest
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.gateway.auth.callers import REMEMBERED_S
+from tidegate.gateway.auth.callers import CACHE_S
 from tidegate.registry import Role
 
 GPS = "/v1/services/gps/events"
@@ -97,7 +97,7 @@ def test_a_revoked_key_soon_opens_nothing(closed: World) -> None:
     key, secret = closed.registry.create_key("mine", "consumer")
     assert ask(closed, secret, "GET", GPS).status_code == 200
     closed.registry.revoke_key(key.id)
-    until(lambda: ask(closed, secret, "GET", GPS).status_code == 401, "the key to be refused", 10 * REMEMBERED_S)
+    until(lambda: ask(closed, secret, "GET", GPS).status_code == 401, "the key to be refused", 10 * CACHE_S)
     assert "was revoked at" in ask(closed, secret, "GET", GPS).json()["detail"]
 
 

@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 from tests.gateway.issuer import TestIssuer, key_of
 from tests.gateway.running import World
 from tidegate.gateway.auth.callers import Caller
-from tidegate.gateway.auth.oidc import MOST_BYTES, Issuer
+from tidegate.gateway.auth.oidc import MAX_TOKEN_BYTES, Issuer
 from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.settings import ALGORITHMS, AccessSettings, OidcSettings
 
@@ -193,7 +193,7 @@ def test_what_is_no_token(issuer: TestIssuer, token: str, why: str) -> None:
     assert why in refusal(issuer, token)
 
 
-@pytest.mark.parametrize("text", ["", "hello", "a.b", "ä.b.c", "a.b." + "c" * MOST_BYTES])
+@pytest.mark.parametrize("text", ["", "hello", "a.b", "ä.b.c", "a.b." + "c" * MAX_TOKEN_BYTES])
 def test_what_looks_like_no_token_at_all(issuer: TestIssuer, text: str) -> None:
     (problem,) = checked(issuer.settings(), text)
     assert problem.document["detail"] == "expected an API key (tg_...) or a JWT of at most 16,384 bytes"

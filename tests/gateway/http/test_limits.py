@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.gateway.running import World
-from tidegate.gateway.http.limits import MOST_BYTES
+from tidegate.gateway.http.limits import MAX_BODY_BYTES
 from tidegate.gateway.transports.protocol import MAX_HEAD_BYTES
 
 PATHS = [("PUT", "/v1/services/gps"), ("PATCH", "/v1/subscriptions/x"), ("POST", "/v1/services/gps/subscriptions")]
@@ -19,15 +19,15 @@ PATHS = [("PUT", "/v1/services/gps"), ("PATCH", "/v1/subscriptions/x"), ("POST",
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_a_body_that_is_too_large(world: World, method: str, path: str, how: str) -> None:
     def parts() -> Iterator[bytes]:
-        for _ in range(MOST_BYTES // 65_536 + 1):
+        for _ in range(MAX_BODY_BYTES // 65_536 + 1):
             yield b" " * 65_536
 
-    body = b" " * (MOST_BYTES + 1) if how == "said" else parts()
+    body = b" " * (MAX_BODY_BYTES + 1) if how == "said" else parts()
     with world.client() as http:
         answer = http.request(method, path, content=body)
     assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
     assert answer.json()["detail"] == "expected at most 1,048,576 bytes in one request"
-    assert answer.json()["limit"] == MOST_BYTES
+    assert answer.json()["limit"] == MAX_BODY_BYTES
 
 
 def test_a_head_that_never_ends(world: World) -> None:

@@ -1,10 +1,9 @@
-"""Who may do what: API keys, tokens and client certificates, checked before any route runs.
+"""Authenticates and authorises every request before a route runs.
 
-A key or token that is shown decides alone, also where it opens nothing; then a client certificate does.
+If a request has a key or token, only that counts, even if it is invalid; otherwise the client certificate counts.
 
-`rights` says what each role may do and what each call needs. Whoever is for some
-services opens just those, and raw streams of those names. What each service and
-stream says of its own access, `policy` knows.
+`rights` defines what each role may do and which right each call needs. A key or token may be limited to some services
+and raw streams. `policy` applies the access policy of each service and stream.
 """
 
 from __future__ import annotations
@@ -31,19 +30,18 @@ from tidegate.gateway.http.problems import Problem, forbidden
 from tidegate.gateway.transports.protocol import kept_of
 
 _GUARDED = ("/v1", "/asyncapi.json")
-"""What begins so is for those with a key: the calls, and the document that names services."""
+"""Prefixes of paths that need a key: the API, and the document that names services."""
 _METRICS, _READY = "/metrics", "/readyz"
-"""The first is an operator's; the second tells more to those with a key."""
+"""Metrics are for operators. The readiness probe reports more to callers with a key."""
 
 IDENTIFIED = "identified"
-"""Where the state of a request's scope has its caller, also one who may not do what they ask for."""
+"""The key in the state of a request's scope under which its caller is stored, even if the request is refused."""
 
 
 class Access:
-    """ASGI middleware: lets a request through, with its caller in the scope, or says why not.
+    """ASGI middleware: puts the caller into the scope and calls the application, or answers with a problem.
 
-    Where nobody needs to be known, whoever shows nothing may do everything.
-    Elsewhere they may read what is public.
+    A request without credentials may do everything if keys are not required. Otherwise it may read public services.
     """
 
     def __init__(
@@ -57,18 +55,18 @@ class Access:
         required: bool,
         origins: Collection[str] = (),
     ) -> None:
-        """`origins`: whose web pages may use a client certificate of the browser, beside the gateway's own."""
+        """`origins`: the other origins whose web pages may use a client certificate of the browser."""
         self._app, self._callers, self._policies, self._meter, self._required = app, callers, policies, meter, required
         self._sign_ins, self._origins = sign_ins, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request for the API; all else passes."""
-        # Brokers prove to each other who they are.
+        """Check a request to a guarded path. Other requests are passed on unchecked."""
+        # Links have their own authentication between brokers.
         is_link = scope["type"] == "websocket" and scope["path"] == LINK_PATH
         if scope["type"] not in ("http", "websocket") or not _is_guarded(scope["path"]) or is_link:
             await self._app(scope, receive, send)
             return
-        if scope["path"] == _READY and _shows_nothing(scope):  # health checks must not run out of a guest's quota
+        if scope["path"] == _READY and _has_no_credentials(scope):  # probes must not use up the guests' quota
             scope.setdefault("state", {})["caller"] = GUEST if self._required else ANYBODY
             await self._app(scope, receive, send)
             return
@@ -76,8 +74,8 @@ class Access:
             caller = await self._caller(scope)
             self._meter.begin(caller)
         except (Problem, TidegateError) as problem:
-            said = problem if isinstance(problem, Problem) else problems.of(problem)
-            await said.response()(scope, receive, send)
+            refusal = problem if isinstance(problem, Problem) else problems.of(problem)
+            await refusal.response()(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
         try:
@@ -103,12 +101,15 @@ class Access:
             caller = await self._sign_ins.caller(secret, address_of(scope))
         scope.setdefault("state", {})[IDENTIFIED] = caller
         _need_right(caller, scope)
-        if scope["type"] == "http":  # a socket opens first, and is then told in full
+        if scope["type"] == "http":  # a WebSocket is accepted first, and then gets the whole problem as a message
             self._need_name(caller, scope)
         return caller
 
     def _certified(self, scope: Scope) -> Caller | None:
-        """Who a request's client certificate says; a browser sends it along with what any page asks for."""
+        """Return the caller of a request's client certificate; None if there is none.
+
+        Raises a `Problem` (403) for pages of other sites, because a browser sends its certificate with their requests.
+        """
         try:
             caller = self._callers.of_certificate(peer_of(scope))
         except Problem as problem:
@@ -119,7 +120,7 @@ class Access:
         return caller
 
     def _is_open(self, scope: Scope) -> bool:
-        """Whether a request may be a guest's: one that reads a public service, or looks for one."""
+        """True if a request needs no credentials, because it reads or searches public services."""
         if scope["path"] == "/v1/discover":
             return self._policies.has_public
         if scope.get("method", "GET") not in ("GET", "HEAD"):
@@ -134,7 +135,7 @@ class Access:
         return False
 
     def _need_name(self, caller: Caller, scope: Scope) -> None:
-        """Refuse what a caller does not see; what is not there yet may be put."""
+        """Raise unless a caller sees the stream or service of a path. A `PUT` may create a new one."""
         match scope["path"].split("/")[2:]:
             case ["streams", name, "events"] if scope["method"] == "POST":
                 self._policies.streams.need_append(caller, name)
@@ -158,7 +159,7 @@ class Access:
 
 
 def _secret(scope: Scope) -> str | None:
-    """The key that a request shows: in a header, or, where a browser can't set one, in the query."""
+    """Return the key or token of a request: from a header, or from the query, as browsers can't always set headers."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             kind, _, rest = str(value, "latin-1").partition(" ")
@@ -167,13 +168,13 @@ def _secret(scope: Scope) -> str | None:
             return rest.strip()
         if name == b"x-api-key":
             return str(value, "latin-1")
-    asked = parse_qs(scope["query_string"].decode("latin-1")).get("access_token")
-    return asked[0] if asked else None
+    tokens = parse_qs(scope["query_string"].decode("latin-1")).get("access_token")
+    return tokens[0] if tokens else None
 
 
-def _shows_nothing(scope: Scope) -> bool:
-    named = {name for name, _ in scope["headers"]}
-    return not named & {b"authorization", b"x-api-key"} and b"access_token" not in scope["query_string"]
+def _has_no_credentials(scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return not names & {b"authorization", b"x-api-key"} and b"access_token" not in scope["query_string"]
 
 
 def _is_guarded(path: str) -> bool:
@@ -183,7 +184,7 @@ def _is_guarded(path: str) -> bool:
 def _need_right(caller: Caller, scope: Scope) -> None:
     rights = needed(scope.get("method", "GET"), scope["path"])
     if not rights or any(caller.may(each) for each in rights):
-        # Keys, links and metrics are of all services: whoever is for some could give themselves the others.
+        # Keys, links and metrics concern all services: a limited operator could create an unlimited key.
         if rights == OPERATE and caller.services is not None:
             detail = (
                 f"{caller.told} is for {', '.join(caller.services) or 'no service'}, and this is about all services"
@@ -191,7 +192,7 @@ def _need_right(caller: Caller, scope: Scope) -> None:
             raise forbidden(detail)
         return
     right = min(rights, key=lambda each: len(roles_with(each)))
-    *others, most = roles_with(right)
-    expected = f"{', '.join(others)} or {most}" if others else most
+    *others, last = roles_with(right)
+    expected = f"{', '.join(others)} or {last}" if others else last
     detail = f"{caller.told} has the role {caller.role}, which may not {PHRASES[right]}; expected the role {expected}"
     raise forbidden(detail)

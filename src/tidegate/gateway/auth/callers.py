@@ -1,4 +1,4 @@
-"""Who asks: whoever an API key, a token or a client certificate says, the same value for all."""
+"""The callers of the API, identified by an API key, a token or a client certificate."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
     from tidegate.gateway.auth.certificates import Certificates, PeerCertificate
     from tidegate.gateway.auth.oidc import Issuer
 
-REMEMBERED_S = 2.0
-"""How long a key or token is believed without asking again: a revoked one opens nothing after so long."""
-_MOST_REMEMBERED = 10_000
+CACHE_S = 2.0
+"""How long the result for a key or token is cached. A revoked key stops working after this time."""
+_MAX_CACHED = 10_000
 
-_WHO = "Who asks?"
+_UNAUTHORIZED = "Authentication is required"
 
 KEY = "tg_"
-"""What every API key begins with."""
+"""The prefix of every API key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who asks, and what they may do."""
+    """A caller of the API, and what they may do."""
 
     id: str | None
-    """A key's id, issuer and subject of a token, `cert:` and a name; None: nobody said who they are."""
+    """The id of a key, issuer and subject of a token, or `cert:` and a name; None for a caller without credentials."""
     name: str
     role: Role
     services: tuple[str, ...] | None = None
-    """The services and streams that they may touch; None: all."""
+    """The services and streams that they may use; None means all."""
     groups: frozenset[str] = frozenset()
-    """All roles that a token names, also those that mean nothing here by themselves."""
+    """All roles in a token, including those that only access policies use."""
     expires_at: datetime | None = None
     quotas: tuple[tuple[str, float], ...] = ()
-    """Limits of their own, by the names of `Quotas`."""
+    """Their own limits, by the names of `Quotas`."""
     prefix: str | None = None
-    """Which secret of a key they showed; None: none, as they are not here. A rotated key has two for a while."""
+    """The prefix of the key's secret that the request used; a rotated key has two. None if there is no request."""
 
     def may(self, right: Right) -> bool:
-        """Say whether one of their roles has a right. A token may name several roles."""
+        """True if one of their roles has a right. A token may have several roles."""
         return right in rights_of(self.groups | {self.role})
 
     @property
     def told(self) -> str:
-        """Who it is, for messages."""
+        """A description of the caller, for messages."""
         if self.id is None:
             return "a caller without a key"
         if self.id.startswith("cert:"):
@@ -63,27 +63,27 @@ class Caller:
 
 
 ANYBODY = Caller(None, "anybody", "admin")
-"""Whoever asks where nobody needs to say who they are."""
+"""Every caller without credentials, if the gateway requires no keys. They may do everything."""
 
 
 GUEST = Caller(None, "guest", "consumer", ())
-"""Whoever asks and is not known, where others must be: they see what is public."""
+"""Every caller without credentials, if the gateway requires keys. They see public services."""
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """Who makes a request that was let through."""
-    found: Caller = request.state.caller
-    return found
+    """Return the caller of a request. Works behind the `Access` middleware only."""
+    caller: Caller = request.state.caller
+    return caller
 
 
 def of_key(key: Key, prefix: str | None = None) -> Caller:
-    """Whom a key stands for; `prefix` is that of the secret that was shown."""
+    """Return the caller of a key; `prefix` is that of the secret that the request used."""
     expires_at = key.expires_at
     return Caller(key.id, key.name, key.role, key.services, expires_at=expires_at, quotas=key.quotas, prefix=prefix)
 
 
 class Callers:
-    """Finds who somebody is by what they show."""
+    """Finds callers by their credentials. Runs on the event loop; results are cached for `CACHE_S`."""
 
     def __init__(
         self,
@@ -93,39 +93,39 @@ class Callers:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         pool: Executor | None = None,
     ) -> None:
-        """`pool`: threads that look up keys, and do nothing else; None: those of the event loop."""
+        """`pool`: the threads that look up keys; None means the default executor of the event loop."""
         self._registry, self._issuer, self._certificates = registry, issuer, certificates
         self._now, self._pool = now, pool
-        self._known: dict[str, tuple[float, Caller]] = {}
+        self._cache: dict[str, tuple[float, Caller]] = {}
 
     @property
     def has_issuer(self) -> bool:
-        """Return whether tokens are taken beside API keys."""
+        """True if OIDC tokens are accepted, as well as API keys."""
         return self._issuer is not None
 
     def of_certificate(self, peer: PeerCertificate | None) -> Caller | None:
-        """Whom the client certificate of a connection stands for; None: nobody. A problem where it has expired."""
+        """Return the caller of a client certificate; None if there is none. Raises a `Problem` (401) if it expired."""
         return None if peer is None or self._certificates is None else self._certificates.caller(peer, self._now())
 
     async def find(self, secret: str) -> Caller:
-        """Whose key or token this is; a problem where it opens nothing."""
+        """Return the caller of a key or token. Raises a `Problem` (401) if it is not valid."""
         loop = asyncio.get_running_loop()
-        known = self._known.get(secret)
-        if known is not None and known[0] >= loop.time():
-            _need_time(known[1], self._now())
-            return known[1]
+        cached = self._cache.get(secret)
+        if cached is not None and cached[0] >= loop.time():
+            _need_not_expired(cached[1], self._now())
+            return cached[1]
         if self._issuer is not None and not secret.startswith(KEY):
-            found = await self._issuer.caller(secret)
+            caller = await self._issuer.caller(secret)
         else:
-            found = await self._of_key(secret)
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
-        self._known[secret] = loop.time() + REMEMBERED_S, found
-        return found
+            caller = await self._of_key(secret)
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        self._cache[secret] = loop.time() + CACHE_S, caller
+        return caller
 
     def forget(self) -> None:
-        """Look everybody up again: a key was changed."""
-        self._known.clear()
+        """Clear the cache, because a key was changed."""
+        self._cache.clear()
 
     async def _of_key(self, secret: str) -> Caller:
         key = await asyncio.get_running_loop().run_in_executor(self._pool, self._registry.find_key, secret)
@@ -138,18 +138,18 @@ class Callers:
 
 
 class KeyRefused(Problem):
-    """A key that is known, and opens nothing: it was revoked, or has expired."""
+    """A 401 for a known key that was revoked or has expired."""
 
     def __init__(self, key: Key, detail: str) -> None:
-        super().__init__(401, "unauthorized", _WHO, detail, headers={"www-authenticate": "Bearer"})
+        super().__init__(401, "unauthorized", _UNAUTHORIZED, detail, headers={"www-authenticate": "Bearer"})
         self.key = key
 
 
-def _need_time(caller: Caller, now: datetime) -> None:
+def _need_not_expired(caller: Caller, now: datetime) -> None:
     if caller.expires_at is not None and caller.expires_at <= now:
         raise unknown(f"{caller.told} expired at {caller.expires_at.isoformat()}")
 
 
 def unknown(detail: str, challenge: str = "Bearer") -> Problem:
-    """Nobody knows who asks."""
-    return Problem(401, "unauthorized", _WHO, detail, headers={"www-authenticate": challenge})
+    """Return the `Problem` (401) for a request without valid credentials."""
+    return Problem(401, "unauthorized", _UNAUTHORIZED, detail, headers={"www-authenticate": challenge})

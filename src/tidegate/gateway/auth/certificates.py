@@ -1,7 +1,7 @@
-"""Client certificates as a way to say who asks: the certificate of a TLS connection, and the caller it stands for.
+"""Authenticates callers by the client certificate of their TLS connection.
 
-A certificate is trusted when an authority of `tls.client_ca` has issued it; OpenSSL checks that in the handshake. What
-its holder may do is what `access.certificates` says, and nothing where no entry fits.
+OpenSSL checks in the handshake that an authority of `tls.client_ca` has issued the certificate. The entries of
+`access.certificates` say what its holder may do. Without a matching entry a certificate grants nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 EXTENSION = "tidegate.certificate"
-"""Where a request's scope holds the certificate of its connection."""
+"""The scope extension that holds the certificate of a request's connection."""
 ID_PREFIX = "cert:"
-"""What the id of a caller begins with who is known by a certificate."""
+"""The prefix of the ids of callers with a certificate."""
 ALWAYS_OPEN = ("/livez", "/readyz")
-"""Calls that need no certificate where all others do: whoever watches the process asks them."""
-MAX_REMEMBERED = 10_000
+"""Paths of probes, which never need a certificate."""
+_MAX_CACHED = 10_000
 _NOT_KNOWN = 4401
-"""The close code of a WebSocket without a certificate."""
+"""Close code of a WebSocket without a certificate."""
 
 Kind = Literal["subject", "uri", "dns"]
 
 
 @dataclass(frozen=True, slots=True)
 class PeerCertificate:
-    """What we read in the certificate of a connection, which OpenSSL has verified."""
+    """The fields of a verified client certificate that rules are matched against."""
 
     fingerprint: bytes
     """SHA-256 of the certificate."""
@@ -53,7 +53,7 @@ class PeerCertificate:
 
 
 def read_peer(der: bytes) -> PeerCertificate:
-    """Read a certificate in DER. Raises ValueError where it can't be read, so that it stands for nobody."""
+    """Parse a certificate in DER. Raises ValueError if it is malformed."""
     from cryptography import x509
 
     certificate = x509.load_der_x509_certificate(der)
@@ -74,7 +74,7 @@ def read_peer(der: bytes) -> PeerCertificate:
 
 @dataclass(frozen=True, slots=True)
 class CertificateRule:
-    """One entry of `access.certificates`: which certificates it fits, and what their holders are."""
+    """One entry of `access.certificates`: which certificates it matches, and what their holders may do."""
 
     kind: Kind
     value: str
@@ -84,7 +84,7 @@ class CertificateRule:
     services: tuple[str, ...] | None = None
     quotas: tuple[tuple[str, float], ...] = ()
     is_link: bool = False
-    """The certificate is a neighbour broker's, which may open the link of this name, and no caller's."""
+    """The certificate belongs to a neighbour broker, which may open the link of this name, and to no caller."""
     subject: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
@@ -93,14 +93,14 @@ class CertificateRule:
         return f"{ID_PREFIX}{self.name}"
 
     def caller(self) -> Caller:
-        """Whom it stands for."""
+        """Return the caller that holders of a matching certificate are."""
         return Caller(self.id, self.name, self.role, self.services, quotas=self.quotas)
 
     def fits(self, peer: PeerCertificate) -> bool:
-        """True if a certificate has what the entry names.
+        """True if a certificate matches the entry.
 
-        Of a subject each attribute that is named has exactly the values that are named: a certificate with two
-        common names does not pass for either.
+        Each subject attribute in the entry must have exactly the values in the entry: a certificate with two common
+        names matches neither of them alone.
         """
         if self.kind == "uri":
             return self.value in peer.uris
@@ -111,13 +111,13 @@ class CertificateRule:
 
 
 def read_subject(text: str) -> tuple[tuple[str, str], ...]:
-    """The attributes of a subject as RFC 4514 writes it: `CN=fleet,O=City`. Raises ValueError."""
+    """Parse a subject as in RFC 4514, `CN=fleet,O=City`. Raises ValueError if it is malformed or empty."""
     from cryptography import x509
 
-    found = _attributes(x509.Name.from_rfc4514_string(text))
-    if not found:
+    attributes = _attributes(x509.Name.from_rfc4514_string(text))
+    if not attributes:
         raise ValueError("it names no attribute")
-    return found
+    return attributes
 
 
 def _attributes(name: x509.Name) -> tuple[tuple[str, str], ...]:
@@ -129,14 +129,14 @@ def _text(value: str | bytes) -> str:
 
 
 class Certificates:
-    """Finds the caller of a certificate by the profile's entries, which may change while the gateway runs."""
+    """Finds the caller of a certificate by the entries of the profile, which may change while the gateway runs."""
 
     def __init__(self, rules: Iterable[CertificateRule] = ()) -> None:
         self._known: dict[bytes, Caller | None] = {}
         self.define(rules)
 
     def define(self, rules: Iterable[CertificateRule]) -> None:
-        """Replace all entries; callers of those that are gone are refused from now on."""
+        """Replace all entries. Callers of removed entries are refused from now on."""
         rules = tuple(rules)
         self._callers = tuple(each for each in rules if not each.is_link)
         self._links = {each.name: each for each in rules if each.is_link}
@@ -144,23 +144,26 @@ class Certificates:
         self._known.clear()
 
     def caller(self, peer: PeerCertificate, now: datetime) -> Caller | None:
-        """Whom a certificate stands for, by the first entry that fits; None: nobody. A problem where it has expired."""
+        """Return the caller of the first entry that matches a certificate; None if none does.
+
+        Raises a `Problem` (401) if the certificate has expired.
+        """
         if peer.expires_at <= now:
             raise unknown(f"the client certificate of {peer.told!r} expired at {peer.expires_at.isoformat()}")
         if peer.fingerprint not in self._known:
-            if len(self._known) >= MAX_REMEMBERED:
+            if len(self._known) >= _MAX_CACHED:
                 self._known.clear()
             rule = next((each for each in self._callers if each.fits(peer)), None)
-            found = None if rule is None else replace(rule.caller(), expires_at=peer.expires_at)
-            self._known[peer.fingerprint] = found
+            caller = None if rule is None else replace(rule.caller(), expires_at=peer.expires_at)
+            self._known[peer.fingerprint] = caller
         return self._known[peer.fingerprint]
 
     def owner(self, id_: str) -> Caller:
-        """The caller of an id that begins with `cert:`; one who may do nothing where the entry is gone."""
+        """Return the caller with an id that starts with `cert:`; one without services if the entry was removed."""
         return self._by_id.get(id_) or Caller(id_, id_.removeprefix(ID_PREFIX), "consumer", ())
 
     def problem(self, caller: Caller) -> str | None:
-        """Why a caller who came with a certificate may not stay; None: they may."""
+        """Return why the connection of a caller with a certificate must be closed; None if it may stay."""
         known = self._by_id.get(caller.id or "")
         if known is None:
             return f"{caller.told} opens nothing here any more"
@@ -169,7 +172,7 @@ class Certificates:
         return None
 
     def link_problem(self, name: str, peer: PeerCertificate | None) -> str | None:
-        """Why a neighbour may not open the link of its name with its certificate; None: it may."""
+        """Return why a neighbour may not open the link of its name with a certificate; None if it may."""
         rule = self._links.get(name)
         if rule is None:
             return None
@@ -181,23 +184,22 @@ class Certificates:
 
 
 def peer_of(scope: Any) -> PeerCertificate | None:
-    """The client's certificate of the connection on which a request came; None: there is none."""
-    found = scope.get("extensions", {}).get(EXTENSION)
-    return found if isinstance(found, PeerCertificate) else None
+    """Return the client certificate of a request's connection; None if there is none."""
+    peer = scope.get("extensions", {}).get(EXTENSION)
+    return peer if isinstance(peer, PeerCertificate) else None
 
 
 class CertificateRequired:
-    """ASGI middleware where `client_auth` is `required`: refuses whoever shows no certificate.
+    """ASGI middleware for `client_auth: required`: refuses connections without a certificate.
 
-    Refused here and not in the handshake, so that `/livez` and `/readyz` answer whoever watches the process, and
-    all others learn what is missing.
+    It refuses requests, not handshakes, so that probes reach `/livez` and `/readyz`, and other clients get a message.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass whose connection has a certificate."""
+        """Pass a request on if its connection has a certificate; otherwise answer with 403 or close code 4401."""
         if scope["type"] not in ("http", "websocket") or peer_of(scope) is not None or scope["path"] in ALWAYS_OPEN:
             await self._app(scope, receive, send)
             return
@@ -205,11 +207,13 @@ class CertificateRequired:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _NOT_KNOWN, "reason": detail})
             return
-        await Problem(403, "no-certificate", "Who asks?", detail).response()(scope, receive, send)
+        await Problem(403, "no-certificate", "A client certificate is required", detail).response()(
+            scope, receive, send
+        )
 
 
 def need_distinct(rules: Iterable[CertificateRule], where: str) -> tuple[CertificateRule, ...]:
-    """Return the rules; raise where two of them name the same certificate or the same caller."""
+    """Return the rules. Raises an `EnvironmentProblem` if two of them name the same certificate or caller."""
     rules = tuple(rules)
     certificates: list[tuple[str, str]] = [(each.kind, str(sorted(each.subject) or each.value)) for each in rules]
     names = [(str(each.is_link), each.name) for each in rules]

@@ -1,8 +1,8 @@
-"""Which changes of definitions a caller may make, decided inside the registry's own transaction.
+"""Decides which definitions a caller may change, inside the transaction of the registry.
 
-What a service reads it can give to everybody. So whoever defines one sees all
-of what it reads, and whoever changes or removes one sees all of it, by the
-policies that are registered and not by those that the change itself brings.
+A service can pass on everything that it reads. A caller who defines a service must therefore see
+all of its inputs, and a caller who changes or removes one must see all of it. The registered
+policies count, not those in the change itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ID = re.compile(r"(?<![A-Za-z0-9])_id(?![A-Za-z0-9_])")
 
 
 class CallerGuard:
-    """Decides on the changes of one caller."""
+    """Checks the changes of one caller. Called by the registry, in the thread of its transaction."""
 
     def __init__(self, caller: Caller, allowed: Allowed) -> None:
         """`allowed`: the folders and connections that the caller may use."""
@@ -39,21 +39,21 @@ class CallerGuard:
         self._new: frozenset[str] = frozenset()
 
     def need(self, change: DefinitionChange) -> None:
-        """Refuse a change that the caller may not make."""
+        """Raise a `Problem` (403), or an error as for an unknown name, unless the caller may make a change."""
         self._policies = _policies(change.before, change.past)
         given: dict[str, Stream | Service] = {**change.given.streams, **change.given.services}
         registered: dict[str, Stream | Service] = {**change.before.streams, **change.before.services}
         self._new = frozenset(given.keys() - registered.keys())
         if self._caller.may("operate"):
             return
-        for name, each in given.items():
+        for name, definition in given.items():
             self._need_name(name, registered, change.past)
-            if _is_same(registered.get(name), each):
+            if _is_same(registered.get(name), definition):
                 continue
-            if isinstance(each, Stream):
-                self._need_stream(each, registered.get(name))
+            if isinstance(definition, Stream):
+                self._need_stream(definition, registered.get(name))
             else:
-                self._need_inputs(each, change)
+                self._need_inputs(definition, change)
         if change.prune and (self._caller.services is not None or not self._policies.sees_all(self._caller)):
             detail = f"{self._caller.told} may not see all services, and so not remove all others"
             raise forbidden(detail)
@@ -63,13 +63,13 @@ class CallerGuard:
                 self._need_source(stream)
 
     def sees(self, name: str) -> bool:
-        """Say whether messages to the caller may name a stream or service and what is in it."""
+        """True if messages to the caller may name a stream or service and its attributes."""
         return name in self._new or self._policies.sees_whole(self._caller, name)
 
     def _need_name(self, name: str, registered: Mapping[str, Any], past: Mapping[str, Any]) -> None:
-        """Refuse a name under which there is, or was, something that the caller does not see all of.
+        """Refuse the name of a present or removed definition that the caller does not fully see.
 
-        The log keeps the events of what was removed: whoever has its name would read them.
+        The log keeps the events of a removed stream or service. A new definition of its name would read them.
         """
         caller, policies = self._caller, self._policies
         need_scope(caller, name)
@@ -110,7 +110,7 @@ class CallerGuard:
             elif read in change.before.services:
                 is_seen = policies.sees(caller, read)
             else:
-                continue  # it is new, and its name was looked at; or it is nowhere, which the check says
+                continue  # it is new, and its name was checked; or it does not exist, which validation reports
             if not is_seen:
                 raise self._unknown(service, read, change)
             if policies.hidden(caller, read):
@@ -119,14 +119,14 @@ class CallerGuard:
             self._need_no_ids(service, read)
 
     def _need_no_ids(self, service: Service, read: str) -> None:
-        """Refuse a pipeline that looks at ids which the caller only sees hashed."""
+        """Refuse a pipeline that reads ids which the caller sees only hashed."""
         written = json.dumps([operator_document(each) for each in service.pipeline])
         if self._policies.hides_ids(self._caller, read) and _ID.search(written):
             detail = f"{service.name!r} would read _id of {read!r}, which {self._caller.told} may not see"
             raise forbidden(detail)
 
     def _unknown(self, service: Service, read: str, change: DefinitionChange) -> DefinitionError:
-        """Answer as if there were no such stream or service."""
+        """Return the error for an unknown stream or service, so that the answer does not reveal that it exists."""
         findings = Findings(change.given.places)
         known = {*change.before.streams, *change.before.services, *self._new}
         hint = did_you_mean(read, sorted(each for each in known if self.sees(each)))
@@ -139,9 +139,9 @@ def _is_same(registered: Stream | Service | None, given: Stream | Service) -> bo
 
 
 def _policies(before: Definitions, past: Mapping[str, Stream | Service]) -> Policies:
-    """Return the policies that are registered, and those of what was removed."""
+    """Return the policies of all registered and removed definitions."""
     services = {name: each for name, each in past.items() if isinstance(each, Service)} | dict(before.services)
     streams = {name: each for name, each in past.items() if isinstance(each, Stream)} | dict(before.streams)
-    found = Policies()
-    found.define(services, dict.fromkeys(services, _NO_SCHEMA), streams=streams)
-    return found
+    policies = Policies()
+    policies.define(services, dict.fromkeys(services, _NO_SCHEMA), streams=streams)
+    return policies

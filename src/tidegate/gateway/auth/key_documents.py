@@ -1,4 +1,4 @@
-"""An API key as JSON has it, for the API and for commands."""
+"""The JSON document of an API key, for the API and the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.registry import Key
 
 
 def described(key: Key, now: datetime, use: tuple[datetime, str] | None = None) -> dict[str, Any]:
-    """Return a key as JSON has it; `use` is a later one than it knows of itself."""
+    """Return the document of a key, without its secret. `use` is a last use that is not stored in the key yet."""
     used_at, used_from = (key.last_used_at, key.last_used_from) if use is None else use
     is_in_overlap = key.previous_until is not None and now < key.previous_until
     return {

@@ -1,8 +1,8 @@
 """Guards a gateway that requires no keys: only programs and pages of this machine may use it.
 
-Such a gateway trusts everybody who reaches it. Listening on loopback does not suffice: a reverse proxy on the same
-machine lets the whole network in, and a web page can have its own name resolve to 127.0.0.1 (DNS rebinding). Both
-show in the request, so the request is refused.
+Such a gateway trusts every request. Listening on loopback is not enough: a reverse proxy on the same machine opens it
+to the whole network, and the host name of a web page can resolve to 127.0.0.1 (DNS rebinding). Both leave traces in
+the request, so such requests are refused.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _FORWARDED_PREFIXES = (
 )
 
 _FORWARDED_PARTS = ("forwarded", "real-ip", "client-ip", "connecting-ip", "clientip")
-"""What the name of a header has anywhere, in the spellings of proxies that are not listed."""
+"""Parts of header names that show a proxy which is not listed above."""
 
 _OPEN_PATHS = frozenset({"/livez"})
-"""What a probe may ask under any name: the answer is a constant."""
+"""Paths that are open under any host name: the answer is a constant."""
 _API_PREFIXES = ("/v1", "/asyncapi.json", "/openapi.json", "/metrics", "/readyz")
-"""Where a link on another site may not lead, unlike to the pages of the console."""
+"""Prefixes of paths that links on other sites may not lead to. They may lead to pages of the console."""
 
 _REMEDY = (
     "this gateway requires no keys, so it answers this machine alone; to open it to others, set access: {required: "
@@ -56,13 +56,13 @@ def is_loopback_host(host: str) -> bool:
 
 
 class LoopbackOnly:
-    """ASGI middleware: refuses what came through a proxy, under a foreign name, or from another site's page.
+    """ASGI middleware: refuses requests that came through a proxy, for a foreign host, or from another site's page.
 
     Only installed while the gateway requires no keys.
     """
 
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
-        """Allow pages of the origins in `allowed`, beside the gateway's own."""
+        """`allowed`: the other origins whose pages may use the gateway."""
         self._app, self._allowed = app, frozenset(allowed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +76,7 @@ class LoopbackOnly:
         await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        """Say why a request is not local; None if it is."""
+        """Return why a request is not local; None if it is."""
         if scope["path"] in _OPEN_PATHS:
             return None
         return (
@@ -87,7 +87,7 @@ class LoopbackOnly:
         )
 
     def _foreign_page(self, scope: Scope) -> str | None:
-        """Say why the page that made a request may not; browsers without `Origin` tell by other headers."""
+        """Return why the page that made a request may not make it; None if it may. `Origins` checks `Origin`."""
         headers = _first_values(scope, (b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"))
         if headers.get("origin") in self._allowed or _is_visit(scope, headers):
             return None
@@ -122,32 +122,32 @@ def _foreign_host(values: list[bytes]) -> str | None:
 
 
 def _forwarded(scope: Scope) -> str | None:
-    """Say by what a request shows that a proxy passed it on."""
-    if scope.get("http_version") == "1.0":  # what nginx speaks to a server behind it, under that server's own name
+    """Return how a request shows that it passed through a proxy; None if it does not."""
+    if scope.get("http_version") == "1.0":  # nginx uses it for upstream servers by default, and rewrites Host
         return "expected HTTP/1.1; proxies that rewrite Host speak HTTP/1.0"
     for name, _ in scope["headers"]:
         text = str(name, "latin-1").lower()
-        usual = text.replace("_", "-")  # some servers take both for the same
+        header = text.replace("_", "-")  # some servers treat both as the same
         if (
-            usual in _FORWARDED
-            or usual.startswith(_FORWARDED_PREFIXES)
-            or any(each in usual for each in _FORWARDED_PARTS)
+            header in _FORWARDED
+            or header.startswith(_FORWARDED_PREFIXES)
+            or any(part in header for part in _FORWARDED_PARTS)
         ):
             return f"a proxy passed the request on (it has the header {text[:60]!r})"
     return None
 
 
 def _is_visit(scope: Scope, headers: dict[str, str]) -> bool:
-    """True if somebody follows a link to a console page: it opens in a tab and shows the linking site nothing."""
+    """True if a user follows a link to a console page. It opens in a tab, and the linking site can't read it."""
     is_navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     is_page = scope["type"] == "http" and scope["method"] == "GET" and not scope["path"].startswith(_API_PREFIXES)
     return is_navigation and is_page
 
 
 def _first_values(scope: Scope, names: Iterable[bytes]) -> dict[str, str]:
-    wanted = frozenset(names)
-    found: dict[str, str] = {}
+    selected = frozenset(names)
+    values: dict[str, str] = {}
     for name, value in scope["headers"]:
-        if name in wanted:
-            found.setdefault(str(name, "latin-1"), str(value, "latin-1"))
-    return found
+        if name in selected:
+            values.setdefault(str(name, "latin-1"), str(value, "latin-1"))
+    return values

@@ -1,8 +1,7 @@
-"""Bearer tokens of an OpenID Connect issuer: JWTs, checked against the keys that it publishes.
+"""Validates bearer tokens (JWTs) of an OpenID Connect issuer with the keys that the issuer publishes.
 
-A token is believed when a key of the issuer's has signed it, by an algorithm
-that needs a key which just the issuer has, for us, and for now. Whatever is
-wrong is said, and the token never repeated: it may be good elsewhere.
+A token is valid if a key of the issuer has signed it with an asymmetric algorithm, and issuer,
+audience and time fit. Error messages name the reason, but never repeat the token: it may be valid elsewhere.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from tidegate.gateway.http.problems import Problem, forbidden
 from tidegate.gateway.settings import OidcSettings
 from tidegate.registry import Role
 
-MOST_BYTES = 16 * 1024
-"""Of a token."""
-MOST_ANSWER_BYTES = 1024 * 1024
-"""Of what an issuer says."""
-_LEAST_RSA_BITS = 2048
+MAX_TOKEN_BYTES = 16 * 1024
+"""Size of a token."""
+MAX_RESPONSE_BYTES = 1024 * 1024
+"""Size of a response of the issuer."""
+_MIN_RSA_BITS = 2048
 """Shorter keys can be broken."""
 DISCOVERY = "/.well-known/openid-configuration"
 
@@ -40,24 +39,27 @@ _log = structlog.get_logger("tidegate.gateway")
 
 
 class Unreachable(Exception):  # noqa: N818 - what the issuer is
-    """An issuer's keys can't be had now."""
+    """The keys of an issuer can't be fetched now."""
 
 
 class Issuer:
-    """Says whose a token is."""
+    """Validates the tokens of one issuer. Runs on the event loop."""
 
     def __init__(self, settings: OidcSettings, now: Callable[[], float] = time.time) -> None:
-        """`now` is the time as tokens have it."""
+        """`now` returns the time in seconds since 1970, as in tokens."""
         self._settings, self._now = settings, now
         self._keys = Keys(settings)
         self._signatures = _Signatures(algorithms=settings.algorithms, strict_check_header=False)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections to the issuer."""
         await self._keys.close()
 
     async def caller(self, token: str) -> Caller:
-        """Whose token this is; a problem where it is not to be believed."""
+        """Return the caller of a token.
+
+        Raises a `Problem`: 401 if the token is invalid, 403 if it has no role, 503 if the issuer can't be reached.
+        """
         header = _header(token)
         algorithm = header.get("alg")
         if algorithm not in self._settings.algorithms:
@@ -66,22 +68,23 @@ class Issuer:
             raise _refused("its header asks for extensions (crit, b64) that are not known here")
         claims = self._verified(token, await self._key(header))
         self._check(claims)
-        return self._made(claims)
+        return self._caller_of(claims)
 
     async def _key(self, header: Mapping[str, Any]) -> KeySet:
-        """The one key that has signed, or says it has; of several keys a token has to name one."""
+        """Return the key that a token's header names. A token may omit the name if the issuer has one key."""
         kid = header.get("kid")
         try:
-            found = await self._keys.find(kid if isinstance(kid, str) else None)
+            keys = await self._keys.find(kid if isinstance(kid, str) else None)
         except Unreachable as problem:
             detail = f"tokens can't be checked now: {problem}"
             raise Problem(
                 503, "issuer-unreachable", "The issuer can't be reached", detail, headers={"retry-after": "10"}
             ) from problem
-        if found is None:
-            said = "it names no key (kid), and the issuer has several" if kid is None else "the issuer has no such key"
-            raise _refused(said if kid is None else f"{said}: {kid!r:.60}")
-        return found
+        if keys is None and kid is None:
+            raise _refused("it names no key (kid), and the issuer has several")
+        if keys is None:
+            raise _refused(f"the issuer has no such key: {kid!r:.60}")
+        return keys
 
     def _verified(self, token: str, keys: KeySet) -> dict[str, Any]:
         try:
@@ -95,9 +98,9 @@ class Issuer:
         return claims
 
     def _check(self, claims: dict[str, Any]) -> None:
-        """Refuse what is of another, for another, or not for now."""
+        """Raise a `Problem` (401) unless issuer, audience, subject and time are as expected."""
         settings = self._settings
-        wanted = JWTClaimsRegistry(
+        rules = JWTClaimsRegistry(
             now=lambda: int(self._now()),
             leeway=settings.leeway_s,
             iss={"essential": True, "value": settings.issuer},
@@ -107,7 +110,7 @@ class Issuer:
         )
         expected = {"iss": settings.issuer, "aud": settings.audience}
         try:
-            wanted.validate(claims)
+            rules.validate(claims)
         except MissingClaimError as error:
             raise _refused(f"it has no {error.claim.replace(',', ', ')}") from error
         except ExpiredTokenError as error:
@@ -118,15 +121,15 @@ class Issuer:
                 raise _refused(f"{claim}: expected {expected[claim]!r}, not {claims[claim]!r:.100}") from error
             raise _refused(error.description) from error
 
-    def _made(self, claims: Mapping[str, Any]) -> Caller:
+    def _caller_of(self, claims: Mapping[str, Any]) -> Caller:
         settings, subject = self._settings, str(claims["sub"])
         groups = words(claims, settings.roles_claim) or ()
-        role = next((each for each in reversed(get_args(Role)) if each in groups), None)  # `may` heeds them all
+        role = next(
+            (each for each in reversed(get_args(Role)) if each in groups), None
+        )  # `may` checks all groups
         if role is None:
-            wanted = ", ".join(RIGHTS)
-            detail = (
-                f"the token of {subject!r:.60} has no role here: expected one of {wanted} in {settings.roles_claim}"
-            )
+            roles = ", ".join(RIGHTS)
+            detail = f"the token of {subject!r:.60} has no role here: expected one of {roles} in {settings.roles_claim}"
             raise forbidden(detail)
         services = None if settings.services_claim is None else words(claims, settings.services_claim) or ()
         return Caller(
@@ -144,51 +147,54 @@ _LATEST = 253_402_300_799
 
 
 class _Signatures(jws.JWSRegistry):
-    max_header_length = 8192  # of base64: some issuers put certificates in
-    max_payload_length = MOST_BYTES
+    max_header_length = 8192  # base64 characters: some issuers include certificates
+    max_payload_length = MAX_TOKEN_BYTES
 
     def get_alg(self, name: str) -> Any:
-        """How a token is signed; `EdDSA` without the warning that its name is deprecated, as it is much used."""
+        """Return an algorithm. `EdDSA` gives no deprecation warning, because many issuers use that name."""
         return self.algorithms[name] if name in (self.allowed or ()) else super().get_alg(name)
 
 
 class Keys:
-    """The keys of an issuer, asked for when they are needed, and not too often."""
+    """Fetches and caches the keys of an issuer. Fetches at most once per `pause_s`."""
 
     def __init__(self, settings: OidcSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
         self._keys: list[RSAKey | ECKey | OKPKey] = []
         self._read_at: float | None = None
-        """When the keys came."""
+        """When the keys were last fetched successfully."""
         self._asked_at: float | None = None
-        """When they were asked for last, with whatever outcome."""
+        """When the keys were last requested, successfully or not."""
         self._problem = ""
         self._asking = asyncio.Lock()
         self._http = httpx.AsyncClient(timeout=settings.timeout_s, follow_redirects=False)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections to the issuer."""
         await self._http.aclose()
 
     async def find(self, kid: str | None) -> KeySet | None:
-        """The key of a name, or the only one there is; None: the issuer has no such key."""
+        """Return the key with an id, or the only key if `kid` is None; None if the issuer has no such key.
+
+        Raises `Unreachable` if the cached keys are too old, or the key is unknown and the last fetch failed.
+        """
         if self._age() > self._settings.fresh_s or self._of(kid) is None:
             async with self._asking:
-                # Whoever waited here for another's answer finds what they look for, or that it was just asked for.
+                # While this call waited for the lock, another one may have fetched the keys.
                 may_ask = self._asked_at is None or self._clock() - self._asked_at >= self._settings.pause_s
                 if may_ask and (self._age() > self._settings.fresh_s or self._of(kid) is None):
                     await self._ask()
-        found = self._of(kid)
-        if self._age() > self._settings.stale_s or (found is None and self._problem):
+        keys = self._of(kid)
+        if self._age() > self._settings.stale_s or (keys is None and self._problem):
             raise Unreachable(self._problem)
-        return found
+        return keys
 
     def _age(self) -> float:
         return float("inf") if self._read_at is None else self._clock() - self._read_at
 
     def _of(self, kid: str | None) -> KeySet | None:
-        here = [each for each in self._keys if kid is None or each.kid == kid]
-        return KeySet([here[0]]) if len(here) == 1 or (here and kid is not None) else None
+        keys = [key for key in self._keys if kid is None or key.kid == kid]
+        return KeySet([keys[0]]) if len(keys) == 1 or (keys and kid is not None) else None
 
     async def _ask(self) -> None:
         self._asked_at = self._clock()
@@ -198,7 +204,7 @@ class Keys:
             keys = document.get("keys")
             if not isinstance(keys, list):
                 raise Unreachable(f"{url} gave no keys")
-            self._keys = [found for each in keys if (found := _public(each)) is not None]
+            self._keys = [key for document in keys if (key := _public_key(document)) is not None]
             self._read_at, self._problem = self._clock(), ""
         except Unreachable as problem:
             self._problem = str(problem)
@@ -207,79 +213,81 @@ class Keys:
     async def _discover(self) -> str:
         issuer = self._settings.issuer
         url = issuer.rstrip("/") + DISCOVERY
-        said = await self._get(url)
-        if said.get("issuer") != issuer:
-            raise Unreachable(f"{url} is of another issuer: expected {issuer!r}, not {said.get('issuer')!r:.100}")
-        found = said.get("jwks_uri")
-        if not isinstance(found, str):
+        document = await self._get(url)
+        if document.get("issuer") != issuer:
+            raise Unreachable(f"{url} is of another issuer: expected {issuer!r}, not {document.get('issuer')!r:.100}")
+        jwks_url = document.get("jwks_uri")
+        if not isinstance(jwks_url, str):
             raise Unreachable(f"{url} names no jwks_uri")
-        if issuer.startswith("https:") and not found.startswith("https:"):
-            raise Unreachable(f"{url}: expected a jwks_uri that begins with https:, not {found!r:.100}")
-        return found
+        if issuer.startswith("https:") and not jwks_url.startswith("https:"):
+            raise Unreachable(f"{url}: expected a jwks_uri that begins with https:, not {jwks_url!r:.100}")
+        return jwks_url
 
     async def _get(self, url: str) -> dict[str, Any]:
         body = b""
         try:
-            async with asyncio.timeout(self._settings.timeout_s), self._http.stream("GET", url) as answer:
-                if answer.status_code != 200:
-                    raise Unreachable(f"{url} answered with {answer.status_code}")
-                async for part in answer.aiter_bytes():
+            async with asyncio.timeout(self._settings.timeout_s), self._http.stream("GET", url) as response:
+                if response.status_code != 200:
+                    raise Unreachable(f"{url} answered with {response.status_code}")
+                async for part in response.aiter_bytes():
                     body += part
-                    if len(body) > MOST_ANSWER_BYTES:
-                        raise Unreachable(f"{url} gave more than {MOST_ANSWER_BYTES:,} bytes")
-            said = orjson.loads(body)
+                    if len(body) > MAX_RESPONSE_BYTES:
+                        raise Unreachable(f"{url} gave more than {MAX_RESPONSE_BYTES:,} bytes")
+            document = orjson.loads(body)
         except TimeoutError as error:
             raise Unreachable(f"{url} did not answer within {self._settings.timeout_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"{url} can't be reached ({str(error) or type(error).__name__})") from error
         except ValueError as error:
             raise Unreachable(f"{url} gave no JSON") from error
-        if not isinstance(said, dict):
+        if not isinstance(document, dict):
             raise Unreachable(f"{url} gave no JSON object")
-        return said
+        return document
 
 
-def _public(said: Any) -> RSAKey | ECKey | OKPKey | None:
-    """A key that signatures can be checked with; None: of a kind that is not for that, or not known."""
-    if not isinstance(said, dict) or said.get("use", "sig") != "sig" or said.get("kty") not in ("RSA", "EC", "OKP"):
+def _public_key(jwk: Any) -> RSAKey | ECKey | OKPKey | None:
+    """Import a public key for signatures; None if it has another use, an unknown type, or too few bits."""
+    if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or jwk.get("kty") not in ("RSA", "EC", "OKP"):
         return None
-    if said["kty"] == "RSA" and len(str(said.get("n"))) * 6 < _LEAST_RSA_BITS:
+    if jwk["kty"] == "RSA" and len(str(jwk.get("n"))) * 6 < _MIN_RSA_BITS:
         return None
     try:
-        found = import_key(said)
+        key = import_key(jwk)
     except (JoseError, ValueError, TypeError, KeyError):
         return None
-    return found if isinstance(found, RSAKey | ECKey | OKPKey) else None
+    return key if isinstance(key, RSAKey | ECKey | OKPKey) else None
 
 
 def _header(token: str) -> dict[str, Any]:
-    """What a token says of its signature; nothing of it is believed yet."""
+    """Return the header of a token, which is not verified yet. Raises a `Problem` (401) if it is malformed."""
     parts = token.split(".")
-    if len(token) > MOST_BYTES or len(parts) != 3 or not token.isascii():
-        raise unknown(f"expected an API key (tg_...) or a JWT of at most {MOST_BYTES:,} bytes")
+    if len(token) > MAX_TOKEN_BYTES or len(parts) != 3 or not token.isascii():
+        raise unknown(f"expected an API key (tg_...) or a JWT of at most {MAX_TOKEN_BYTES:,} bytes")
     try:
-        found = orjson.loads(base64.urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
+        header = orjson.loads(base64.urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
     except ValueError as error:
         raise _refused("its header is not JSON in base64url") from error
-    if not isinstance(found, dict):
+    if not isinstance(header, dict):
         raise _refused("its header is not a JSON object")
-    return found
+    return header
 
 
 def words(claims: Mapping[str, Any], path: str) -> list[str] | None:
-    """The words of a claim, a list or a text with spaces; `a.b` is b inside a, unless a claim is called so.
+    """Return the words of a claim, which is a list or a text with spaces; None if it is neither.
+
+    The path `a.b` means b inside a, unless there is a claim with that whole name.
 
     >>> words({"realm_access": {"roles": ["provider"]}}, "realm_access.roles")
     ['provider']
     >>> words({"https://city/roles": "consumer police"}, "https://city/roles")
     ['consumer', 'police']
     """
-    found: Any = claims
+    value: Any = claims
     for name in (path,) if path in claims else path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    if isinstance(found, str):
-        return found.split()
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else None
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if isinstance(value, str):
+        return value.split()
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else None
 
 
 def _moment(seconds: float) -> str:

@@ -1,9 +1,9 @@
-"""Which web pages may use the gateway: those that it serves itself, and those of origins that it is told of (CORS).
+"""Decides which web pages may use the gateway: its own, and those of configured origins (CORS).
 
-A browser says on which page a request was made (`Origin`). It keeps an answer from a page of another
-origin unless the answer allows it; but the request was made by then, and a WebSocket it never
-keeps from anybody. So what comes from a page that nobody allowed is refused: else any page that
-somebody looks at could listen, or have events sent elsewhere, where a gateway on loopback is open.
+A browser sends the origin of the page that makes a request (`Origin`). It hides the response from a page of another
+origin unless the response allows that origin. But the request has been executed by then, and browsers do not apply
+this rule to WebSockets. The gateway therefore refuses requests of other origins. Otherwise any page in a browser
+could read events from an open gateway on loopback, or create webhooks there.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tidegate.gateway.http.problems import Problem
 
 ANY = "*"
 REMEMBERED_S = 600
-"""How long a browser may remember what it was allowed."""
+"""How long a browser may cache the answer to a preflight request."""
 
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _METHODS = b"GET, POST, PUT, PATCH, DELETE"
 _SHOWN = b"ETag, Location, Retry-After"
 FORBIDDEN = 4403
-"""The close code of a socket whose page may not have one."""
+"""Close code of a WebSocket of a page whose origin is not allowed."""
 
 
 def checked(origins: Collection[str], *, needs_keys: bool) -> tuple[str, ...]:
-    """Origins as they were set, if they are some.
+    """Return configured origins. Raises an `EnvironmentProblem` if one is malformed, or `*` is set without keys.
 
     >>> checked(["https://example.com"], needs_keys=False)
     ('https://example.com',)
@@ -47,14 +47,14 @@ def checked(origins: Collection[str], *, needs_keys: bool) -> tuple[str, ...]:
 
 
 class Origins:
-    """ASGI middleware: answers browsers that ask first, allows answers to be read, and refuses all other pages."""
+    """ASGI middleware: answers preflight requests, adds CORS headers, and refuses pages of other origins with 403."""
 
     def __init__(self, app: ASGIApp, allowed: Collection[str], *, is_open: bool) -> None:
-        """`is_open`: no keys are asked for, so that a page must not get in by a name of its own for this machine."""
+        """`is_open`: no keys are required, so a page's own host name for this machine (DNS rebinding) is refused."""
         self._app, self._allowed, self._is_open = app, frozenset(allowed), is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look at a request that a page has made; all others pass."""
+        """Check a request with an `Origin`. Requests without one are passed on."""
         origin = _header(scope, b"origin") if scope["type"] in ("http", "websocket") else None
         if origin is None or (_is_own(origin, scope) and (not self._is_open or _is_local(origin))):
             await self._app(scope, receive, send)
@@ -63,7 +63,9 @@ class Origins:
         elif scope["type"] == "websocket":
             await self._app(scope, receive, send)
         elif scope["method"] == "OPTIONS" and _header(scope, b"access-control-request-method") is not None:
-            await send({"type": "http.response.start", "status": 204, "headers": self._headers(origin) + _asked(scope)})
+            await send(
+                {"type": "http.response.start", "status": 204, "headers": self._headers(origin) + _preflight(scope)}
+            )
             await send({"type": "http.response.body"})
         else:
             await self._app(scope, receive, self._allowing(send, origin))
@@ -87,9 +89,9 @@ class Origins:
 
 
 def is_foreign_page(scope: Scope, allowed: Collection[str]) -> bool:
-    """True if a page of another site has made a request, by what the browser says, and its origin is not named.
+    """True if the browser says that a page of another site made a request, and `allowed` does not name its origin.
 
-    `*` names no origin: it allows pages to use keys that they have, not what a browser adds by itself.
+    `*` does not count: it lets pages use their own keys, not the credentials that the browser adds.
     """
     origin = _header(scope, b"origin")
     if origin is not None:
@@ -97,12 +99,12 @@ def is_foreign_page(scope: Scope, allowed: Collection[str]) -> bool:
     return _header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
 
 
-def _asked(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """What a browser asked for, allowed."""
-    wanted = _header(scope, b"access-control-request-headers") or ""
+def _preflight(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the headers that allow what a preflight request asks for."""
+    names = _header(scope, b"access-control-request-headers") or ""
     return [
         (b"access-control-allow-methods", _METHODS),
-        (b"access-control-allow-headers", wanted.encode("latin-1")),
+        (b"access-control-allow-headers", names.encode("latin-1")),
         (b"access-control-max-age", b"%d" % REMEMBERED_S),
     ]
 
@@ -111,7 +113,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, origin: str) -> No
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": FORBIDDEN})
         return
-    detail = f"a page of {origin[:200]} may not use this gateway; whoever runs it may allow that: --origin"
+    detail = f"a page of {origin[:200]} may not use this gateway; its operator can allow the origin: --origin"
     await Problem(403, "bad-origin", "The page may not do this", detail).response()(scope, receive, send)
 
 
@@ -120,7 +122,7 @@ def _header(scope: Scope, name: bytes) -> str | None:
 
 
 def _is_local(origin: str) -> bool:
-    """Whether an origin names this machine, whatever a server of names says.
+    """True if an origin names this machine, whatever DNS says.
 
     >>> _is_local("http://127.0.0.1:8080"), _is_local("http://[::1]"), _is_local("http://localhost.example.com")
     (True, True, False)
@@ -130,5 +132,5 @@ def _is_local(origin: str) -> bool:
 
 
 def _is_own(origin: str, scope: Scope) -> bool:
-    """Whether a page came from here. A proxy may have added TLS: the scheme is not compared."""
+    """True if a page is the gateway's own. The scheme is not compared, because a proxy may add TLS."""
     return origin.partition("://")[2].lower() == (_header(scope, b"host") or "").lower() != ""

@@ -1,4 +1,4 @@
-"""Who owns a durable subscription, and by which rights it is delivered while its owner is away."""
+"""The owner of a durable subscription, and the rights it is delivered with while the owner is not connected."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def grant_of(caller: Caller, settings: AccessSettings, now: datetime) -> Grant |
 
 
 def renewed(record: Subscription, caller: Caller, settings: AccessSettings, now: datetime) -> Subscription:
-    """Return a record with the rights that its owner has now; one that somebody else changes keeps those it has."""
+    """Return a record with the current rights of a caller if they own it; otherwise the record as it was."""
     return replace(record, grant=grant_of(caller, settings, now)) if is_owner(caller, record) else record
 
 
 def is_owner(caller: Caller, record: Subscription) -> bool:
-    """Return whether a subscription is a caller's own. Callers that did not authenticate own nothing."""
+    """True if a caller owns a subscription. Callers without credentials own nothing."""
     return caller.id is not None and record.owner == caller.id

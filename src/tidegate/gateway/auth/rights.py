@@ -1,11 +1,11 @@
-"""What each role may do, as a table of rights, and which right each call of the API needs.
+"""The rights of each role, and the right that each call of the API needs.
 
     read      services, their events, filters over them; subscribe
-    append    put events into raw streams
-    define    add, change and remove services and raw streams; see what they refuse
+    append    append events to raw streams
+    define    add, change and remove services and raw streams; see quarantined events
     operate   sources, links, keys, metrics, the audit log; sees and changes everything
 
-Roles are sets of rights, not ranks: a publisher may append, and can't read.
+Roles are sets of rights, not ranks: a publisher may append, but not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RIGHTS: Mapping[Role, frozenset[Right]] = MappingProxyType(
         "admin": frozenset(get_args(Right)),
     }
 )
-"""What each role may do, from the least to the most."""
+"""The rights of each role. The broadest role is last."""
 
 PHRASES: Mapping[Right, str] = MappingProxyType(
     {
@@ -37,16 +37,16 @@ PHRASES: Mapping[Right, str] = MappingProxyType(
         "operate": "operate this broker",
     }
 )
-"""What a right lets a caller do, for messages."""
+"""Descriptions of rights, for messages."""
 
 OPERATED = ("links", "keys", "audit")
-"""Parts of the API that are the operator's alone: `/v1/links`, `/v1/keys`, `/v1/audit`."""
+"""Parts of the API that only operators may use: `/v1/links`, `/v1/keys`, `/v1/audit`."""
 READING = ("GET", "HEAD", "OPTIONS")
 
 
 @lru_cache(maxsize=1024)
 def rights_of(roles: frozenset[str]) -> frozenset[Right]:
-    """Return all rights of some roles; names that are no role of ours give none.
+    """Return all rights of some roles. Unknown roles have none.
 
     >>> sorted(rights_of(frozenset({"consumer", "publisher", "police"})))
     ['append', 'read']
@@ -64,7 +64,7 @@ def roles_with(right: Right) -> list[Role]:
 
 
 def needed(method: str, path: str) -> frozenset[Right]:
-    """Return the rights of which a request needs one; none: whoever is let in may make it.
+    """Return the rights of which a request needs one. An empty set means that every caller may make it.
 
     >>> sorted(needed("POST", "/v1/streams/gps_taxi/events"))
     ['append']

@@ -22,7 +22,7 @@ SSE = "text/event-stream"
 
 _MEANINGS = {
     400: "Something in it can't be used: a filter, a parameter, a cursor, the body",
-    401: "Who asks?",
+    401: "Authentication is required",
     403: "The key does not open this",
     404: "There is no such thing",
     409: "It won't do that now",

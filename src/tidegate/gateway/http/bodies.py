@@ -1,8 +1,4 @@
-"""What a request's body says.
-
-Bodies are as long as their senders like, up to a limit: what takes longer than some milliseconds to read is read in the
-heavy pool, so that the event loop goes on.
-"""
+"""Parses request bodies. Bodies that take more than some milliseconds are parsed in the heavy pool."""
 
 from __future__ import annotations
 
@@ -18,17 +14,20 @@ from tidegate.services import text
 from tidegate.services.findings import Findings
 
 MAX_YAML_BYTES = 256 * 1024
-"""YAML is read by Python, at some 50 KB in a second where it is dense; JSON may have all that a body may."""
+"""Dense YAML is parsed at about 50 KB per second, in pure Python. JSON is limited by the size of a body only."""
 MAX_DEPTH = 100
-"""Of JSON: far more than anything here has, and less than Python's stack."""
+"""Nesting depth of JSON: far more than any document of ours has, and less than Python's recursion limit."""
 LONG_BYTES = 64 * 1024
-"""Bodies from here on are read in the heavy pool."""
+"""Bodies of this size or more are parsed in the heavy pool."""
 
 _BODY = "body"
 
 
 async def json_of(request: Request, executors: Executors | None = None, caller: Caller | None = None) -> Any:
-    """Read a body as JSON; a long one in the heavy pool, where `executors` and `caller` are given."""
+    """Parse a body as JSON; a long one in the heavy pool, if `executors` and `caller` are passed.
+
+    Raises a `Problem` (400) if the body is not JSON or nests too deep.
+    """
     body = await request.body()
     if len(body) >= LONG_BYTES and executors is not None and caller is not None:
         return await executors.heavy(caller, read_json, body)
@@ -36,7 +35,7 @@ async def json_of(request: Request, executors: Executors | None = None, caller: 
 
 
 def read_json(body: bytes) -> Any:
-    """Read JSON that nests no deeper than anything here needs."""
+    """Parse JSON. Raises a `Problem` (400) if it is malformed, or nests deeper than `MAX_DEPTH`."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -47,7 +46,7 @@ def read_json(body: bytes) -> Any:
 
 
 def is_shallow(value: Any) -> bool:
-    """True if a JSON value nests no deeper than anything here needs. orjson reads 1,024 levels, and writes 254."""
+    """True if a JSON value nests at most `MAX_DEPTH` deep. orjson reads 1,024 levels, but writes only 254."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -63,28 +62,31 @@ def is_shallow(value: Any) -> bool:
 
 
 def read_document(body: bytes) -> Any:
-    """Read a body as a service file is read, JSON or YAML. Takes long: call it in the heavy pool."""
+    """Parse a body as JSON or YAML, like a service file. May take long: call it in the heavy pool.
+
+    Raises a `Problem`: 400 if the body is malformed, 413 if it is too much YAML.
+    """
     findings = Findings(file=_BODY)
-    found = None
+    document = None
     try:
         need_short(body)
-        found = text.read(body.decode(), _BODY, findings)
+        document = text.read(body.decode(), _BODY, findings)
     except UnicodeDecodeError:
         findings.blame((), "expected UTF-8 text")
     if findings.problems:
         detail = "; ".join(map(str, findings.problems))
         raise unreadable(f"expected JSON or YAML: {detail}")
-    return found
+    return document
 
 
 def need_short(*bodies: bytes) -> None:
-    """Refuse YAML that is too long, in one text or in several; JSON may be longer."""
+    """Raise a `Problem` (413) if bodies have too much YAML in all. JSON may be longer."""
     size_bytes = sum(len(each) for each in bodies if each.lstrip()[:1] not in (b"{", b"["))
     if size_bytes > MAX_YAML_BYTES:
-        detail = f"expected at most {MAX_YAML_BYTES:,} bytes of YAML, not {size_bytes:,}; send what is so long as JSON"
+        detail = f"expected at most {MAX_YAML_BYTES:,} bytes of YAML, not {size_bytes:,}; send long documents as JSON"
         raise Problem(413, "too-large", "The request is too large", detail, limit=MAX_YAML_BYTES)
 
 
 def unreadable(detail: str) -> Problem:
-    """Build the answer to a body that is not what it should be."""
+    """Return the `Problem` (400) for a malformed body."""
     return Problem(400, "bad-body", "The body can't be read", detail)

@@ -1,4 +1,4 @@
-"""Filters of callers as values: a long one takes up to tenths of a second to compile, and does so in the heavy pool."""
+"""Compiles the filters of callers. Long filters take up to tenths of a second, so they use the heavy pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.model import Schema
 from tidegate.subscriptions import Subscription, compiled
 
 LONG_FILTER = 1_000
-"""Characters from which on a filter is compiled in the heavy pool; shorter ones take a few milliseconds at most."""
+"""Characters. Filters of this length or more are compiled in the heavy pool; shorter ones take a few milliseconds."""
 
 T = TypeVar("T")
 
@@ -22,21 +22,21 @@ T = TypeVar("T")
 async def filter_of(
     executors: Executors, view: View, text: str | None, params: Sequence[str] | None, service: str
 ) -> Filter | None:
-    """Compile a filter over what a caller sees; None: everything."""
+    """Compile a filter over the attributes that a caller sees; None means all events."""
     return await in_turn(executors, view.caller, (text, *(params or ())), lambda: view.filter_(text, params, service))
 
 
 async def compiled_of(
     executors: Executors, caller: Caller, record: Subscription, schema: Schema, meaning: Meaning | None
 ) -> Filter | None:
-    """Compile the filter of a durable subscription; None: everything."""
+    """Compile the filter of a durable subscription; None means all events."""
     return await in_turn(executors, caller, (record.filter, *record.params), lambda: compiled(record, schema, meaning))
 
 
 async def in_turn(executors: Executors, caller: Caller, parts: Iterable[Any], call: Callable[[], T]) -> T:
-    """Make a call that compiles a filter: at once where it is short, else in the caller's turn of the heavy pool.
+    """Run a call that compiles a filter: directly if the filter is short, otherwise in the heavy pool.
 
-    `parts` are the filter's text and parameters. A filter by meaning (`~`) is never short: it asks a model.
+    `parts` are the filter's text and parameters. A filter with `~` always uses the heavy pool, as it asks a model.
     """
     texts = [each for each in parts if isinstance(each, str)]
     if sum(map(len, texts)) < LONG_FILTER and not any("~" in each for each in texts):

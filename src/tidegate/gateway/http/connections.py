@@ -1,8 +1,9 @@
-"""Counts the open connections of a gateway, and closes those that keep it waiting.
+"""Counts the open connections of a gateway, and closes slow ones and those without an authorised request.
 
-A connection *waits* until it has made a request that was let in. Anybody can open waiting connections, so they are few
-for each address, and where all places are taken the oldest of them is closed for a new one: whoever holds them open
-keeps nobody else out. Connections of known callers are not closed here; quotas count them.
+A connection is *waiting* until it has made an authorised request. No credentials are needed to open waiting
+connections, so each address may have only a few of them, and a new connection replaces the oldest waiting one when
+the gateway is full: idle connections can't keep other callers out. Connections of identified callers are not closed
+here; quotas limit them.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from tidegate.gateway.settings import LimitSettings
 
 SWEEP_INTERVAL_S = 0.5
 REASONS = ("head", "body", "address", "full")
-"""Why a connection is cut off or refused: its peer was too slow, its address or the gateway has too many."""
+"""Why a connection was closed: its head or body was too slow, or its address or the gateway had too many."""
 RESERVED_FILES = 256
-"""File descriptors that are not for connections: the log, the registry, webhooks, links."""
+"""File descriptors that connections may not use: for the log, the registry, webhooks and links."""
 
 
 class Connection(Protocol):
-    """One connection, as its HTTP or WebSocket protocol sees it."""
+    """A connection. The HTTP and WebSocket protocols implement it."""
 
     address: str
 
     def overdue(self, now: float, /) -> str | None:
-        """Say what the peer has taken too long for; None: nothing."""
+        """Return the part of the request that is too slow (`head`, `body`); None if none is."""
 
     def expire(self, status: int, detail: str, /) -> None:
-        """Close, with an answer where none has begun."""
+        """Close the connection, with a response if none has started."""
 
 
 class Connections:
-    """All connections of a gateway. For the event loop's thread alone."""
+    """All connections of a gateway. All methods are called on the event loop."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self.limits = limits
-        self.most = min(limits.connections, _files() - RESERVED_FILES)
-        """Open at once."""
+        self.max_open = min(limits.connections, _files() - RESERVED_FILES)
+        """Connections that may be open at the same time."""
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
@@ -48,24 +49,25 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
         self.closed: Counter[str] = Counter()
-        """Connections that were cut off or refused here, by reason."""
+        """Number of connections closed here, by reason."""
         self.longest_lag_s = 0.0
-        """The longest delay of a sweep since `take_lag` was called."""
+        """The longest delay of a sweep since the last call of `take_lag`."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Open connections by state."""
+        """Number of open connections by state: `waiting`, `established`."""
         return {"waiting": len(self._waiting), "established": len(self._open) - len(self._waiting)}
 
     def opened(self, connection: Connection) -> None:
-        """Count a new connection, which waits; make room for it, or refuse it where there is none."""
+        """Register a new connection as waiting. Closes an older waiting one, or this one, if there are too many."""
         of_address = self._by_address.setdefault(connection.address, {})
         if len(of_address) >= self.limits.connections_per_address:
             self._evict(next(iter(of_address)), "address", "too many connections of this address wait")
-        if len(self._open) >= self.most:
+        if len(self._open) >= self.max_open:
             if not self._waiting:
                 self.closed["full"] += 1
-                connection.expire(503, f"all {self.most:,} connections of this gateway are in use; try again later")
+                detail = f"all {self.max_open:,} connections of this gateway are in use; try again later"
+                connection.expire(503, detail)
                 return
             self._evict(next(iter(self._waiting)), "full", "too many connections wait")
         self._open.add(connection)
@@ -78,12 +80,12 @@ class Connections:
         connection.expire(408, f"{detail}, and this one has made no request for the longest")
 
     def established(self, connection: Connection) -> None:
-        """Let a connection stay: it has made a request that was let in."""
+        """Mark a connection as established: it has made an authorised request."""
         if connection in self._waiting:
             self._forget_waiting(connection)
 
     def replaced(self, before: Connection, after: Connection) -> None:
-        """Count a connection under the protocol that it has switched to."""
+        """Register a connection under the protocol that it was upgraded to."""
         if before in self._open:
             self.lost(before)
             self._open.add(after)
@@ -91,7 +93,7 @@ class Connections:
             self._by_address.setdefault(after.address, {})[after] = None
 
     def lost(self, connection: Connection) -> None:
-        """Count a connection no more."""
+        """Deregister a connection that was lost or evicted."""
         self._open.discard(connection)
         self._watched.discard(connection)
         if connection in self._waiting:
@@ -107,29 +109,29 @@ class Connections:
     # Timeouts ------------------------------------------------------------------------------
 
     def watch(self, connection: Connection) -> None:
-        """Ask a connection at each sweep whether its peer takes too long."""
+        """Check at each sweep whether the peer of a connection is too slow."""
         self._watched.add(connection)
 
     def unwatch(self, connection: Connection) -> None:
-        """Ask it no more."""
+        """Stop checking a connection."""
         self._watched.discard(connection)
 
     def start(self) -> None:
-        """Sweep from now on."""
+        """Start the sweeps on the running event loop."""
         loop = asyncio.get_running_loop()
         self._swept_at = loop.time()
         self._timer = loop.call_later(SWEEP_INTERVAL_S, self._sweep, loop)
 
     def stop(self) -> None:
-        """Sweep no more."""
+        """Stop the sweeps."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def take_lag(self) -> float:
-        """Return the longest time that the event loop was late for a sweep since the last call."""
-        found, self.longest_lag_s = self.longest_lag_s, 0.0
-        return found
+        """Return the longest delay of a sweep since the last call, which shows how late the event loop was."""
+        lag_s, self.longest_lag_s = self.longest_lag_s, 0.0
+        return lag_s
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
@@ -151,9 +153,9 @@ _LATE = {
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files as it may: systems often begin with 1,024, for programs of the 1980s."""
+    """Raise the soft limit of open files of this process to the hard limit. The usual soft limit is only 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # some systems say that there is no limit, and have one
+    with suppress(OSError, ValueError):  # some systems report no limit, and refuse values above an internal one
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -1,10 +1,11 @@
-"""The threads of a gateway, in named pools, so that no kind of work delays another.
+"""The thread pools of a gateway, one per kind of work, so that no kind delays another.
 
-    auth       finds API keys: nothing else, so that everybody can sign in whatever others do
-    registry   short calls to the registry and the log; also the event loop's default executor
-    heavy      work whose length callers choose: definitions, long filters, explain, backtest, discover, semantics
+    auth       looks up API keys, and nothing else, so that signing in is always possible
+    registry   short calls to the registry and the log; also the default executor of the event loop
+    heavy      calls whose duration the caller controls: definitions, long filters, explain, backtest, discover,
+               semantics
 
-A caller has few heavy calls at a time: more of them wait, and too many are refused with 429.
+Each caller runs a limited number of heavy calls at a time. Further calls wait, and too many are refused with 429.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tidegate.gateway.settings import LimitSettings
 AUTH_THREADS = 4
 REGISTRY_THREADS = 8
 HEAVY_THREADS = 4
-"""They share one interpreter with the event loop: more would only slow each other, and delivery, down."""
+"""All threads share the interpreter lock with the event loop: more of them would slow delivery down."""
 
 T = TypeVar("T")
 
 
 class _Turns:
-    """The heavy calls of one caller."""
+    """The heavy calls of one caller that run or wait."""
 
     __slots__ = ("calls", "semaphore")
 
@@ -40,7 +41,7 @@ class _Turns:
 
 
 class Executors:
-    """Runs blocking calls in threads. For the event loop's thread alone."""
+    """Runs blocking calls in threads. All methods are called on the event loop."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self._limits = limits
@@ -49,28 +50,28 @@ class Executors:
         self._heavy = ThreadPoolExecutor(HEAVY_THREADS, "heavy")
         self._turns: dict[str, _Turns] = {}
         self.refused = 0
-        """Heavy calls that were answered with 429."""
+        """Number of heavy calls that were refused with 429."""
 
     def start(self) -> None:
-        """Become the default of the running event loop, for what names no pool."""
+        """Make the registry pool the default executor of the running event loop."""
         asyncio.get_running_loop().set_default_executor(self.registry)
 
     def close(self) -> None:
-        """Take no more calls; those that run end by themselves."""
+        """Shut the pools down without waiting. Running calls finish; waiting calls are cancelled."""
         for pool in (self.auth, self.registry, self._heavy):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def heavy(self, caller: Caller, call: Callable[..., T], *args: Any, patient: bool = False) -> T:
-        """Run a call that may take long, in its caller's turn.
+        """Run a long call in the heavy pool, within the limit of its caller, and return its result.
 
-        Raises a `Problem` with status 429 if too many of the caller's wait; `patient` waits anyhow.
+        Raises a `Problem` (429) if too many calls of the caller wait already; with `patient` it waits instead.
         """
         async with self.turn(caller, patient=patient):
             return await asyncio.get_running_loop().run_in_executor(self._heavy, partial(call, *args))
 
     @asynccontextmanager
     async def turn(self, caller: Caller, *, patient: bool = False) -> AsyncIterator[None]:
-        """Hold one of a caller's turns for heavy work, for work that is not done in a thread here, such as DNS."""
+        """Count heavy work of a caller that does not run in the heavy pool, such as DNS. Raises as `heavy` does."""
         name, limits = caller.id or caller.name, self._limits
         turns = self._turns.get(name)
         if turns is None:
@@ -90,7 +91,7 @@ class Executors:
 
 def _too_many(calls: int) -> Problem:
     detail = (
-        f"{calls} of your calls that take long (definitions, filters, explain, backtest, discover, semantics, webhook "
-        "targets) are under way or wait; try again when some have been answered"
+        f"{calls} of your long calls (definitions, filters, explain, backtest, discover, semantics, webhook "
+        "targets) are running or waiting; try again when some have been answered"
     )
     return Problem(429, "busy", "Too many calls that take long", detail, headers={"retry-after": "1"})

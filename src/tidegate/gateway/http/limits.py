@@ -1,4 +1,4 @@
-"""How large a request's body may be: read no further than that, whatever it says of itself."""
+"""Limits the size of request bodies, whatever their headers claim."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from tidegate.gateway.auth.callers import GUEST
 from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.transports.protocol import MAX_EVENTS_BYTES, establish
 
-MOST_BYTES = 1024 * 1024
-"""Of a body that is a document: the largest service file that anybody has written is a hundredth of it."""
+MAX_BODY_BYTES = 1024 * 1024
+"""Size of a request body that is a document. The largest known service file has a hundredth of it."""
 
 
 class Limits:
-    """ASGI middleware: no route gets more of a body than it may have."""
+    """ASGI middleware: refuses request bodies that are too large or compressed, with 413 and 415."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse what says that it is too large, and stop to read what does not say so."""
+        """Check the headers of a request, and count the bytes of its body while the route reads them."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         if scope.get("state", {}).get("caller", GUEST) is not GUEST:
-            establish(scope)  # `Access` has let it in, and knows whose it is
+            establish(scope)  # `Access` has identified the caller
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
-        most = _most(scope["path"])
+        limit = _limit(scope["path"])
         problem = _encoded(scope)
-        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if problem is None and said.isdigit() and int(said) > most:
-            problem = _too_large(most)
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if problem is None and length.isdigit() and int(length) > limit:
+            problem = _too_large(limit)
         if problem is not None:
             await problem.response()(scope, receive, send)
             return
@@ -42,21 +42,21 @@ class Limits:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > most:
-                raise _too_large(most)
+            if size > limit:
+                raise _too_large(limit)
             return message
 
         await self._app(scope, counted, send)
 
 
-def _most(path: str) -> int:
+def _limit(path: str) -> int:
     is_ingest = path.startswith("/v1/streams/") and path.endswith("/events")
     has_events = is_ingest or path.endswith("/quarantine/replay")
-    return MAX_EVENTS_BYTES if has_events else MOST_BYTES
+    return MAX_EVENTS_BYTES if has_events else MAX_BODY_BYTES
 
 
 def _encoded(scope: Scope) -> Problem | None:
-    """Refuse a compressed body: its size says nothing of what it expands to."""
+    """Return the refusal of a compressed body, because its size does not bound its content; None if it is plain."""
     for name, value in scope["headers"]:
         plain = {b"content-encoding": b"identity", b"transfer-encoding": b"chunked"}.get(name)
         if plain is not None and value.strip().lower() not in (plain, b""):
@@ -67,7 +67,7 @@ def _encoded(scope: Scope) -> Problem | None:
     return None
 
 
-def _too_large(most: int) -> Problem:
-    hint = ": send several" if most == MAX_EVENTS_BYTES else ""
-    detail = f"expected at most {most:,} bytes in one request{hint}"
-    return Problem(413, "too-large", "The request is too large", detail, limit=most, headers={"connection": "close"})
+def _too_large(limit: int) -> Problem:
+    hint = ": send several" if limit == MAX_EVENTS_BYTES else ""
+    detail = f"expected at most {limit:,} bytes in one request{hint}"
+    return Problem(413, "too-large", "The request is too large", detail, limit=limit, headers={"connection": "close"})

@@ -1,6 +1,6 @@
-"""Names of query parameters where a wrong one would be dangerous: a filter that nobody reads lets everything through.
+"""Checks the names of query parameters. Ignoring an unknown name is dangerous: a misspelt `filter` would match all.
 
-What is known by another name is taken for what it means; what nobody knows is refused.
+Common alternative names are accepted; unknown names are refused with 400.
 """
 
 from __future__ import annotations
@@ -17,45 +17,46 @@ from tidegate.errors import did_you_mean
 from tidegate.gateway.http.problems import Problem
 
 KEY = "access_token"
-"""What is for those who let somebody in, and no call's own."""
+"""The query parameter with an API key, which `auth.access` reads."""
 
 PARAM, SELECT = "param", "select"
-"""What may stand there several times."""
+"""The parameters that may be repeated."""
 
-OTHERS = {"params": "param", "since": "from", "limit": "max", "ack": "cursor"}
-"""What a parameter is called elsewhere, here or in other products. Letters' case, `-` and `_` do not matter."""
+ALIASES = {"params": "param", "since": "from", "limit": "max", "ack": "cursor"}
+"""Alternative names of parameters, from our other calls and other products. Case, `-` and `_` are ignored."""
 
 
-def understood(pairs: Iterable[tuple[str, str]], known: Collection[str]) -> list[tuple[str, str]]:
-    """Parameters by the names that a call knows them by.
+def canonical(pairs: Iterable[tuple[str, str]], known: Collection[str]) -> list[tuple[str, str]]:
+    """Return query parameters under the names in `known`. Raises a `Problem` (400) for unknown or repeated ones.
 
-    >>> understood([("lastEventId", "abc"), ("params", "60")], ["Last-Event-ID", "param"])
+    >>> canonical([("lastEventId", "abc"), ("params", "60")], ["Last-Event-ID", "param"])
     [('Last-Event-ID', 'abc'), ('param', '60')]
-    >>> understood([("params", '[60, "B17"]')], ["param"])
+    >>> canonical([("params", '[60, "B17"]')], ["param"])
     [('param', '60'), ('param', 'B17')]
     """
     names = {_folded(each): each for each in known}
-    names |= {other: name for other, name in OTHERS.items() if name in known and other not in names}
-    found: list[tuple[str, str]] = []
-    for said, value in pairs:
-        name = said if said == KEY else names.get(_folded(said))
+    names |= {alias: name for alias, name in ALIASES.items() if name in known and alias not in names}
+    parameters: list[tuple[str, str]] = []
+    for spelling, value in pairs:
+        name = spelling if spelling == KEY else names.get(_folded(spelling))
         if name is None:
-            detail = f"unknown parameter {said!r:.60}; expected {', '.join(known)}{did_you_mean(said, [*known])}"
-            raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=said)
-        found += [(name, each) for each in _values(_folded(said), value)]
-    return _once(found)
+            hint = did_you_mean(spelling, [*known])
+            detail = f"unknown parameter {spelling!r:.60}; expected {', '.join(known)}{hint}"
+            raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=spelling)
+        parameters += [(name, part) for part in _values(_folded(spelling), value)]
+    return _without_repeats(parameters)
 
 
-def _once(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same with what may stand but once standing once: attributes together, of all else no two."""
-    selected = ",".join(value for name, value in found if name == SELECT)
-    rest = [each for each in found if each[0] != SELECT]
+def _without_repeats(parameters: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Merge repeated `select` parameters; refuse any other duplicate except `param`."""
+    selected = ",".join(value for name, value in parameters if name == SELECT)
+    rest = [pair for pair in parameters if pair[0] != SELECT]
     names = [name for name, _ in rest if name != PARAM]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             detail = f"{name}: expected once, not {names.count(name)} times"
             raise Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name)
-    return [*rest, (SELECT, selected)] if len(rest) < len(found) else rest
+    return [*rest, (SELECT, selected)] if len(rest) < len(parameters) else rest
 
 
 def _folded(name: str) -> str:
@@ -63,7 +64,7 @@ def _folded(name: str) -> str:
 
 
 def _values(name: str, value: str) -> list[str]:
-    """One, but for a list in JSON of all of a filter's parameters at once."""
+    """Return the values of a parameter: one, or all items if `params` is a JSON list."""
     if name != "params" or not value.lstrip().startswith("["):
         return [value]
     try:
@@ -74,20 +75,20 @@ def _values(name: str, value: str) -> list[str]:
 
 
 class NamedRoute(APIRoute):
-    """A route that knows the names of its parameters, where it is for events."""
+    """A route that checks the names of its query parameters if its path ends with `/events`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request, whose parameters have been understood."""
-        answer = super().get_route_handler()
+        """Return the handler of the route, which sees parameters under their canonical names."""
+        handler = super().get_route_handler()
         if not self.path.endswith("/events"):
-            return answer
+            return handler
         known = [each.alias for each in self.dependant.query_params]
 
         async def named(request: Request) -> Response:
             pairs = request.query_params.multi_items()
             if not pairs:
-                return await answer(request)
-            scope = {**request.scope, "query_string": urlencode(understood(pairs, known)).encode()}
-            return await answer(Request(scope, request.receive))
+                return await handler(request)
+            scope = {**request.scope, "query_string": urlencode(canonical(pairs, known)).encode()}
+            return await handler(Request(scope, request.receive))
 
         return named

@@ -1,4 +1,4 @@
-"""What a consumer says in a query string, understood."""
+"""Parses the query parameters of consumers. Functions raise a `Problem` (400) that names the wrong parameter."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FORMATS = ("cloudevents", "plain")
 
 
 def start(cursor: str | None, begin: str | None, latest: str | None = None) -> Start:
-    """Where to begin: behind a cursor, or `now`, `beginning`, a moment, or `10m` for ten minutes ago.
+    """Return where a subscription starts: after a cursor, or at `now`, `beginning`, a time, or `10m` ago.
 
-    Where `latest` is wanted and nothing else is said, its events are looked for in all that there is.
+    With `latest` and no start, the whole stream is searched for the latest events.
 
     >>> start(None, "beginning")
     Start(cursor=None, since_micros=None, beginning=True)
     """
-    if cursor in ("now", "beginning") and not begin:  # no cursor looks so
+    if cursor in ("now", "beginning") and not begin:  # a cursor is never such a word
         cursor, begin = None, cursor
     if cursor and begin:
         raise Problem(400, "bad-parameter", "A parameter can't be used", "expected cursor or from, not both")
@@ -50,18 +50,18 @@ def start(cursor: str | None, begin: str | None, latest: str | None = None) -> S
 def filter_(
     text: str | None, params: Sequence[str] | None, schema: Schema, meaning: Meaning | None = None
 ) -> Filter | None:
-    """A filter over a service's events; None: everything."""
+    """Compile a filter over the events of a service; None means all events. Raises a `FilterError` too."""
     if not (text or "").strip():
         if params:
             raise bad_parameter("param", params[0], "no parameter, as there is no filter")
         return None
-    made = Filter(text or "", schema, list(params) if params else None, semantics=meaning)
-    made.require_evaluable()
-    return made
+    compiled = Filter(text or "", schema, list(params) if params else None, semantics=meaning)
+    compiled.require_evaluable()
+    return compiled
 
 
 def encoding(format_: str | None, select: str | None, schema: Schema) -> Encoding:
-    """How events are written."""
+    """Return the encoding of events: the format, and the selected attributes."""
     if format_ not in (None, *FORMATS):
         raise bad_parameter("format", format_ or "", " or ".join(FORMATS))
     names = None if not select else tuple(each.strip() for each in select.split(",") if each.strip())
@@ -73,9 +73,9 @@ def encoding(format_: str | None, select: str | None, schema: Schema) -> Encodin
 
 
 def conflation(every_s: float | None, key: str | None, schema: Schema, default: str | None = None) -> Conflation:
-    """What is wanted where just the latest event of each key is, every so often.
+    """Return the conflation interval in seconds, and the key attribute.
 
-    `default` is the key where none is named; an empty one is all events' together.
+    `default` is the key if `key` is None. An empty `key` conflates all events together.
     """
     if every_s is None and key:
         raise bad_parameter("key", key, "every beside it: a key tells apart what is conflated")
@@ -85,7 +85,7 @@ def conflation(every_s: float | None, key: str | None, schema: Schema, default: 
 
 
 def latest(said: str | None, schema: Schema, default: str | None) -> str | None:
-    """The attribute of whose values the newest is wanted; `true` is the service's own key, `default`."""
+    """Return the attribute whose latest event per value is sent first; `true` is the service's key, `default`."""
     if not said:
         return None
     if said.lower() in ("true", "1") and schema.root.get(said) is None and default is not None:
@@ -95,23 +95,23 @@ def latest(said: str | None, schema: Schema, default: str | None) -> str | None:
 
 
 def need_attribute(name: str, value: str, schema: Schema) -> None:
-    """Refuse what is not an attribute of a service's events."""
+    """Raise a `Problem` (400) unless `value` is an attribute of the schema."""
     if schema.root.get(value) is None:
         known = ", ".join(field.name for field in schema.root)
         raise bad_parameter(name, value, f"an attribute of the service: {known}")
 
 
 def seconds(name: str, text: str | None, most: float, least: float = 0.0) -> float | None:
-    """A length of time; a bare number is seconds.
+    """Parse a duration into seconds; a bare number is seconds. None if there is no text.
 
     >>> seconds("wait", "500ms", 60)
     0.5
     """
     if text is None or text == "":
         return None
-    found = units.seconds_or_bare(text)
-    if found is None or not least <= found <= most:
+    duration_s = units.seconds_or_bare(text)
+    if duration_s is None or not least <= duration_s <= most:
         raise bad_parameter(
             name, text, f"a length of time from {least:g}{'s' if least else ''} to {most:g}s, such as 500ms or 30s"
         )
-    return found
+    return duration_s

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents that point at what is wrong."""
+"""Converts errors into RFC 9457 problem documents. Only this module maps errors to status codes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from tidegate.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 MAX_SHOWN_CHARACTERS, MAX_SHOWN_PROBLEMS = 1_000, 100
-"""Of what a caller has sent: an answer is not as long as whatever it answers."""
+"""How much of a caller's input, and how many problems, an answer repeats."""
 
 
 class Problem(Exception):  # noqa: N818 - the word of RFC 9457
-    """An answer that says what is wrong."""
+    """An HTTP error response with a problem document. Routes raise it; `install` turns it into the response."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
         headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
-        """`kind` names the problem for programs; `errors` are the places, where there are several."""
+        """`kind` becomes the problem type, for programs. `errors` lists the single errors and where they are."""
         super().__init__(detail)
         self.status, self.headers = status, dict(headers or {})
         self.document: dict[str, Any] = {
@@ -74,19 +74,19 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
         }
 
     def response(self) -> Response:
-        """The answer itself."""
+        """Return the response."""
         return Response(_written(self.document), self.status, self.headers, MEDIA_TYPE)
 
 
 def _written(document: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(document)
-    except TypeError:  # it shows a text that is no Unicode
+    except TypeError:  # a string has lone surrogates, which UTF-8 can't encode
         return orjson.dumps(_escaped(document), default=str)
 
 
 def _escaped(value: Any) -> Any:
-    """The same with lone surrogates written out."""
+    """Return a JSON value with lone surrogates escaped as text."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -98,19 +98,19 @@ def _escaped(value: Any) -> Any:
 
 
 def forbidden(detail: str) -> Problem:
-    """What is not for whoever asks."""
+    """Return the `Problem` (403) for a call that the caller may not make."""
     return Problem(403, "forbidden", "That is not open to you", detail)
 
 
 def bad_parameter(name: str, value: str, expected: str) -> Problem:
-    """A query parameter that can't be used."""
+    """Return the `Problem` (400) for an invalid query parameter."""
     shown = value[:MAX_SHOWN_CHARACTERS]
     detail = f"{name}: expected {expected}, not {shown!r}"
     return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=shown)
 
 
 def of(error: TidegateError) -> Problem:
-    """What an error of ours is over HTTP."""
+    """Return the problem of an error of ours. Unknown subclasses become a 500."""
     match error:
         case FilterError():
             errors = [{"pointer": "filter", **each} for each in _places(error)]
@@ -172,7 +172,7 @@ def of(error: TidegateError) -> Problem:
 
 
 def _definition(problem: DefinitionProblem) -> dict[str, Any]:
-    """What is wrong in a definition, with the line where it came from a text."""
+    """Return one problem of a definition, with its file and line if it was parsed from a text."""
     place = {} if problem.line is None else {"file": problem.file, "line": problem.line}
     return {"pointer": problem.path, "detail": problem.message, **place}
 
@@ -185,13 +185,13 @@ def _places(error: LanguageError) -> list[dict[str, Any]]:
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:
-    """What may be asked of a path."""
+    """Return the methods that a path supports."""
     paths = app.openapi()["paths"].items()
     return sorted({each.upper() for known, calls in paths if compile_path(known)[0].match(path) for each in calls})
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error with a problem document."""
+    """Register the handlers that answer every error with a problem document."""
 
     async def ours(_: Request, error: Exception) -> Response:
         assert isinstance(error, TidegateError)

@@ -1,7 +1,7 @@
-"""TLS of the gateway's own socket: what is loaded from files, and loaded again when they change.
+"""TLS of the gateway's own socket. Certificates and keys are loaded from files, and again when the files change.
 
-Every connection is made with the context that is newest when it begins, so that a new certificate drops nobody. A new
-context also has new keys for session resumption: nobody resumes a session by a certificate that was trusted before.
+A new connection uses the newest context, so that a new certificate closes no existing connection. A new context also
+has new session ticket keys, so that no session of a certificate that is no longer trusted can be resumed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tidegate.gateway.auth.certificates import PeerCertificate, read_peer
 from tidegate.gateway.settings import TlsSettings
 
 CHECK_INTERVAL_S = 2.0
-"""Between two looks at whether files have changed."""
+"""Between two checks of the files for changes."""
 HANDSHAKE_TIMEOUT_S = 10.0
-"""How long a peer may take for the TLS handshake; a stranger must not hold a connection for longer."""
+"""How long a peer may take for the TLS handshake. Peers are not authenticated before."""
 SHUTDOWN_TIMEOUT_S = 5.0
-"""How long a peer may take to answer the end of a TLS connection."""
+"""How long a peer may take to answer `close_notify`."""
 WARN_BEFORE_S = 14 * 86_400.0
-"""How long before a certificate expires warnings begin."""
+"""Warnings start this long before a certificate expires."""
 WARN_INTERVAL_S = 86_400.0
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: forward secrecy and authenticated encryption only. Those of TLS 1.3 are all good."""
+"""Ciphers of TLS 1.2: only forward secrecy and authenticated encryption. All ciphers of TLS 1.3 have both."""
 
 _log = structlog.get_logger("tidegate.tls")
 
@@ -42,16 +42,16 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A context, and what it was made of."""
+    """A TLS context, and the facts about its files that are needed later."""
 
     context: ssl.SSLContext
     expires_at: datetime
     trust: tuple[bytes, bytes]
-    """What decides which client certificates are believed: the authorities and the revocations, byte by byte."""
+    """The content of the CA file and of the revocation list, which decide which client certificates are trusted."""
 
 
 def load(settings: TlsSettings) -> Loaded:
-    """Load all files, or raise an error that names the one that is wrong and what to do."""
+    """Load all files. Raises an `EnvironmentProblem` that names the wrong file and what to do."""
     chain = _read(settings.cert, "tls.cert")
     expires_at = _checked_expiry(chain, settings.cert)
     _read(settings.key, "tls.key")
@@ -83,7 +83,7 @@ def _read(path: Path, where: str) -> bytes:
 
 
 def _checked_expiry(chain: bytes, path: Path) -> datetime:
-    """When the first certificate of a chain expires; an error where it holds no longer, or not yet."""
+    """Return when the first certificate of a chain expires. Raises if it has expired, or is not valid yet."""
     from cryptography import x509
 
     try:
@@ -105,7 +105,7 @@ def _checked_expiry(chain: bytes, path: Path) -> datetime:
 def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
     cert, key = str(settings.cert), str(settings.key)
 
-    def encrypted() -> str:  # else OpenSSL would ask the terminal
+    def encrypted() -> str:  # otherwise OpenSSL would prompt in the terminal
         raise EnvironmentProblem(
             f"tls.key: the key in {key!r} is encrypted; write it without a passphrase, readable for this user alone: "
             "openssl pkey -in KEY -out NEW"
@@ -131,7 +131,7 @@ def _load_trusted(context: ssl.SSLContext, path: Path, where: str) -> None:
 
 
 def _check_revocations(data: bytes, path: Path) -> None:
-    """Warn where a revocation list is out of date: OpenSSL then refuses every client certificate."""
+    """Warn if a revocation list is out of date, because OpenSSL then refuses every client certificate."""
     from cryptography import x509
 
     try:
@@ -148,14 +148,14 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def warn_of_permissions(settings: TlsSettings) -> None:
-    """Warn where other users of this machine can read the private key, or its group can change it."""
+    """Warn if other users of this machine can read the private key, or its group can change it."""
     mode = stat.S_IMODE(settings.key.stat().st_mode)
     if mode & 0o027:
         _log.warning("other users can read the private key: chmod 600 it", file=str(settings.key), mode=f"{mode:04o}")
 
 
 class _CurrentContext(ssl.SSLContext):
-    """The context that a server listens with: hands every new connection to the newest one."""
+    """The context that the server listens with. It creates each connection with the newest context."""
 
     current: ssl.SSLContext
 
@@ -164,13 +164,13 @@ class _CurrentContext(ssl.SSLContext):
 
 
 class Closable(Protocol):
-    """A connection's protocol."""
+    """The protocol of a connection."""
 
     transport: asyncio.Transport
 
 
 class ServerTls:
-    """A gateway's TLS, up to date with its files."""
+    """The TLS configuration of a gateway, which follows its files. Runs on the event loop."""
 
     def __init__(
         self,
@@ -180,7 +180,10 @@ class ServerTls:
         changed: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Load the files, or raise. `changed` is called when one of them or of `also` has changed; it may raise."""
+        """Load the files, or raise an `EnvironmentProblem`.
+
+        `changed` is called when one of the files, or of `also`, has changed. It may raise.
+        """
         self.settings = settings
         self._watched, self._changed, self._now = (*settings.files, *also), changed, now
         self._seen = self._signature()
@@ -189,32 +192,32 @@ class ServerTls:
         self.context = _CurrentContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.current = self._loaded.context
         self.failures = 0
-        """How often files could not be loaded after a change."""
+        """Number of changes after which the files could not be loaded."""
         self._is_behind = False
         self._warned_at: datetime | None = None
         self._certified: WeakSet[Closable] = WeakSet()
 
     @property
     def expires_at(self) -> datetime:
-        """When the certificate that is shown now expires."""
+        """The expiry of the current certificate."""
         return self._loaded.expires_at
 
     def peer(self, protocol: Closable) -> PeerCertificate | None:
-        """The client's certificate of a new connection; None: it showed none, or one that can't be read."""
+        """Return the client certificate of a new connection; None if there is none, or it can't be parsed."""
         tls = protocol.transport.get_extra_info("ssl_object")
         der = None if tls is None or self.settings.client_ca is None else tls.getpeercert(binary_form=True)
         if not der:
             return None
         try:
-            found = read_peer(der)
+            certificate = read_peer(der)
         except ValueError as error:
             _log.warning("a client certificate can't be read", problem=str(error))
             return None
         self._certified.add(protocol)
-        return found
+        return certificate
 
     async def follow(self) -> None:
-        """Look at the files for as long as the gateway runs."""
+        """Reload the files when they change, until cancelled. Runs as a task of the gateway."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
@@ -224,7 +227,7 @@ class ServerTls:
             self._warn_of_expiry()
 
     def _reload(self, signature: Signature) -> None:
-        """Load what is there now. What is broken is logged, and what was there before goes on."""
+        """Load the files again. If that fails, log it and keep the previous context."""
         try:
             loaded = load(self.settings)
             self._changed()
@@ -234,20 +237,20 @@ class ServerTls:
                 _log.error("TLS files can't be loaded; the old ones stay in use", problem=str(problem))
             self._is_behind, self._seen = True, signature
             return
-        is_trust_other = loaded.trust != self._loaded.trust
+        has_trust_changed = loaded.trust != self._loaded.trust
         self._is_behind, self._seen, self._loaded = False, signature, loaded
         self.context.current = loaded.context
         _log.info("TLS files were loaded again", expires=loaded.expires_at.isoformat())
-        if is_trust_other:
+        if has_trust_changed:
             self._drop_certified()
 
     def _drop_certified(self) -> None:
-        """Close connections with a client certificate, as it may not be trusted any more: the client connects again."""
+        """Close connections with a client certificate, which may no longer be trusted. The clients reconnect."""
         dropped = list(self._certified)
         self._certified.clear()
         for each in dropped:
             each.transport.abort()
-        _log.info("other client certificates are trusted now: connections with one were closed", count=len(dropped))
+        _log.info("the trusted authorities changed: connections with client certificates closed", count=len(dropped))
 
     def _warn_of_expiry(self) -> None:
         left = (self.expires_at - self._now()).total_seconds()
@@ -264,7 +267,7 @@ class ServerTls:
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size

@@ -15,7 +15,7 @@ from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.auth.quotas import share
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import problems
-from tidegate.gateway.http.names import understood
+from tidegate.gateway.http.names import canonical
 from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import found_for
@@ -133,14 +133,14 @@ OF_SUBSCRIPTION = ("cursor", "Last-Event-ID", "latest")
 
 def _first_of(subscription: str, said: QueryParams) -> Subscribe:
     """What the query parameters ask for of a durable subscription."""
-    query = QueryParams(understood(said.multi_items(), OF_SUBSCRIPTION))
+    query = QueryParams(canonical(said.multi_items(), OF_SUBSCRIPTION))
     cursor = query.get("Last-Event-ID") or query.get("cursor")
     return Subscribe(FIRST, subscription=subscription, cursor=cursor, latest=query.get("latest"))
 
 
 def _first(service: str, said: QueryParams) -> Subscribe:
     """What the query parameters ask for."""
-    query = QueryParams(understood(said.multi_items(), PARAMETERS))
+    query = QueryParams(canonical(said.multi_items(), PARAMETERS))
     select = query.get("select")
     return Subscribe(
         id=FIRST,

@@ -45,7 +45,7 @@ from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
-MOST_BYTES = 256 * 1024
+MAX_BODY_BYTES = 256 * 1024
 """Of a subscription's document."""
 MOST_LISTED = 1_000
 """Subscriptions of one answer."""
@@ -443,8 +443,8 @@ async def document(request: Request, unsaid: Any = None) -> Any:
     body = await request.body()
     if not body and unsaid is not None:
         return unsaid
-    if len(body) > MOST_BYTES:
-        detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
+    if len(body) > MAX_BODY_BYTES:
+        detail = f"expected at most {MAX_BODY_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)
     return await json_of(request)
 

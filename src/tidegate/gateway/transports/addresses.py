@@ -1,4 +1,4 @@
-"""Where the gateway may connect to on a consumer's word: to public addresses, checked when it connects."""
+"""Checks the addresses of webhooks: only public ones, and the check is made on the address that is connected to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.errors import WebhookError
 
 DNS_TIMEOUT_S = 10.0
 DNS_THREADS = 4
-"""Of all webhooks: whoever names a host chooses how long its name servers take. Nothing else waits for these."""
+"""DNS threads of all webhooks. A consumer may name a host with slow name servers, so nothing else uses them."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -27,7 +27,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is one of the Internet at large, also where an IPv4 address hides in it.
+    """True if an address is public. An IPv4 address embedded in an IPv6 address is checked itself.
 
     >>> is_public(ip_address("93.184.216.34")), is_public(ip_address("::ffff:127.0.0.1"))
     (True, False)
@@ -44,27 +44,29 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 async def resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
-    """The addresses of a host, all of them fit to be connected to.
+    """Return the addresses of a host. Raises a `WebhookError` if there are none, or one of them is not public.
 
-    One that is not refuses the host: which of its addresses is tried first is chance.
+    A single private address refuses the host, because the order of addresses is random.
     """
     loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
         async with asyncio.timeout(DNS_TIMEOUT_S):
-            found = await loop.run_in_executor(_threads(), ask)
+            entries = await loop.run_in_executor(_threads(), ask)
     except TimeoutError:
         raise WebhookError(f"the host {host!r} can't be found: its name servers take too long") from None
     except (OSError, UnicodeError) as error:
         raise WebhookError(f"the host {host!r} can't be found: {error}") from error
-    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-    for each in addresses:
-        if not allow_private and not is_public(ip_address(each.partition("%")[0])):
-            raise WebhookError(f"the host {host!r} has the address {each}, which is not public: expected one that is")
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    for address in addresses:
+        if not allow_private and not is_public(ip_address(address.partition("%")[0])):
+            raise WebhookError(
+                f"the host {host!r} has the address {address}, which is not public: expected one that is"
+            )
     return addresses
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to the very address that was checked: a name that is resolved again may say another."""
+    """Connects to the address that was checked. A second DNS lookup could return another one (DNS rebinding)."""
 
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
@@ -78,15 +80,15 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers."""
+        """Connect to the first address that accepts. Raises the error of the last one if none does."""
         problem: Exception = WebhookError(f"the host {host!r} has no address")
-        for each in await resolve(host, port, allow_private=self._allow_private):
+        for address in await resolve(host, port, allow_private=self._allow_private):
             try:
-                return await self._inner.connect_tcp(each, port, timeout, local_address, socket_options)
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 problem = error
         raise problem
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep; called by httpcore between retries."""
         await self._inner.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What a client says on a WebSocket, understood: one JSON object a message."""
+"""Parses the messages of a WebSocket client: one JSON object per message."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tidegate.gateway.http.bodies import MAX_DEPTH, is_shallow
 from tidegate.gateway.http.problems import Problem
 
 BESIDE_SUBSCRIPTION = ("cursor", "latest")
-"""What may be said of a durable subscription that is opened."""
+"""The members that a client may send together with `subscription`."""
 MAX_ID_LENGTH = 128
-"""Characters."""
-MOST_CREDIT = 2**53
+"""Characters of a subscription's id."""
+MAX_CREDIT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Send me a service's events, or those of a durable subscription, under this id."""
+    """Open a subscription to a service, or consume a durable subscription, under the id of the client."""
 
     id: str
     service: str | None = None
@@ -40,14 +40,14 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Send me no more of it."""
+    """End a subscription."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another filter from here on, or the same with other parameters."""
+    """Change the filter of a subscription, or only its parameters."""
 
     id: str
     filter: str | None = None
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """I have done with all up to here."""
+    """Acknowledge all events up to a cursor."""
 
     id: str
     cursor: str
@@ -64,14 +64,14 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Send me so many more events."""
+    """Allow the gateway to send this number of further events."""
 
     events: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Are you there?"""
+    """Ask for a `pong` message."""
 
 
 Message = Subscribe | Unsubscribe | Change | Ack | Credit | Ping
@@ -80,67 +80,67 @@ Reader = Callable[[str, Any], Any]
 
 
 def bad_message(detail: str, **more: Any) -> Problem:
-    """A message that can't be used; the socket goes on."""
+    """Return the `Problem` for an invalid message. The socket stays open."""
     return Problem(400, "bad-message", "A message can't be used", detail, **more)
 
 
 def decode(data: str | bytes) -> Mapping[str, Any]:
-    """A message as JSON says it."""
+    """Decode a text message. Raises a `Problem` (400) unless it is a JSON object of limited depth."""
     if isinstance(data, bytes):
         raise bad_message("expected a text message, not a binary one")
     try:
-        said = orjson.loads(data)
+        document = orjson.loads(data)
     except orjson.JSONDecodeError as problem:
         raise bad_message(f"expected a JSON object: {problem}") from problem
-    if data.count("[") + data.count("{") > MAX_DEPTH and not is_shallow(said):
+    if data.count("[") + data.count("{") > MAX_DEPTH and not is_shallow(document):
         raise bad_message(f"expected JSON that nests at most {MAX_DEPTH} deep")
-    if not isinstance(said, dict):
-        raise bad_message(f"expected a JSON object, not {_shown(said)}")
-    return said
+    if not isinstance(document, dict):
+        raise bad_message(f"expected a JSON object, not {_shown(document)}")
+    return document
 
 
-def parse(said: Mapping[str, Any]) -> Message:
-    """A message, every part of it checked.
+def parse(document: Mapping[str, Any]) -> Message:
+    """Parse a decoded message. Raises a `Problem` (400) that names the wrong member.
 
     >>> parse({"op": "credit", "events": 100})
     Credit(events=100)
     """
-    op = said.get("op")
+    op = document.get("op")
     if not isinstance(op, str) or op not in OPS:
         hint = did_you_mean(op, OPS) if isinstance(op, str) else ""
         raise bad_message(f"op: expected {', '.join(OPS)}, not {_shown(op)}{hint}", member="op")
     make, required, optional = OPS[op]
     readers = {**required, **optional}
-    found = {}
-    for name, value in said.items():
+    members = {}
+    for name, value in document.items():
         if name == "op" or (value is None and name in optional):
             continue
         if name not in readers:
             known = f"a member of {op}: {', '.join(readers)}" if readers else f"no member but op in {op}"
             raise bad_message(f"{name}: expected {known}{did_you_mean(name, readers)}", member=name)
-        found["begin" if name == "from" else name] = readers[name](name, value)
+        members["begin" if name == "from" else name] = readers[name](name, value)
     for name in required:
-        if name not in found:
+        if name not in members:
             raise bad_message(f"{op}: expected the member {name}", member=name)
-    message: Message = make(**found)
+    message: Message = make(**members)
     if isinstance(message, Subscribe):
-        _need_one(found)
+        _need_service_or_subscription(members)
     return message
 
 
-def _need_one(found: Mapping[str, Any]) -> None:
-    """A subscription is made here, of a service, or is there already and says all else itself."""
-    if "subscription" not in found:
-        if "service" not in found:
+def _need_service_or_subscription(members: Mapping[str, Any]) -> None:
+    """Refuse a `subscribe` without a service, or one that sets what its durable subscription already defines."""
+    if "subscription" not in members:
+        if "service" not in members:
             raise bad_message("subscribe: expected the member service, or subscription", member="service")
         return
-    for name in found:
+    for name in members:
         if name not in ("id", "subscription", *BESIDE_SUBSCRIPTION):
-            said = "from" if name == "begin" else name
+            member = "from" if name == "begin" else name
             detail = (
-                f"{said}: expected just {' and '.join(BESIDE_SUBSCRIPTION)} beside subscription, which has the rest"
+                f"{member}: expected just {' and '.join(BESIDE_SUBSCRIPTION)} beside subscription, which has the rest"
             )
-            raise bad_message(detail, member=said)
+            raise bad_message(detail, member=member)
 
 
 def _text(name: str, value: Any) -> str:
@@ -156,14 +156,14 @@ def _id(name: str, value: Any) -> str:
 
 
 def _attribute(name: str, value: Any) -> str | None:
-    """An attribute; true is the service's key."""
+    """Return the name of an attribute; `true` stands for the key of the service."""
     if isinstance(value, bool):
         return "true" if value else None
     return _text(name, value)
 
 
 def _attributes(name: str, value: Any) -> tuple[str, ...]:
-    """A list, or the same as a query has it: separated by commas."""
+    """Return attributes from a list, or from a string with commas as in a query parameter."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -172,22 +172,22 @@ def _attributes(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _values(name: str, value: Any) -> tuple[str, ...]:
-    """Parameters of a filter: strings, or numbers as JSON writes them."""
+    """Return the parameters of a filter as strings. Numbers are written as in JSON."""
     if not isinstance(value, list) or not all(isinstance(each, str | int | float | bool) for each in value):
         raise _unfit(name, value, "a list of strings and numbers")
     return tuple(each if isinstance(each, str) else orjson.dumps(each).decode() for each in value)
 
 
 def _length(name: str, value: Any) -> str:
-    """A length of time: `500ms`, or seconds."""
+    """Return a duration as text: `500ms`, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _unfit(name, value, "a length of time such as 30s")
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _count(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_CREDIT:
-        raise _unfit(name, value, f"a whole number from 0 to {MOST_CREDIT}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_CREDIT:
+        raise _unfit(name, value, f"a whole number from 0 to {MAX_CREDIT}")
     return value
 
 
@@ -201,7 +201,7 @@ def _shown(value: Any) -> str:
 
 
 _FILTER: dict[str, Reader] = {"filter": _text, "params": _values}
-_PLACE: dict[str, Reader] = {"cursor": _text, "from": _text}
+_START: dict[str, Reader] = {"cursor": _text, "from": _text}
 OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader]]] = {
     "subscribe": (
         Subscribe,
@@ -210,7 +210,7 @@ OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader
             "service": _text,
             "subscription": _text,
             **_FILTER,
-            **_PLACE,
+            **_START,
             "select": _attributes,
             "format": _text,
             "latest": _attribute,
@@ -225,4 +225,4 @@ OPS: dict[str, tuple[Callable[..., Message], dict[str, Reader], dict[str, Reader
     "credit": (Credit, {"events": _count}, {}),
     "ping": (Ping, {}, {}),
 }
-"""How each is made: what it must have, and what it may have."""
+"""The class, the required members and the optional members of each message."""
