@@ -96,7 +96,7 @@ def test_without_a_with_it_connects_when_asked(world: World) -> None:
 
 
 def test_a_gateway_that_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "DRAIN_S", 0)  # it need not wait for us
+    monkeypatch.setattr(server, "DRAIN_TIMEOUT_S", 0)  # it need not wait for us
     world = World(tmp_path)
     kinds: list[str] = []
     with ExitStack() as left:

@@ -13,7 +13,7 @@ from tests.docs.test_documents import ROOT
 from tests.gateway.running import World, record
 from tidegate.delivery.encoding import Encoding
 from tidegate.gateway.routes import sockets
-from tidegate.gateway.server import LARGEST_MESSAGE_BYTES
+from tidegate.gateway.server import MAX_MESSAGE_BYTES
 from tidegate.gateway.subscriptions.sweep import CREDENTIAL_INVALID
 from tidegate.gateway.transports import messages
 from tidegate.gateway.transports.protocol import GOING_AWAY
@@ -65,5 +65,5 @@ def test_limits_and_codes_are_as_they_are_shown() -> None:
         sockets.TRY_AGAIN_LATER,
     }
     assert f"| subscriptions on a socket | {MAX_SUBSCRIPTIONS:,};" in TEXT
-    assert f"| sockets of a gateway | {sockets.MOST_SOCKETS:,} |" in TEXT
-    assert LARGEST_MESSAGE_BYTES == 1024 * 1024
+    assert f"| sockets of a gateway | {sockets.MAX_SOCKETS:,} |" in TEXT
+    assert MAX_MESSAGE_BYTES == 1024 * 1024

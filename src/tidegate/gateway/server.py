@@ -21,13 +21,13 @@ from tidegate.gateway.settings import MetricsSettings
 from tidegate.gateway.telemetry.metrics_server import serving_metrics
 from tidegate.gateway.transports.protocol import Config, WebSocketProtocol
 
-SWITCH_S = 0.0005
+THREAD_SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep others from running: matching must not hold up the sockets."""
-DRAIN_S = 5
-LARGEST_MESSAGE_BYTES = 1024 * 1024
+DRAIN_TIMEOUT_S = 5
+MAX_MESSAGE_BYTES = 1024 * 1024
 """Of what a client sends on a WebSocket: a filter with some ten thousand values."""
-PING_S = 20.0
-PONG_S = 60.0
+PING_INTERVAL_S = 20.0
+PONG_TIMEOUT_S = 60.0
 """A ping stands behind what a slow reader has not read yet."""
 
 
@@ -45,15 +45,15 @@ class Server(uvicorn.Server):
             host=host,
             port=port,
             ws=WebSocketProtocol,
-            ws_max_size=LARGEST_MESSAGE_BYTES,
-            ws_ping_interval=PING_S,
-            ws_ping_timeout=PONG_S,
+            ws_max_size=MAX_MESSAGE_BYTES,
+            ws_ping_interval=PING_INTERVAL_S,
+            ws_ping_timeout=PONG_TIMEOUT_S,
             ws_per_message_deflate=False,
             log_level="warning",
             access_log=False,
             proxy_headers=bool(gateway.access.proxies),
             forwarded_allow_ips=list(gateway.access.proxies),
-            timeout_graceful_shutdown=DRAIN_S,
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
             timeout_keep_alive=gateway.limits.idle_timeout_s,
             backlog=4096,
         )
@@ -109,7 +109,7 @@ async def serve(
     metrics: MetricsSettings | None = None,
 ) -> None:
     """Listen until stopped, or until a signal says so. `metrics`: where they are served beside."""
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     gateway = make()
     await gateway.start()
     server = Server(gateway, host, port, lambda found: ready(server, found))

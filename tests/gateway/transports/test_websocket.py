@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 
 from tests.gateway.running import World
 from tidegate.gateway.routes import sockets
-from tidegate.gateway.server import LARGEST_MESSAGE_BYTES
+from tidegate.gateway.server import MAX_MESSAGE_BYTES
 from tidegate.gateway.transports import websocket as ours
 
 PATIENCE_S = 120.0
@@ -466,7 +466,7 @@ def test_a_socket_that_can_t_open_as_asked_says_why(world: World, path: str, cod
 
 
 def test_too_many_sockets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "MOST_SOCKETS", 1)
+    monkeypatch.setattr(sockets, "MAX_SOCKETS", 1)
     with opened(world) as one, opened(world) as other:
         assert other.closed() == (1013, "too many sockets")
         assert one.is_quiet()
@@ -475,7 +475,7 @@ def test_too_many_sockets(world: World, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_message_too_big(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="a", service="gps")
-        client.say("ping", pad="x" * LARGEST_MESSAGE_BYTES)
+        client.say("ping", pad="x" * MAX_MESSAGE_BYTES)
         assert client.closed()[0] == 1009
 
 

@@ -26,11 +26,11 @@ from tidegate.gateway.routes.link_keys import described_keys
 from tidegate.gateway.transports.protocol import establish
 
 BAD_REQUEST = 4400
-_LONGEST_REASON = 123
+_MAX_REASON_BYTES = 123
 """Bytes, as RFC 6455 has it."""
 _FIELDS = ("name", "url", "secret", "services", "transit", "public")
 _CHANGES = ("transit", "public")
-MOST_ROUTES = 1000
+MAX_ROUTES = 1000
 """Of one answer: a table may have tens of thousands."""
 
 
@@ -63,7 +63,7 @@ class Accepted:
     async def close(self, reason: str) -> None:
         """Close, and say why."""
         with suppress(WebSocketDisconnect, RuntimeError):
-            await self._websocket.close(1000, reason.encode()[:_LONGEST_REASON].decode(errors="ignore"))
+            await self._websocket.close(1000, reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore"))
 
 
 router = APIRouter(prefix="/v1", tags=["links"])
@@ -110,7 +110,7 @@ async def _change(gateway: Serving, broker: str, request: Request) -> dict[str, 
 async def _entries_of(
     gateway: Serving,
     broker: str,
-    most: Annotated[int, Query(alias="max", ge=1, le=MOST_ROUTES, description="So many of each way.")] = 100,
+    most: Annotated[int, Query(alias="max", ge=1, le=MAX_ROUTES, description="So many of each way.")] = 100,
 ) -> dict[str, Any]:
     found, known = _neighbour(gateway, broker), federation_of(gateway).broker
     if found.name not in known.links:

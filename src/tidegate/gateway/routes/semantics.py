@@ -13,12 +13,12 @@ from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.semantics.looking import look
 
-MOST_LETTERS = 200
+MAX_TERM_LENGTH = 200
 """Of a term or a tag."""
-MOST_TERMS = 50
+MAX_TERMS = 50
 """Terms that one is compared with, and tags of a theme."""
 
-_Text = Annotated[str, Query(max_length=MOST_LETTERS)]
+_Text = Annotated[str, Query(max_length=MAX_TERM_LENGTH)]
 
 
 router = APIRouter(prefix="/v1", tags=["semantics"])
@@ -28,11 +28,11 @@ router = APIRouter(prefix="/v1", tags=["semantics"])
 async def _semantics(
     gateway: Serving,
     request: Request,
-    term: Annotated[str, Query(min_length=1, max_length=MOST_LETTERS, description="A term, of one word or more.")],
-    to: Annotated[list[_Text] | None, Query(max_length=MOST_TERMS, description="What to relate it to.")] = None,
-    theme: Annotated[list[_Text] | None, Query(max_length=MOST_TERMS, description="The theme it is in.")] = None,
+    term: Annotated[str, Query(min_length=1, max_length=MAX_TERM_LENGTH, description="A term, of one word or more.")],
+    to: Annotated[list[_Text] | None, Query(max_length=MAX_TERMS, description="What to relate it to.")] = None,
+    theme: Annotated[list[_Text] | None, Query(max_length=MAX_TERMS, description="The theme it is in.")] = None,
     to_theme: Annotated[
-        list[_Text] | None, Query(max_length=MOST_TERMS, description="That of the others; else the same.")
+        list[_Text] | None, Query(max_length=MAX_TERMS, description="That of the others; else the same.")
     ] = None,
     count: Annotated[int, Query(ge=0, le=100, description="Concepts and near terms at most.")] = 10,
 ) -> dict[str, Any]:

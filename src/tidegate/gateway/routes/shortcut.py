@@ -13,7 +13,7 @@ from tidegate.errors import TidegateError
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import problems
 from tidegate.gateway.http.problems import Problem
-from tidegate.gateway.routes.streams import take_events
+from tidegate.gateway.routes.streams import ingest_events
 
 _BEFORE, _BEHIND = "/v1/streams/", "/events"
 
@@ -33,7 +33,7 @@ class Shortcut:
         headers = {str(name, "latin-1"): str(value, "latin-1") for name, value in reversed(scope["headers"])}
         caller = scope["state"]["caller"]
         try:
-            answer = await take_events(self._gateway, caller, stream, headers, Request(scope, receive).body)
+            answer = await ingest_events(self._gateway, caller, stream, headers, Request(scope, receive).body)
         except Problem as problem:
             answer = problem.response()
         except TidegateError as error:

@@ -80,14 +80,14 @@ async def _ingest(
     stream: str,
     mode: Annotated[Mode, BeforeValidator(_read_mode), Query(description="all: all or nothing.")] = "all",
 ) -> Response:
-    return await take_events(gateway, caller_of(request), stream, dict(request.headers), request.body, mode)
+    return await ingest_events(gateway, caller_of(request), stream, dict(request.headers), request.body, mode)
 
 
 def _described(gateway: Gateway, request: Request, name: str) -> dict[str, Any]:
     return {"name": name, "definition": shown_stream(caller_of(request), gateway.stream(name))}
 
 
-async def take_events(
+async def ingest_events(
     gateway: Gateway,
     caller: Caller,
     stream: str,

@@ -1,4 +1,4 @@
-"""Durable subscriptions: made, changed and removed; consumed from their cursors; explained."""
+"""Durable subscriptions: create, change, remove, consume from the cursor, and explain."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
 MAX_BODY_BYTES = 256 * 1024
-"""Of a subscription's document."""
-MOST_LISTED = 1_000
-"""Subscriptions of one answer."""
-LAG_FRESH_S = 1.0
-"""How long lags are told again before they are measured anew."""
-MOST_LOOKED = 200_000
-"""Events that are looked through for one with an id."""
+"""Size of the document of a subscription."""
+MAX_LISTED = 1_000
+"""Subscriptions in one response."""
+LAG_CACHE_S = 1.0
+"""Lags that are younger than this are not measured again."""
+MAX_SEARCHED = 200_000
+"""Events that are searched for one with an id."""
 
 JSON = "application/json"
 
 _numbers = itertools.count()
 
 Id = Annotated[str, Path(alias="id")]
-"""A subscription's id, as a part of a path."""
+"""The id of a subscription in a path."""
 
 
 router = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
@@ -69,25 +69,25 @@ router = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
 async def _create(gateway: Serving, request: Request, name: str) -> Response:
     gateway.service(name)
     schema = gateway.view(request).schema(name)
-    said = await document(request, {})
+    body = await document(request, {})
     caller = caller_of(request)
     grant = grant_of(caller, gateway.access, datetime.now(UTC))
-    begun = Subscription(new_id(), name, owner=caller.id, grant=grant)
+    blank = Subscription(new_id(), name, owner=caller.id, grant=grant)
     for quota in ("durable", "subscriptions"):
         gateway.meter.need(quota, caller, gateway.durable.count(caller.id))
     meaning = gateway.policies.meaning(name)
     key = gateway.view(request).key(name)
-    change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
-    record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
+    change = partial(changed, blank, body, schema, beside=BEGINNINGS, meaning=meaning, key=key)
+    record = await in_turn(gateway.executors, caller, _filter_parts(body), change)
     gateway.meter.need_filter(caller, record.filter)
-    for each in ("from", "cursor"):
-        if not isinstance(said.get(each), str | None):
-            raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
-    start = parameters.start(said.get("cursor"), said.get("from"))
+    for member in ("from", "cursor"):
+        if not isinstance(body.get(member), str | None):
+            raise SubscriptionError([DefinitionProblem(member, f"expected a text, not {body[member]!r:.60}")])
+    start = parameters.start(body.get("cursor"), body.get("from"))
     if start.cursor is not None:
         await gateway.durable.check(name, start.cursor)
     await _check_owner(gateway, record, caller)
-    await _check_receiver(gateway, record, said, caller)
+    await _check_receiver(gateway, record, body, caller)
     filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
     position = await gateway.hub.begin(name, start, filter_)
     cursor = None if position is None else position.text
@@ -107,20 +107,20 @@ async def _of_service(gateway: Serving, request: Request, name: str) -> dict[str
 
 
 @router.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
-async def _all_of_them(
+async def _all(
     gateway: Serving,
     request: Request,
-    most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
+    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_LISTED, description="The newest so many.")] = 100,
 ) -> Response:
-    await gateway.durable.measure(LAG_FRESH_S)
+    await gateway.durable.measure(LAG_CACHE_S)
     caller = caller_of(request)
     all_ = await gateway.durable.ask(lambda registry: registry.subscriptions())
     shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
-    said = {
-        "subscriptions": [_with_status(gateway, each, caller) for each in reversed(shown[-most:])],
+    answer = {
+        "subscriptions": [_with_status(gateway, each, caller) for each in reversed(shown[-limit:])],
         "total": len(shown),
     }
-    return Response(orjson.dumps(said), media_type=JSON)
+    return Response(orjson.dumps(answer), media_type=JSON)
 
 
 @router.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
@@ -131,35 +131,33 @@ async def _get(gateway: Serving, request: Request, id_: Id) -> Response:
 @router.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
 async def _status(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     found = await found_for(gateway, request, id_)
-    await gateway.durable.measure(LAG_FRESH_S)
+    await gateway.durable.measure(LAG_CACHE_S)
     return _with_status(gateway, found, caller_of(request))
 
 
 @router.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
 async def _patch(gateway: Serving, request: Request, id_: Id) -> Response:
-    said = await document(request)
+    body = await document(request)
     expected = _if_match(request)
-    version = said.get("version") if isinstance(said, Mapping) else None
+    version = body.get("version") if isinstance(body, Mapping) else None
     if version is not None and type(version) is not int:
         raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
     before = await found_for(gateway, request, id_)
     service = before.subscription.service
     view, meaning = gateway.view(request), gateway.policies.meaning(service)
     schema, key = view.schema(service), view.key(service)
-    change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
-    record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
+    change = partial(changed, before.subscription, body, schema, beside=("version",), meaning=meaning, key=key)
+    record = await in_turn(gateway.executors, view.caller, _filter_parts(body), change)
     record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
     resume = is_owner(view.caller, record)
     await _check_owner(gateway, record, view.caller)
     gateway.meter.need_filter(view.caller, record.filter)
     was_pull = isinstance(before.subscription.deliver, Pull)
     if _address(record) != _address(before.subscription):
-        await _check_receiver(gateway, record, said, view.caller)
-    wanted = expected if expected is not None else version if version is not None else before.version
+        await _check_receiver(gateway, record, body, view.caller)
+    base = expected if expected is not None else version if version is not None else before.version
     try:
-        found = await gateway.durable.change(
-            lambda registry: registry.change_subscription(record, wanted, resume=resume)
-        )
+        found = await gateway.durable.change(lambda registry: registry.change_subscription(record, base, resume=resume))
     except VersionConflict as conflict:
         if expected is None:
             raise
@@ -187,7 +185,7 @@ async def _events(
     after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
     last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
     wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
-    most: Annotated[int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: events at most.")] = 1_000,
+    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: events at most.")] = 1_000,
     latest: Annotated[
         str | None,
         Query(description="Of what waits, just the newest event of each value of this; true: of the service's key."),
@@ -198,11 +196,11 @@ async def _events(
     consuming.need_pull(found)
     wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
     is_stream = "text/event-stream" in request.headers.get("accept", "")
-    behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-    position = await consuming.begin(gateway.durable, found, behind, cursor, after)
+    resume_after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
+    position = await consuming.begin(gateway.durable, found, resume_after, cursor, after)
     view = gateway.view(request)
     schema = view.schema(record.service)
-    newest = parameters.latest(latest, schema, view.key(record.service))
+    latest_by = parameters.latest(latest, schema, view.key(record.service))
     meaning = view.meaning(record.service)
     filter_ = await compiled_of(gateway.executors, view.caller, record, schema, meaning)
     encoding = gateway.durable.encoding(record, view.caller)
@@ -211,19 +209,19 @@ async def _events(
     def make(sink: Sink) -> Subscriber:
         name = f"{id_}#{next(_numbers)}"
         first = conflated(view.paced(sink), conflation) if is_stream else sink
-        made = Subscriber(name, record.service, filter_, first, encoding, position)
-        made.sink.caller = view.caller
-        if newest and not behind:
-            made.latest = Latest(newest)
-        return gateway.durable.connect(found, made)
+        subscriber = Subscriber(name, record.service, filter_, first, encoding, position)
+        subscriber.sink.caller = view.caller
+        if latest_by and not resume_after:
+            subscriber.latest = Latest(latest_by)
+        return gateway.durable.connect(found, subscriber)
 
     if is_stream:
         tally = gateway.metrics.delivered(record.service, "sse", id_)
         ended = view.meter.taken("subscriptions", view.caller)
         return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
-    most = view.meter.need_deliveries(view.caller, most)
+    limit = view.meter.need_deliveries(view.caller, limit)
     try:
-        got = await page(gateway.hub, make, most, wait_s, conflation)
+        got = await page(gateway.hub, make, limit, wait_s, conflation)
     except SubscriptionEnded as error:
         raise Problem(409, "ended", "The subscription has ended", str(error)) from error
     view.meter.delivered(view.caller, len(got.events))
@@ -233,14 +231,14 @@ async def _events(
 
 @router.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
 async def _ack(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
-    said = await document(request)
-    if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
-        detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
+    body = await document(request)
+    if not isinstance(body, Mapping) or set(body) != {"cursor"} or not isinstance(body["cursor"], str):
+        detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {body!r:.60}"
         raise SubscriptionError([DefinitionProblem("cursor", detail)])
     found = await found_for(gateway, request, id_)
     if isinstance(found.subscription.deliver, Webhook):
         raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
-    at, has_moved = await gateway.durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
+    at, has_moved = await gateway.durable.acknowledge(id_, Cursor.from_text(body["cursor"]))
     detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
     return {"cursor": at, "moved": has_moved, "detail": detail}
 
@@ -256,20 +254,20 @@ async def _explain(
     view = gateway.view(request)
     schema = view.schema(record.service)
     work = partial(explained, record, schema, gateway.log, event, view)
-    said = await gateway.executors.heavy(view.caller, work)
-    return Response(orjson.dumps(said, default=str), media_type="application/json")
+    answer = await gateway.executors.heavy(view.caller, work)
+    return Response(orjson.dumps(answer, default=str), media_type="application/json")
 
 
 def _with_state(gateway: Gateway, found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
-    said = describe(found, gateway.durable.cursor(found), show_secret=show_secret)
-    return {**said, "connected": len(gateway.durable.connected(found.subscription.id))}
+    described = describe(found, gateway.durable.cursor(found), show_secret=show_secret)
+    return {**described, "connected": len(gateway.durable.connected(found.subscription.id))}
 
 
 def _with_status(gateway: Gateway, found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
-    """A subscription, and how it does: what it has yet to acknowledge, what went out from here, what failed."""
+    """Return the document of a subscription with its lag, its deliveries from this gateway, and its last error."""
     record, metrics = found.subscription, gateway.metrics
     tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
-    failure = metrics.failures.get(record.id) if is_mine else None  # it may show what a receiver has answered
+    failure = metrics.failures.get(record.id) if is_mine else None  # it may contain a receiver's response
     return {
         **_for_caller(gateway, caller, _with_state(gateway, found), record),
         "lag": gateway.durable.lags.stored.get((record.service, record.id)),
@@ -289,16 +287,19 @@ def _response(
     return Response(body, status, headers, JSON)
 
 
-async def _check_receiver(gateway: Gateway, record: Subscription, said: Any, caller: Caller) -> None:
+async def _check_receiver(gateway: Gateway, record: Subscription, body: Any, caller: Caller) -> None:
     if isinstance(record.deliver, Webhook):
-        async with gateway.executors.turn(caller):  # its name server, and the receiver, answer when they like
+        async with gateway.executors.turn(caller):  # DNS and the receiver may be slow
             await gateway.durable.sender.check(record.deliver.url)
-            if wants_handshake(said):
+            if wants_handshake(body):
                 await gateway.durable.sender.shake_hands(record.deliver.url)
 
 
 async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -> None:
-    """A webhook is sent while its owner is away: what they see then has to do."""
+    """Raise unless the filter of a webhook uses only attributes that its owner sees.
+
+    A webhook is delivered with the rights of its owner, who may not be the caller.
+    """
     if isinstance(record.deliver, Webhook):
         await gateway.sweep.read_keys()
         owner = gateway.owners.owner(record)
@@ -306,11 +307,11 @@ async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -
         await compiled_of(gateway.executors, caller, record, schema, meaning)
 
 
-# What is shown ------------------------------------------------------------------------------
+# Responses ----------------------------------------------------------------------------------
 
 
 def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
-    """A subscription as JSON; its secrets are never in it but once, when they are new."""
+    """Return the document of a subscription. A secret is included only with `show_secret`, once, when it is new."""
     record = found.subscription
     deliver: Any = "pull"
     if isinstance(record.deliver, Webhook):
@@ -350,84 +351,90 @@ def explained(
     event: str | None,
     view: View,
 ) -> dict[str, Any]:
-    """How a subscription's filter is read and indexed, and what it makes of an event."""
+    """Return how a subscription's filter is parsed and indexed, and why it matches an event or not. Blocks."""
     meaning = view.meaning(record.service)
     filter_ = compiled(record, schema, meaning) or Filter("", schema)
-    given = None if event is None else event_of(event, record.service, log, view)
+    sample = None if event is None else event_of(event, record.service, log, view)
     matcher = Matcher(schema, semantics=meaning)
     try:
         matcher.add(record.id, filter_)
-        index = matcher.explain(record.id, None if given is None else [given])
+        index = matcher.explain(record.id, None if sample is None else [sample])
     finally:
         matcher.close()
-    return {"subscription": record.id, **described_by_meaning(filter_, given), "index": index}
+    return {"subscription": record.id, **described_by_meaning(filter_, sample), "index": index}
 
 
-def event_of(said: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
-    """An event that was given as JSON, or by its id in a service's output, as a caller sees it."""
-    if said.lstrip().startswith("{"):
+def event_of(text: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
+    """Return an event as a caller sees it, from JSON or by its id in a service's output. Blocks.
+
+    Raises a `Problem`: 400 if the JSON is malformed, 404 if there is no such id.
+    """
+    if text.lstrip().startswith("{"):
         hidden = view.hidden(service)
-        return {name: value for name, value in _given(said).items() if name not in hidden}
-    return _sought(said, service, log, view)
+        return {name: value for name, value in _parsed_event(text).items() if name not in hidden}
+    return _find_event(text, service, log, view)
 
 
-def _given(said: str) -> dict[str, Any]:
+def _parsed_event(text: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = orjson.loads(said)
+        event: dict[str, Any] = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise bad_parameter("event", said[:60], f"an event as a JSON object, or an event's id ({error})") from error
-    data = found.get("data")
-    return data if "specversion" in found and isinstance(data, dict) else found
+        raise bad_parameter("event", text[:60], f"an event as a JSON object, or an event's id ({error})") from error
+    data = event.get("data")
+    return data if "specversion" in event and isinstance(data, dict) else event
 
 
-def _sought(id_: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
-    """The event that a caller sees under an id, in what the stream still has."""
-    needle, looked = orjson.dumps(id_), 0
+def _find_event(id_: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
+    """Search the retained events of a service for one that the caller sees under an id."""
+    needle, searched = orjson.dumps(id_), 0
     is_hashed = view.policies.hides_ids(view.caller, service)
     position = log.begin(service)
-    while looked < MOST_LOOKED and (read := log.read(service, position, 5_000)).records:
+    while searched < MAX_SEARCHED and (read := log.read(service, position, 5_000)).records:
         for record in read.records:
             if is_hashed or needle in record:
                 event = view.shown_event(orjson.loads(record), service)
                 if event.get("_id") == id_:
                     return event
-        looked, position = looked + len(read.records), read.cursor
-    detail = f"no event {id_!r} in the first {looked:,} that {service!r} still has; give the event itself, as JSON"
+        searched, position = searched + len(read.records), read.cursor
+    detail = f"no event {id_!r} in the first {searched:,} that {service!r} still has; give the event itself, as JSON"
     raise Problem(404, "not-found", "There is no such thing", detail)
 
 
-# Whose it is --------------------------------------------------------------------------------
+# Ownership ----------------------------------------------------------------------------------
 
 
 def may_touch(caller: Caller, record: Subscription) -> bool:
-    """Return whether a subscription is a caller's own, or everything is. Who is not known owns nothing.
+    """True if a caller owns a subscription, or is an operator. Callers without credentials own nothing.
 
-    Subscriptions without an owner were created while no keys were required: they are the operator's.
+    Subscriptions without an owner were created while no keys were required. They belong to the operators.
     """
     return caller.may("operate") or is_owner(caller, record)
 
 
 def may_see(gateway: Gateway, caller: Caller, record: Subscription) -> bool:
-    """Say whether a caller is told of a subscription: their own, and as a provider all to services that they see."""
+    """True if a caller may list a subscription: their own; for a provider, all of services that they see."""
     if may_touch(caller, record):
         return gateway.policies.may_keep(caller, record.service)
     return caller.may("define") and gateway.policies.sees(caller, record.service)
 
 
-def _for_caller(gateway: Gateway, caller: Caller, said: dict[str, Any], record: Subscription) -> dict[str, Any]:
-    """Return what a caller is told of a subscription; of another's not where it goes, nor what they don't see."""
+def _for_caller(gateway: Gateway, caller: Caller, described: dict[str, Any], record: Subscription) -> dict[str, Any]:
+    """Return the document of a subscription for a caller.
+
+    If they do not own it, its webhook address is hidden, and so is its filter if attributes are hidden from them.
+    """
     if may_touch(caller, record):
-        return said
+        return described
     if isinstance(record.deliver, Webhook):
-        address = urlsplit(record.deliver.url)
-        said = {**said, "deliver": {"webhook": {**said["deliver"]["webhook"], "url": f"{address.scheme}://…"}}}
+        webhook = {**described["deliver"]["webhook"], "url": f"{urlsplit(record.deliver.url).scheme}://…"}
+        described = {**described, "deliver": {"webhook": webhook}}
     if gateway.policies.withheld(caller, record.service):
-        said = {**said, "filter": "", "params": [], "select": None, "key": None}
-    return said
+        described = {**described, "filter": "", "params": [], "select": None, "key": None}
+    return described
 
 
 async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
-    """A subscription that a caller may touch; of others' it is not told that they are there."""
+    """Return a subscription that the caller may change. Raises `NotRegistered`, also if it belongs to another."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
     caller = caller_of(request)
     if not may_touch(caller, found.subscription) or not gateway.policies.may_keep(caller, found.subscription.service):
@@ -435,26 +442,26 @@ async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> Regi
     return found
 
 
-# What is read -------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------
 
 
-async def document(request: Request, unsaid: Any = None) -> Any:
-    """A request's body as JSON; `unsaid` is what an empty one stands for."""
+async def document(request: Request, default: Any = None) -> Any:
+    """Parse a request's body as JSON; an empty body is `default`. Raises a `Problem` (400, 413)."""
     body = await request.body()
-    if not body and unsaid is not None:
-        return unsaid
+    if not body and default is not None:
+        return default
     if len(body) > MAX_BODY_BYTES:
         detail = f"expected at most {MAX_BODY_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)
     return await json_of(request)
 
 
-def _filter_parts(said: Any) -> list[Any]:
-    """The filter of a subscription's document and its parameters, as far as it has them."""
-    if not isinstance(said, Mapping):
+def _filter_parts(body: Any) -> list[Any]:
+    """Return the filter and the parameters in the document of a subscription, which is not validated yet."""
+    if not isinstance(body, Mapping):
         return []
-    params = said.get("params")
-    return [said.get("filter"), *(params if isinstance(params, list) else ())]
+    params = body.get("params")
+    return [body.get("filter"), *(params if isinstance(params, list) else ())]
 
 
 def _moment(at_s: float) -> str:
@@ -466,10 +473,10 @@ def _address(record: Subscription) -> str | None:
 
 
 def _if_match(request: Request) -> int | None:
-    said = request.headers.get("if-match")
-    if said is None or said.strip() == "*":
+    header = request.headers.get("if-match")
+    if header is None or header.strip() == "*":
         return None
-    number = said.strip().removeprefix("W/").strip('"')
+    number = header.strip().removeprefix("W/").strip('"')
     if not (number.isascii() and number.isdigit() and len(number) < 19):
-        raise bad_parameter("If-Match", said, 'a version in quotes, such as "3", as ETag has it')
+        raise bad_parameter("If-Match", header, 'a version in quotes, such as "3", as ETag has it')
     return int(number)

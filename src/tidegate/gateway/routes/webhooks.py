@@ -22,7 +22,7 @@ from tidegate.gateway.routes.subscriptions import Id, describe, document, found_
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
 
-MOST_LETTERS = 1_000
+MAX_LETTERS = 1_000
 """Dead letters of one request."""
 
 
@@ -64,7 +64,7 @@ async def _letters(
     request: Request,
     id_: Id,
     after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
-    most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
+    most: Annotated[int, Query(alias="max", ge=1, le=MAX_LETTERS)] = 100,
 ) -> dict[str, Any]:
     found = await found_for(gateway, request, id_)
     _need_service(gateway, request, found.subscription)
@@ -129,14 +129,14 @@ def _ids(said: Any) -> set[int] | None:
     if not isinstance(ids, list) or not ids or not all(type(each) is int and 0 <= each < 2**63 for each in ids):
         detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {said!r:.60}"
         raise SubscriptionError([DefinitionProblem("ids", detail)])
-    if len(ids) > MOST_LETTERS:
-        raise SubscriptionError([DefinitionProblem("ids", f"expected at most {MOST_LETTERS:,}, not {len(ids):,}")])
+    if len(ids) > MAX_LETTERS:
+        raise SubscriptionError([DefinitionProblem("ids", f"expected at most {MAX_LETTERS:,}, not {len(ids):,}")])
     return set(ids)
 
 
 def _sought(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLetter]:
     if ids is None:
-        return registry.dead_letters(id_, 0, MOST_LETTERS)
+        return registry.dead_letters(id_, 0, MAX_LETTERS)
     found: list[DeadLetter] = []
     for each in sorted(ids):
         found += [letter for letter in registry.dead_letters(id_, each - 1, 1) if letter.id == each]
