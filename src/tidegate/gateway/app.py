@@ -66,7 +66,7 @@ _ROUTES = (
 
 
 def make_app(gateway: Gateway) -> FastAPI:
-    """All routes over a gateway that was started."""
+    """Return the ASGI application of a started gateway: all routes and middleware. Closing it closes the gateway."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -85,7 +85,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     console.files()  # read now, so that a broken installation fails at the start
     problems.install(app)
     app.add_middleware(Shortcut, gateway=gateway)
-    app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
+    app.add_middleware(Limits)  # inside Access: the body of a refused request is not read at all
     app.add_middleware(
         Access,
         callers=gateway.callers,
@@ -96,22 +96,22 @@ def make_app(gateway: Gateway) -> FastAPI:
         origins=gateway.origins,
     )
     app.add_middleware(Audited, gateway=gateway)
-    # Before keys: a browser asks without one.
+    # Outside Access: preflight requests of browsers have no key.
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     if not gateway.needs_keys:
         app.add_middleware(LoopbackOnly, allowed=gateway.origins)
     if gateway.tls is not None and gateway.tls.settings.client_auth == "required":
         app.add_middleware(CertificateRequired)
-    # In one list: a router that is included is looked into by every request, and makes each of its routes twice.
+    # One flat list, because an included router is searched by every request, and creates each of its routes twice.
     for module in _ROUTES:
         app.router.routes.extend(module.router.routes)
-    app.router.default = _nowhere
+    app.router.default = _not_found
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]
     return app
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """Say that there is nothing at a path, to sockets too."""
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer requests and WebSockets for unknown paths with 404."""
     detail = f"nothing is at {scope['path']!r:.200}; all calls are in /openapi.json"
     await Problem(404, "not-found", "There is no such thing", detail).response()(scope, receive, send)

@@ -1,4 +1,4 @@
-"""`POST /v1/apply`: whole service files, all or nothing, as `tidegate apply` has it."""
+"""`POST /v1/apply`: applies whole service files, all or nothing, like `tidegate apply`."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ async def _apply(
 
 
 def _texts(body: bytes, name: str) -> dict[str, str]:
-    """The texts of a body by their names; a service file has no `files`."""
+    """Return the service files in a body, by name. A body with the single member `files` has several."""
     if not body.strip():
         raise unreadable("expected a service file, and the body is empty")
     try:
-        said = orjson.loads(body)
+        document = orjson.loads(body)
     except ValueError:
-        said = None
-    if isinstance(said, dict) and said.keys() == {"files"}:
-        files = said["files"]
+        document = None
+    if isinstance(document, dict) and document.keys() == {"files"}:
+        files = document["files"]
         if not isinstance(files, dict) or not all(isinstance(each, str) for each in files.values()):
             raise unreadable("files: expected the text of each file by its name")
         need_short(*(each.encode("utf-8", "surrogatepass") for each in files.values()))

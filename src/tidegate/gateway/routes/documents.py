@@ -1,4 +1,4 @@
-"""`/asyncapi.json`: the events of all services that one may see, or of one, described."""
+"""`/asyncapi.json`: describes the events of one service, or of all services that the caller sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it serves."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _readyz(gateway: Serving, request: Request, response: Response) -> dic
         response.status_code = 503
     status = {"status": "ok" if gateway.is_ready else "waiting"}
     view = gateway.view(request)
-    if view.caller == GUEST:  # whoever is not known learns that something is wrong, and not what
+    if view.caller == GUEST:  # guests learn that a service fails, but not which
         return status
     seen = view.services(gateway.definitions.services)
     return {**status, "services": {name: gateway.state(name) for name in seen}}

@@ -1,4 +1,4 @@
-"""Links to other brokers: made, listed and removed; and the socket over which they come."""
+"""Links to other brokers: add, list, change and remove them, and the WebSocket that other brokers open."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tidegate.gateway.transports.protocol import establish
 
 BAD_REQUEST = 4400
 _MAX_REASON_BYTES = 123
-"""Bytes, as RFC 6455 has it."""
+"""Size of the reason in a close frame (RFC 6455)."""
 _FIELDS = ("name", "url", "secret", "services", "transit", "public")
 _CHANGES = ("transit", "public")
 MAX_ROUTES = 1000
-"""Of one answer: a table may have tens of thousands."""
+"""Routes in one response: a table may have tens of thousands."""
 
 
 def _some(tables: Mapping[str, Mapping[int, Filter]], most: int) -> list[dict[str, str]]:
-    """The first entries of some tables, by service."""
+    """Return the first entries of routing tables, which are given by service."""
     filters = ((service, each) for service, entries in tables.items() for each in entries.values())
     return [{"service": service, "filter": str(each)} for service, each in islice(filters, most)]
 
@@ -47,21 +47,21 @@ class Accepted:
         self._websocket = websocket
 
     async def send(self, data: bytes) -> None:
-        """Send a frame, as soon as there is room."""
+        """Send a frame, once the buffer has room. Raises `LinkClosed`."""
         try:
             await self._websocket.send_bytes(data)
         except (WebSocketDisconnect, RuntimeError) as exc:
             raise LinkClosed("the link broke") from exc
 
     async def receive(self) -> bytes:
-        """The next frame."""
+        """Return the next frame. Raises `LinkClosed`."""
         try:
             return await self._websocket.receive_bytes()
         except (WebSocketDisconnect, RuntimeError, KeyError) as exc:
             raise LinkClosed(str(getattr(exc, "reason", "")) or "the link broke") from exc
 
     async def close(self, reason: str) -> None:
-        """Close, and say why."""
+        """Close with a reason. Does nothing if the WebSocket is closed already."""
         with suppress(WebSocketDisconnect, RuntimeError):
             await self._websocket.close(1000, reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore"))
 
@@ -138,7 +138,7 @@ async def _socket(gateway: Serving, websocket: WebSocket) -> None:
         await websocket.close(BAD_REQUEST, "this gateway has no links")
     else:
         peer = peer_of(websocket.scope)
-        # By then it has proved who it is, or the federation has closed it.
+        # By then the neighbour has authenticated, or the federation has closed the WebSocket.
         proven_s = gateway.linked.federation.settings.handshake_s + 1
         proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
         try:
@@ -159,14 +159,14 @@ def _neighbour(gateway: Gateway, name: str) -> Neighbour:
 
 
 def _entry_counts(gateway: Gateway, found: Neighbour) -> dict[str, int]:
-    """Of each service, filters that we were asked for and look for."""
+    """Return the number of filters per service that a neighbour has asked for and that are being forwarded."""
     begun = {name for name, each in found.forwarders.items() if each.has_begun}
     tables = federation_of(gateway).broker.tables(found.name)
     return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
 
 
 def _filtering(gateway: Gateway, found: Neighbour) -> dict[str, dict[str, Any]]:
-    """Of each service that it has asked for, whether all is forwarded, and what that or filtering has come to."""
+    """Return, per service that a neighbour has asked for, whether all events are forwarded, and the figures of that."""
     policies = federation_of(gateway).broker.filterings(found.name)
     return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
 

@@ -1,4 +1,4 @@
-"""Owners of durable subscriptions: renewing what a token granted, and adopting what nobody owns."""
+"""Owners of durable subscriptions: renew the rights of a token, and adopt subscriptions without an owner."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _adopt(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
 
 
 async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
-    """Let a subscription go on with another owner, or other rights, if these suffice for what it delivers."""
+    """Store a subscription with a new owner or new rights. Raises if they do not cover its filter."""
     await gateway.sweep.read_keys()
     if isinstance(record.deliver, Webhook):
         schema = gateway.policies.schema(gateway.owners.owner(record), record.service)
@@ -55,10 +55,10 @@ async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subsc
     return describe(found, gateway.durable.cursor(found))
 
 
-def _owner(said: Any) -> str | None:
-    if not isinstance(said, Mapping) or not set(said) <= {"owner"}:
-        raise SubscriptionError([DefinitionProblem("", f"expected {{owner: 'key_...'}} or nothing, not {said!r:.50}")])
-    owner = said.get("owner")
+def _owner(body: Any) -> str | None:
+    if not isinstance(body, Mapping) or not set(body) <= {"owner"}:
+        raise SubscriptionError([DefinitionProblem("", f"expected {{owner: 'key_...'}} or nothing, not {body!r:.50}")])
+    owner = body.get("owner")
     if owner is not None and not isinstance(owner, str):
         raise SubscriptionError([DefinitionProblem("owner", f"expected the id of an API key, not {owner!r:.60}")])
     return owner

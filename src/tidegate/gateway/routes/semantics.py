@@ -1,4 +1,4 @@
-"""`GET /v1/semantics`: what a term means here, how related others are to it, and by what."""
+"""`GET /v1/semantics`: the concepts of a term, and its relatedness to other terms."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tidegate.gateway.routes.dependencies import Serving
 from tidegate.semantics.looking import look
 
 MAX_TERM_LENGTH = 200
-"""Of a term or a tag."""
+"""Characters of a term or tag."""
 MAX_TERMS = 50
-"""Terms that one is compared with, and tags of a theme."""
+"""Terms to compare with, and tags of a theme."""
 
 _Text = Annotated[str, Query(max_length=MAX_TERM_LENGTH)]
 

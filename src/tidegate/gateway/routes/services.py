@@ -1,4 +1,4 @@
-"""Services: what there is, how it does."""
+"""Services: list, describe, define and remove them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def _services(gateway: Serving, request: Request) -> Response:
     gone = await _lost_services(gateway)
     known = gateway.services
     seen = gateway.view(request).services(known)
-    # By orjson: FastAPI takes tens of milliseconds to write hundreds of services, in which no event would go out.
-    said = orjson.dumps({"services": [_described(gateway, request, name, known[name], gone) for name in seen]})
-    return Response(said, media_type="application/json")
+    # orjson, because FastAPI would block the event loop for tens of milliseconds to encode hundreds of services.
+    body = orjson.dumps({"services": [_described(gateway, request, name, known[name], gone) for name in seen]})
+    return Response(body, media_type="application/json")
 
 
 @router.get("/services/{name}", summary="One service")
@@ -41,11 +41,11 @@ async def _status(gateway: Serving, request: Request, name: str) -> dict[str, An
     counts = gateway.hub.counts().get(name, {})
     remote = gateway.remotes.get(name)
     seen = shown_status(gateway.status.get(name), transparent=transparent)
-    said = seen or {"state": "never ran" if remote is None else f"of {remote.origin}"}
+    status = seen or {"state": "never ran" if remote is None else f"of {remote.origin}"}
     quality = await asyncio.to_thread(gateway.finder.quality, name)
     return {
         "name": name,
-        **said,
+        **status,
         "lost": name in await _lost_services(gateway),
         "subscribers": counts,
         "quality": quality,
@@ -85,7 +85,7 @@ async def _delete(
 
 
 async def _lost_services(gateway: Gateway) -> set[str]:
-    # In a thread: whoever looks for services holds the directory meanwhile.
+    # In a thread, because a search may hold the lock of the directory.
     return await asyncio.to_thread(gateway.finder.lost) | gateway.unreached()
 
 

@@ -1,7 +1,7 @@
-"""The way of the call that comes most often: events for a raw stream.
+"""A fast path for the most frequent call: events for a raw stream.
 
-What FastAPI does on the way to a route takes longer than all that this route does. A request that needs none of it,
-as it has no parameters, goes straight to what the route calls, too.
+FastAPI's work before a route takes longer than this route itself. A request without query parameters needs none of
+it, so it goes directly to the function that the route calls as well.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _BEFORE, _BEHIND = "/v1/streams/", "/events"
 
 
 class Shortcut:
-    """ASGI middleware, inside those that say who may do what: takes events, and passes on all else."""
+    """ASGI middleware after authentication: ingests events, and passes all other requests on."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app, self._gateway = app, gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, where the request is for events and nothing but them."""
+        """Answer a POST of events without query parameters; pass any other request on."""
         stream = _stream(scope)
         if stream is None:
             await self._app(scope, receive, send)
@@ -33,18 +33,18 @@ class Shortcut:
         headers = {str(name, "latin-1"): str(value, "latin-1") for name, value in reversed(scope["headers"])}
         caller = scope["state"]["caller"]
         try:
-            answer = await ingest_events(self._gateway, caller, stream, headers, Request(scope, receive).body)
+            response = await ingest_events(self._gateway, caller, stream, headers, Request(scope, receive).body)
         except Problem as problem:
-            answer = problem.response()
+            response = problem.response()
         except TidegateError as error:
-            answer = problems.of(error).response()
+            response = problems.of(error).response()
         except ClientDisconnect:
             return
-        await answer(scope, receive, send)
+        await response(scope, receive, send)
 
 
 def _stream(scope: Scope) -> str | None:
-    """The stream that a request has events for; None: it is another's."""
+    """Return the stream that a request posts events to; None if the request is not for this fast path."""
     path = scope.get("path", "")
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None

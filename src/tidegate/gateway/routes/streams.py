@@ -1,4 +1,4 @@
-"""Raw streams: what there is, and the events that come in."""
+"""Raw streams: list, describe, define and remove them, and ingest events."""
 
 from __future__ import annotations
 
@@ -95,8 +95,12 @@ async def ingest_events(
     read: Callable[[], Awaitable[bytes]],
     mode: Mode = "all",
 ) -> Response:
-    """Put the events of a request's body into a raw stream; `read` gives the body, once it is known to be wanted."""
-    gateway.stream(stream)  # an error where there is none
+    """Append the events of a request to a raw stream. They are in the log when this returns.
+
+    `read` returns the body; it is called only after the first checks. Raises `NotRegistered` for an unknown stream,
+    and a `Problem` (429) beyond a quota, or (422) if the mode is `all` and an event does not fit.
+    """
+    gateway.stream(stream)  # raises if there is none
     gateway.meter.need_events(caller)
     body = await read()
     take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
@@ -109,20 +113,20 @@ async def ingest_events(
             span.set_attributes({f"tidegate.{name}": count for name, count in counts.items()})
             gateway.tracing.took(span, headers, body)
     gateway.meter.took_events(caller, receipt.accepted + receipt.duplicates + receipt.refused)
-    said = receipt.to_json()
+    document = receipt.to_json()
     if mode == "all" and receipt.refused:
-        first = "; ".join(_told(each) for each in said["errors"][:3])
+        first = "; ".join(_error_text(error) for error in document["errors"][:3])
         raise Problem(
             422,
             "bad-event",
             "Events do not fit the schema",
             f"nothing was taken: {receipt.refused} of the events do not fit: {first}",
-            said.pop("errors"),
-            **said,
+            document.pop("errors"),
+            **document,
         )
-    return Response(orjson.dumps(said), media_type="application/json")
+    return Response(orjson.dumps(document), media_type="application/json")
 
 
-def _told(error: dict[str, Any]) -> str:
+def _error_text(error: dict[str, Any]) -> str:
     place = f"line {error['line']}" if error.get("line") is not None else f"event {error['index']}"
     return f"{place}: {error['pointer']}: {error['detail']}" if error.get("pointer") else f"{place}: {error['detail']}"

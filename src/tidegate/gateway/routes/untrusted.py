@@ -1,4 +1,4 @@
-"""Definitions that come by HTTP: whoever sends them, they use nothing but what the profile lists for them."""
+"""Applies definitions that arrive over HTTP. They may use only what the profile allows to their sender."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def apply_untrusted(
     prune: bool = False,
     backfill: bool = False,
 ) -> Changes:
-    """Apply a caller's definitions to the registry. Blocks: looks at files, and waits for the database.
+    """Apply a caller's definitions to the registry. Blocks: reads files, and waits for the database.
 
-    Imports nothing. Raises a `DefinitionError` with everything in them that is not open to the caller, and a `Problem`
-    where the caller may not make the change.
+    Imports no code of the definitions. Raises a `DefinitionError` that lists everything the caller may not use, and a
+    `Problem` if the caller may not make the change.
     """
     allowed = allowed_to(gateway, caller)
     admitted, guard = admit(definitions, allowed), CallerGuard(caller, allowed)
@@ -36,5 +36,5 @@ def remove_untrusted(gateway: Gateway, caller: Caller, name: str, *, force: bool
 
 
 def allowed_to(gateway: Gateway, caller: Caller) -> Allowed:
-    """Return which of the profile's functions, folders and connections a caller may use."""
+    """Return the functions, folders and connections of the profile that a caller may use."""
     return gateway.resources.allowed(caller.may("operate"), lambda audience: is_among(caller, audience))

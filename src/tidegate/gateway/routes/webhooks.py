@@ -1,4 +1,4 @@
-"""Webhooks: their secrets, what could not be delivered, and beginning again."""
+"""Webhooks: their secrets, their dead letters, and how to enable them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
 
 MAX_LETTERS = 1_000
-"""Dead letters of one request."""
+"""Dead letters in one request or response."""
 
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
@@ -81,12 +81,12 @@ async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, A
     if obstacle is not None:
         raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
     ids = _ids(await document(request, {"ids": "all"}))
-    some = await gateway.durable.ask(lambda registry: _sought(registry, id_, ids))
-    missing = sorted((ids or set()) - {each.id for each in some})
+    letters = await gateway.durable.ask(lambda registry: _letters_with(registry, id_, ids))
+    missing = sorted((ids or set()) - {letter.id for letter in letters})
     if missing:
         detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
         raise Problem(404, "not-found", "There is no such thing", detail)
-    done = await gateway.durable.redeliver(record, some)
+    done = await gateway.durable.redeliver(record, letters)
     return {
         "delivered": done.taken,
         "failed": [{"id": id_, "error": error} for id_, error in done.failed],
@@ -104,7 +104,7 @@ async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[Sub
 
 
 def _need_service(gateway: Gateway, request: Request, record: Subscription) -> None:
-    """Of a service that is gone nobody knows any more what it hid from whom."""
+    """Raise unless the caller sees the service. If it was removed, so was its policy, and only operators may go on."""
     if not caller_of(request).may("operate"):
         gateway.policies.need(caller_of(request), record.service)
 
@@ -121,26 +121,26 @@ def _enabled(record: Subscription, version: int, registry: Registry) -> Register
     return registry.enable(record.id)
 
 
-def _ids(said: Any) -> set[int] | None:
-    """The dead letters that are meant; None: all."""
-    ids = said.get("ids") if isinstance(said, Mapping) and set(said) == {"ids"} else None
+def _ids(body: Any) -> set[int] | None:
+    """Return the ids of the dead letters that a request names; None means all."""
+    ids = body.get("ids") if isinstance(body, Mapping) and set(body) == {"ids"} else None
     if ids == "all":
         return None
     if not isinstance(ids, list) or not ids or not all(type(each) is int and 0 <= each < 2**63 for each in ids):
-        detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {said!r:.60}"
+        detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {body!r:.60}"
         raise SubscriptionError([DefinitionProblem("ids", detail)])
     if len(ids) > MAX_LETTERS:
         raise SubscriptionError([DefinitionProblem("ids", f"expected at most {MAX_LETTERS:,}, not {len(ids):,}")])
     return set(ids)
 
 
-def _sought(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLetter]:
+def _letters_with(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLetter]:
     if ids is None:
         return registry.dead_letters(id_, 0, MAX_LETTERS)
-    found: list[DeadLetter] = []
-    for each in sorted(ids):
-        found += [letter for letter in registry.dead_letters(id_, each - 1, 1) if letter.id == each]
-    return found
+    letters: list[DeadLetter] = []
+    for number in sorted(ids):
+        letters += [letter for letter in registry.dead_letters(id_, number - 1, 1) if letter.id == number]
+    return letters
 
 
 def _shown(letter: DeadLetter, service: str, encoding: Encoding) -> dict[str, Any]:
