@@ -201,7 +201,7 @@ class Gateway:
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.audit.start()
-        await self._refresh_or_log()  # on a failure, serves what it has, and tries again
+        await self._refresh_or_log()  # after a failure it serves what it could read, and tries again
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())

@@ -133,7 +133,7 @@ def test_every_moment_is_in_one_bin(values: list[tuple[datetime, bool]]) -> None
     attribute = looking._Attribute(Attribute(("time",), Scalar("timestamp")))
     for moment, _ in values:
         attribute.take({"time": moment.isoformat()})
-    bins = attribute.told([flag for _, flag in values])["bins"]
+    bins = attribute.distribution([flag for _, flag in values])["bins"]
     assert sum(each["events"] for each in bins) == len(values)
     assert sum(each["matched"] for each in bins) == sum(flag for _, flag in values)
     moments = [moment for moment, _ in values]
@@ -146,7 +146,11 @@ def test_moments_that_can_t_be_read_are_values() -> None:
     attribute = looking._Attribute(Attribute(("time",), Scalar("timestamp")))
     for each in ("2026-01-01", "soon", 7):
         attribute.take({"time": each})
-    assert [each["value"] for each in attribute.told([True, True, False])["values"]] == ["2026-01-01", "soon", "7"]
+    assert [each["value"] for each in attribute.distribution([True, True, False])["values"]] == [
+        "2026-01-01",
+        "soon",
+        "7",
+    ]
 
 
 anything = st.sampled_from("abcdefghijklmnop") | st.booleans() | st.lists(st.integers(-9, 9), max_size=2)
@@ -157,7 +161,7 @@ def test_every_value_is_counted_once(values: list[tuple[Any, bool]]) -> None:
     found = looking._values(values)
     assert sum(each["events"] for each in found) == len(values)
     assert sum(each["matched"] for each in found) == sum(flag for _, flag in values)
-    assert len(found) <= looking.MOST_VALUES + 1
+    assert len(found) <= looking.MAX_VALUES + 1
 
 
 def test_the_attributes_that_a_filter_names() -> None:

@@ -1,11 +1,11 @@
-"""The audit log: who did what, from where, and what became of it, as events of `_audit` and as lines of the log.
+"""The audit log: who did what, from which address, with which result, as events of `_audit` and as log lines.
 
-Two partitions. `changes` has every change of definitions, policies, keys and links that was made, one record each.
-`attempts` has all else: what was refused, failed sign-ins, durable subscriptions. Whoever is refused can try as often
-as they like, so attempts of one kind by one caller or address are single records only at first; beyond that they are
-counted, and the count is one record a minute. What is written in a minute is bounded, and so is each partition.
+It has two partitions. `changes` has one record for every change of definitions, policies, keys and links. `attempts`
+has refused calls, failed sign-ins and changes of durable subscriptions. A caller can repeat refused calls without
+limit. Therefore only the first attempts of one kind by one caller or address have their own records; further ones are
+counted, with one record per minute. The number of records per minute and the size of each partition are bounded.
 
-A record holds names, ids and kinds of problems, never a body, a query, a header or the text of an error.
+A record contains names, ids and kinds of problems, never a body, a query, a header or the text of an error.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ Part = Literal["changes", "attempts"]
 PARTS: tuple[Part, ...] = ("changes", "attempts")
 
 SINGLE_ATTEMPTS = 5
-"""Of one kind by one caller or address in a window; more of them are counted."""
+"""Attempts of one kind by one caller or address per window that have their own records; more are only counted."""
 MAX_ATTEMPT_RECORDS = 300
-"""In a window, of all callers together; the rest is one record for each kind."""
+"""Records of attempts per window, of all callers; the rest has one record per kind."""
 MAX_COUNTED = 10_000
-"""Kinds of attempts that are told apart in a window."""
+"""Kinds of attempts that are counted separately in a window."""
 WINDOW_S = 60.0
 FLUSH_INTERVAL_S = 1.0
 EXPIRE_INTERVAL_S = 600.0
 MAX_PENDING = 10_000
-"""Records that wait for the log; more are lost, counted, and logged as lines all the same."""
+"""Records that wait for the log. More are dropped and counted; their log lines are still written."""
 MAX_TEXT = 200
 """Characters of a name that a caller has chosen."""
 MAX_DETAIL = 2_000
 MANY = "many"
-"""The address of a record that sums up attempts of many."""
+"""The address in a record that sums up attempts from several addresses."""
 
 _SECRET = re.compile(r"(tg_[A-Za-z0-9]{8})_[A-Za-z0-9_-]+|(whsec_)[A-Za-z0-9+/=_-]+")
 _log = structlog.get_logger("tidegate.audit")
@@ -61,7 +61,7 @@ _log = structlog.get_logger("tidegate.audit")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record, but for its time and how often it was."""
+    """One record without its time and count."""
 
     action: str
     result: Result
@@ -74,21 +74,21 @@ class Entry:
 
     @property
     def kind(self) -> tuple[str, str, str, str | None]:
-        """Attempts with the same are counted together."""
+        """The key under which attempts are counted together."""
         return self.action, self.result, self.caller or network_of(self.address), self.detail
 
 
 @dataclass
 class Slot:
-    """Which partitions of `_audit` are this process's own: a log of files has one writer a partition."""
+    """The number of the `_audit` partitions that this process writes. A file log has one writer per partition."""
 
     folder: Path | None
-    """Where processes that share a log agree on their numbers; None: this one is alone, or the log takes many."""
+    """The folder with the locks of processes that share a log; None: one process, or a log with many writers."""
     number: int = 0
     _file: int | None = field(default=None, repr=False)
 
     def take(self) -> None:
-        """Take the lowest number that no running process has; kept until this one ends."""
+        """Take the lowest free number, and hold it until `release` or the end of the process."""
         if self.folder is None or self._file is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,38 +104,38 @@ class Slot:
         raise TidegateError(f"can't write the audit log: all numbers in {str(self.folder)!r} are taken")
 
     def release(self) -> None:
-        """Let another process have the number."""
+        """Release the number for other processes."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 class AuditWriter:
-    """Appends records to `_audit`. Blocks; for one thread at a time."""
+    """Appends records to `_audit`. Methods block, and must be called by one thread at a time."""
 
     def __init__(self, log: EventLog, gateway: str, folder: Path | None = None) -> None:
-        """`gateway` is the process's name in the records; `folder`: see `Slot`."""
+        """`gateway` is the name of this process in records; `folder`: see `Slot`."""
         self._log, self._gateway, self._slot = log, gateway, Slot(folder)
         self._is_open, self._sequence = False, 0
 
     def append(self, part: Part, entries: Sequence[tuple[int, int, Entry]]) -> None:
-        """Write entries, each with the moment in microseconds and how often it was."""
+        """Append entries, each with its time in microseconds and its count."""
         self.open()
         self._log.append(STREAM, self._partition(part), [self._record(*each) for each in entries])
 
     def open(self) -> None:
-        """Make the stream, once."""
+        """Create the stream, unless it is open already."""
         if not self._is_open:
             self._slot.take()
             self._log.create(STREAM, [self._partition(each) for each in PARTS])
             self._is_open = True
 
     def expire(self) -> None:
-        """Let go of what is too old or too much."""
+        """Remove records that exceed the retention."""
         self._log.expire(STREAM, Retention(MAX_AGE_S, MAX_BYTES))
 
     def close(self) -> None:
-        """Let another process have our partitions."""
+        """Release the partitions for other processes."""
         self._slot.release()
         self._is_open = False
 
@@ -165,7 +165,7 @@ class AuditWriter:
 
 
 class Audit:
-    """Takes records in the event loop and writes them in a thread."""
+    """Collects records on the event loop, and writes them in a thread."""
 
     def __init__(self, writer: AuditWriter, clock: Callable[[], float] = time.time) -> None:
         self._writer, self._clock = writer, clock
@@ -177,9 +177,9 @@ class Audit:
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.records: Counter[str] = Counter()
-        """Records by partition, `changes` or `attempts`."""
+        """Number of records by partition, `changes` or `attempts`."""
         self.lost = 0
-        """Records that the log did not take, and for which there was no room to wait."""
+        """Number of records that were dropped because too many waited for the log."""
 
     # Recording ---------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Audit:
         result: Result = "ok",
         detail: str | None = None,
     ) -> None:
-        """Note that somebody did or tried something. It is in the log when `flush` has returned."""
+        """Record an action of a caller, or an attempt. The record is in the log when `flush` has returned."""
         entry = Entry(
             action,
             result,
@@ -243,7 +243,7 @@ class Audit:
         self._pending.append((part, int(self._clock() * 1e6), count, entry))
 
     def end_window(self) -> None:
-        """Record what was counted: the largest counts each, the others together by kind."""
+        """Record the counted attempts: the largest counts separately, the others summed up by kind."""
         counted = sorted(self._counted.values(), key=lambda each: -each[0])
         for count, entry in counted[:MAX_ATTEMPT_RECORDS]:
             self._add("attempts", entry, count)
@@ -260,7 +260,7 @@ class Audit:
     # Writing -----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make the stream, and write every second from now on."""
+        """Create the stream, and start the task that writes every second. Logs a failure, and tries again later."""
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._writer.open)
         except (TidegateError, OSError) as problem:
@@ -268,7 +268,7 @@ class Audit:
         self._task = asyncio.create_task(self._follow())
 
     async def flush(self) -> None:
-        """Return when all that was recorded is in the log, or could not be written."""
+        """Write all waiting records. If that fails, they are kept and written with the next call."""
         async with self._turn:
             batch, self._pending = self._pending, []
             if not batch:
@@ -276,7 +276,7 @@ class Audit:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self._write, batch)
             except (TidegateError, OSError) as problem:
-                # The change is made, and its line is logged: what is left is to try again.
+                # The change cannot be undone, and its log line is written. Try again.
                 _log.error("can't write the audit log; trying again", problem=str(problem), records=len(batch))
                 kept = (batch + self._pending)[:MAX_PENDING]
                 self.lost += len(batch) + len(self._pending) - len(kept)
@@ -304,7 +304,7 @@ class Audit:
             await self.flush()
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining records, and release the partitions."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -314,40 +314,40 @@ class Audit:
 
 
 def _summed(entry: Entry) -> Entry:
-    """What stands for all attempts of one kind, whoever made them."""
+    """Return the entry that sums up all attempts of one kind, by all callers."""
     return Entry(entry.action, entry.result, None, None, None, MANY, None, entry.detail)
 
 
-def clean(text: str | None, most: int = MAX_TEXT) -> str | None:
-    """Return a text that callers have a say in, cut, on one line, and without what looks like a secret of ours.
+def clean(text: str | None, limit: int = MAX_TEXT) -> str | None:
+    """Return a text that callers can influence: shortened, on one line, and without anything like our secrets.
 
     >>> clean("tg_abcd1234_this-is-secret\\n2026 audit")
     'tg_abcd1234_… 2026 audit'
     """
     if text is None:
         return None
-    shown = "".join(each if each.isprintable() else " " for each in text[: most + 1])
-    shown = _SECRET.sub(lambda found: f"{found[1]}_…" if found[1] else f"{found[2]}…", shown)
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+    shown = "".join(char if char.isprintable() else " " for char in text[: limit + 1])
+    shown = _SECRET.sub(lambda match: f"{match[1]}_…" if match[1] else f"{match[2]}…", shown)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 @lru_cache(maxsize=4_096)
 def network_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 the /64 that one site has, else the address.
+    """Return the network that counts as one address: the /64 of an IPv6 address, otherwise the address itself.
 
     >>> network_of("192.0.2.7"), network_of("2001:db8::1:2"), network_of("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8::/64', '192.0.2.7')
     """
     try:
-        found = ip_address(address.partition("%")[0])
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if found.version == 4:
-        return str(found)
-    return str(found.ipv4_mapped or ip_network(f"{found}/64", strict=False))
+    if parsed.version == 4:
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ip_network(f"{parsed}/64", strict=False))
 
 
 def address_of(scope: Any) -> str:
-    """Return the address that a request came from."""
+    """Return the client address of a request."""
     client = scope.get("client")
     return str(client[0]) if client else "unknown"

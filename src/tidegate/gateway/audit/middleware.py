@@ -1,6 +1,6 @@
-"""Records what callers change, where it is decided: around all routes, so that none has to do it.
+"""Records the changes of callers in the audit log, for all routes in one place.
 
-The answer to a change is sent when its record is in the audit log.
+The response to a change is sent after its record is in the audit log.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from tidegate.gateway.gateway import Gateway
 
 MAX_NAMES = 50
-"""Definitions of one `apply` that are recorded one by one, with the change of their access."""
+"""Definitions of one `apply` that are named in the record, and whose policy changes have their own records."""
 _CHANGES = ("added", "changed", "removed")
 _NO_CHANGE = frozenset({"explain", "backtest", "events", "discover", "filters", "semantics"})
-"""First or last parts of a path whose POST changes nothing."""
+"""First or last parts of paths whose POST changes nothing."""
 _VERBS = {("POST", "secret"): "rotate-secret", ("DELETE", "secret"): "drop-secrets", ("POST", "dead-letters"): "resend"}
 
 
 class Action(NamedTuple):
-    """What a request asks for."""
+    """The audited action of a request."""
 
     name: str
     target: str | None = None
 
 
 def action_of(method: str, path: str) -> Action | None:
-    """Return what a request would change; None: nothing that is audited.
+    """Return the audited action of a request; None if it changes nothing that is audited.
 
     >>> action_of("PUT", "/v1/services/gps")
     Action(name='service.put', target='gps')
@@ -79,13 +79,13 @@ def action_of(method: str, path: str) -> Action | None:
 
 
 class Audited:
-    """ASGI middleware, around the one that says who asks: records what was changed, and what was refused."""
+    """ASGI middleware outside `Access`: records changes and refusals."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app, self._gateway = app, gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hold the answer to a change back until its record is written."""
+        """Delay the response to a change until its record is written."""
         action = action_of(scope["method"], scope["path"]) if scope["type"] == "http" else None
         if action is None:
             await self._app(scope, receive, send)
@@ -105,13 +105,13 @@ class Audited:
         except Exception:
             self._note(action, scope, "failed", "internal")
             raise
-        for each in held:  # an answer that did not end
-            await send(each)
+        for message in held:  # a response without an end
+            await send(message)
 
     async def _record(self, action: Action, scope: Scope, held: list[Message]) -> None:
         status = next((each["status"] for each in held if each["type"] == "http.response.start"), 500)
         if status == 401 or IDENTIFIED not in scope.get("state", {}):
-            return  # whoever it is did not get in, which is a failed sign-in, or a refusal before it
+            return  # not authenticated: a failed sign-in, which is recorded elsewhere, or an earlier refusal
         document = _document(b"".join(each.get("body", b"") for each in held))
         if status >= 400:
             self._note(action, scope, "refused" if status in (403, 429) else "failed", _kind(document))
@@ -122,7 +122,7 @@ class Audited:
     async def _note_change(self, action: Action, scope: Scope, document: Mapping[str, Any]) -> None:
         if action.name == "definitions.apply":
             names = {word: document.get(word) or {} for word in _CHANGES}
-            self._note(action, scope, "ok", _told(names))
+            self._note(action, scope, "ok", _summary(names))
             await self._note_policies(scope, {**names["added"], **names["changed"]})
         elif action.name in ("service.put", "stream.put"):
             version = document.get("version")
@@ -144,7 +144,7 @@ class Audited:
         )
 
     async def _note_policies(self, scope: Scope, versions: Mapping[str, int]) -> None:
-        """Record who may see what of a service or stream, where this version of it says other than the one before."""
+        """Record the access policy of each service or stream whose new version changes it."""
         loop, registry = asyncio.get_running_loop(), self._gateway.registry
         for name in list(versions)[:MAX_NAMES]:
             with suppress(TidegateError):
@@ -167,8 +167,8 @@ def _written(access: Any) -> str:
     return "no policy" if access is None else orjson.dumps(access).decode()
 
 
-def _told(names: Mapping[str, Mapping[str, int]]) -> str:
-    """Say what was changed, by name and version."""
+def _summary(names: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the changed definitions as text, by name and version."""
     parts = []
     for word, versions in names.items():
         shown = [f"{name} v{version}" for name, version in list(versions.items())[:MAX_NAMES]]
@@ -179,7 +179,7 @@ def _told(names: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _shown(document: Mapping[str, Any]) -> str | None:
-    """Say what a key or link is for: these fields and no other, as the answer may hold its secret."""
+    """Return the role, scope and expiry of a key or link. No other field: the response may contain its secret."""
     shown = {name: document[name] for name in ("role", "services", "expires_at") if document.get(name) is not None}
     if isinstance(document.get("name"), str) and "id" in document:
         shown["name"] = document["name"]
@@ -188,12 +188,12 @@ def _shown(document: Mapping[str, Any]) -> str | None:
 
 def _document(body: bytes) -> Mapping[str, Any]:
     with suppress(orjson.JSONDecodeError):
-        found = orjson.loads(body) if body else {}
-        if isinstance(found, dict):
-            return found
+        document = orjson.loads(body) if body else {}
+        if isinstance(document, dict):
+            return document
     return {}
 
 
 def _kind(problem: Mapping[str, Any]) -> str:
-    """Name the kind of a problem. Its text stays out: it may show what was sent."""
+    """Return the kind of a problem. Its text is left out, because it may repeat the request."""
     return str(problem.get("type", "")).rpartition(":")[2] or "unknown"

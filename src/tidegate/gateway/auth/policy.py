@@ -30,7 +30,7 @@ _INTERNALS = {catalog.STREAM: ("definition",), "_status": ("error", "reason")}
 
 
 class Policies:
-    """The access policies of all services, as they are now."""
+    """The current access policies of all services."""
 
     def __init__(self, semantics: Semantics | None = None, id_key: bytes = b"") -> None:
         """`semantics` evaluates filters with ~; None: they are refused. `id_key` is the HMAC key of hashed ids."""

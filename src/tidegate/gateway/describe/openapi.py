@@ -1,4 +1,4 @@
-"""`/openapi.json`: what FastAPI knows of the calls, and what it can't: bodies, answers, problems, keys."""
+"""`/openapi.json`: the document of FastAPI, completed with bodies, responses, problems and authentication."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MEANINGS = {
     503: "Not now; try again",
 }
 _ANYWHERE = (401, 403, 429, 503)
-"""What every call under /v1 may answer."""
+"""Problems of every call under /v1."""
 
 _EVENT = {"_id": "taxi-7-1", "vid": "B1", "speed": 61.5, "time": "2026-01-01T00:00:00Z"}
 _CLOUD = {"specversion": "1.0", "id": "taxi-7-1", "source": "/taxi/7", "type": "position", "data": _EVENT}
@@ -105,26 +105,26 @@ _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version."}}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one call takes and gives, beyond its parameters."""
+    """The body and responses of one call."""
 
     id: str
     ok: Mapping[str, Any] | None
-    """The content of the answer that was hoped for; None: there is none."""
+    """The content of the successful response; None if it has none."""
     errors: tuple[int, ...] = ()
-    """Besides those of every call under /v1."""
+    """Status codes of problems, besides those of every call under /v1."""
     body: Mapping[str, Any] | None = None
     needs_body: bool = True
     status: int = 200
     headers: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """Other answers that are no problems."""
+    """Other responses that are not problems."""
 
 
 _ID = "/v1/subscriptions/{id}"
 _READ = (400, 404, 422)
 
 _PATTERNS = {"name": SERVICE, "stream": NAME, "broker": BROKER}
-"""Of names in paths."""
+"""Patterns of the names in paths."""
 
 CALLS: dict[str, Call] = {
     "GET /livez": Call("isAlive", _json("Life")),
@@ -266,7 +266,7 @@ _DOCUMENTS: dict[bool, dict[str, Any]] = {}
 
 
 def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
-    """The document of an app's calls: made once, as all gateways of a process have the same."""
+    """Return the OpenAPI document of an app. Built once per process, because all gateways have the same calls."""
     if needs_keys not in _DOCUMENTS:
         _DOCUMENTS[needs_keys] = _document(app, needs_keys=needs_keys)
     return _DOCUMENTS[needs_keys]
@@ -275,32 +275,32 @@ def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
 def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
     for path, calls in document["paths"].items():
-        for method, said in calls.items():
+        for method, operation in calls.items():
             call = CALLS.get(f"{method.upper()} {path}")
             if call is not None:
-                _complete(said, call, path, needs_keys=needs_keys)
+                _complete(operation, call, path, needs_keys=needs_keys)
     document["components"] = {"schemas": {**SCHEMAS, **LINK_SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
     return document
 
 
-def _complete(said: dict[str, Any], call: Call, path: str, *, needs_keys: bool) -> None:
-    said["operationId"] = call.id
+def _complete(operation: dict[str, Any], call: Call, path: str, *, needs_keys: bool) -> None:
+    operation["operationId"] = call.id
     if call.body is not None:
-        said["requestBody"] = {"required": call.needs_body, "content": dict(call.body)}
-    hoped: dict[str, Any] = {"description": "Done"}
+        operation["requestBody"] = {"required": call.needs_body, "content": dict(call.body)}
+    success: dict[str, Any] = {"description": "Done"}
     if call.ok is not None:
-        hoped["content"] = dict(call.ok)
+        success["content"] = dict(call.ok)
     if call.headers:
-        hoped["headers"] = dict(call.headers)
-    answers = {str(call.status): hoped}
+        success["headers"] = dict(call.headers)
+    responses = {str(call.status): success}
     for status, content in call.more.items():
-        answers[str(status)] = {"description": _MEANINGS[status], "content": dict(content)}
+        responses[str(status)] = {"description": _MEANINGS[status], "content": dict(content)}
     is_api = path.startswith("/v1/") or path == "/asyncapi.json"
     for status in sorted({*call.errors, *(_ANYWHERE if is_api else ())}):
-        answers[str(status)] = {"description": _MEANINGS[status], "content": _content(MEDIA_TYPE, ref("Problem"))}
-    said["responses"] = answers
+        responses[str(status)] = {"description": _MEANINGS[status], "content": _content(MEDIA_TYPE, ref("Problem"))}
+    operation["responses"] = responses
     if is_api:
-        said["security"] = [*({name: []} for name in SECURITY), *([] if needs_keys else [{}])]
-    for each in said.get("parameters", ()):
-        if each["in"] == "path" and each["name"] in _PATTERNS:
-            each["schema"] = {"type": "string", "pattern": _PATTERNS[each["name"]]}
+        operation["security"] = [*({name: []} for name in SECURITY), *([] if needs_keys else [{}])]
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path" and parameter["name"] in _PATTERNS:
+            parameter["schema"] = {"type": "string", "pattern": _PATTERNS[parameter["name"]]}

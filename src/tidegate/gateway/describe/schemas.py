@@ -42,7 +42,7 @@ def _webhook(*, changed: bool) -> Schema:
 
 
 def _wanted(*, changed: bool) -> Schema:
-    """The fields of a subscription that its maker says."""
+    """Return the fields of a subscription that its creator sets."""
     deliver = [{"enum": [*PULLED, None]}, record({"webhook": _webhook(changed=changed)}, closed=True)]
     return {
         "filter": {"type": ["string", "null"], "maxLength": MOST_TEXT},

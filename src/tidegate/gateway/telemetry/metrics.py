@@ -1,4 +1,4 @@
-"""What Prometheus is told. The names are part of the interface."""
+"""The Prometheus metrics of a gateway. Their names are part of the public interface."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ Way = Literal["sse", "websocket", "poll", "webhook"]
 
 
 class Tally:
-    """Counts in the event loop, without a lock: a batch costs one addition."""
+    """A counter for the event loop, without a lock: a batch costs one addition."""
 
     __slots__ = ("_within", "count")
 
     def __init__(self, *within: Tally) -> None:
-        """`within`: those that count the same, too."""
+        """`within`: counters that are increased as well."""
         self.count = 0
         self._within = within
 
     def add(self, count: int) -> None:
-        """Count some more."""
+        """Increase the counter."""
         self.count += count
         for each in self._within:
             each.add(count)
 
 
 class Metrics:
-    """Counts of one gateway, and what services say of themselves."""
+    """The metrics of one gateway, and those that services report in `_status`."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self.deliveries: dict[tuple[str, Way], Tally] = {}
         self.attempts: dict[tuple[str, str], Tally] = {}
-        """Messages to webhooks, by service and what became of them."""
+        """Messages to webhooks, by service and outcome."""
         self.subscriptions: dict[str, Tally] = {}
-        """Events that went out from here to durable subscriptions, by every way."""
+        """Events that this gateway delivered to durable subscriptions, over all transports."""
         self.failures: dict[str, tuple[float, str]] = {}
-        """By durable subscription: when a message from here to its webhook was not taken, and why, until one is."""
+        """Time and reason of the last failed webhook message, by durable subscription. A success removes it."""
         self._dispatch = Histogram(
             "tidegate_dispatch_seconds",
             "From an event's being read from a service's output to its being written to sockets, by passes.",
@@ -63,40 +63,40 @@ class Metrics:
         )
 
     def watch(self, gateway: Gateway) -> None:
-        """Show what a gateway knows, too."""
-        self._registry.register(_Of(gateway))
+        """Include the metrics that are read from the parts of a gateway."""
+        self._registry.register(_GatewayCollector(gateway))
 
     def dispatched(self, service: str, seconds: float) -> None:
-        """Note how long a pass took."""
+        """Record the duration of a dispatch."""
         self._dispatch.labels(service).observe(seconds)
 
     def dispatch_buckets(self) -> dict[str, dict[str, int]]:
-        """Of each service how many passes took at most so many seconds, as texts; `+Inf` is all."""
-        found: dict[str, dict[str, int]] = {}
+        """Return the histogram of dispatch durations by service: upper bound in seconds, as text, and count."""
+        buckets: dict[str, dict[str, int]] = {}
         for family in self._dispatch.collect():
-            for each in family.samples:
-                if each.name.endswith("_bucket"):
-                    found.setdefault(each.labels["service"], {})[each.labels["le"]] = int(each.value)
-        return found
+            for sample in family.samples:
+                if sample.name.endswith("_bucket"):
+                    buckets.setdefault(sample.labels["service"], {})[sample.labels["le"]] = int(sample.value)
+        return buckets
 
     def delivered(self, service: str, way: Way, subscription: str | None = None) -> Tally:
-        """Where events of a service that go out one way are counted, or those of one of its durable subscriptions."""
+        """Return the counter of a service's events over one transport; with `subscription`, one that counts both."""
         whole = self.deliveries.setdefault((service, way), Tally())
         if subscription is None:
             return whole
         return Tally(whole, self.of_subscription(subscription))
 
     def of_subscription(self, subscription: str) -> Tally:
-        """Where events of one durable subscription are counted."""
+        """Return the counter of one durable subscription's events."""
         return self.subscriptions.setdefault(subscription, Tally())
 
     def forget(self, subscription: str) -> None:
-        """Let go of what was counted of a durable subscription that is no more."""
+        """Remove the metrics of a durable subscription that was removed."""
         self.subscriptions.pop(subscription, None)
         self.failures.pop(subscription, None)
 
     def sent(self, record: Subscription, outcome: Outcome, events: int) -> None:
-        """Note what became of a message to a webhook."""
+        """Record the outcome of a webhook message."""
         self.attempts.setdefault((record.service, outcome.kind), Tally()).count += 1
         if outcome.kind == "taken":
             self.delivered(record.service, "webhook", record.id).add(events)
@@ -105,12 +105,12 @@ class Metrics:
             self.failures[record.id] = (time.time(), outcome.detail)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
-class _Of:
-    """Reads a gateway when it is asked."""
+class _GatewayCollector:
+    """Reads metrics from the parts of a gateway at each scrape."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -1,4 +1,4 @@
-"""The metrics on a port of their own: whoever reaches it reads them without a key, and can ask for nothing else."""
+"""Serves metrics on a separate port, without a key. The port serves nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidegate.gateway.transports.protocol import Config
 
 @asynccontextmanager
 async def serving_metrics(gateway: Gateway, settings: MetricsSettings | None) -> AsyncIterator[None]:
-    """Serve a gateway's metrics until the block ends; None: nowhere but at the gateway itself."""
+    """Serve a gateway's metrics on their own port until the block ends. None: do nothing."""
     with nullcontext() if settings is None else _listening(settings) as listener:
         if listener is None or settings is None:
             yield

@@ -1,8 +1,8 @@
-"""Spans of what the gateway does, for OpenTelemetry: requests that bring events, passes that dispatch, webhooks.
+"""OpenTelemetry spans of a gateway: ingest requests, dispatches and webhooks.
 
-A producer's trace goes on in the request that brings its events, and a webhook's in its receiver. Between the two
-stands the log, whose records carry no trace; but an event keeps the id that its producer gave it, through every service
-that does not make one event of many. By that id the trace goes on where the event is dispatched.
+The span of an ingest request continues the trace of its producer, and a receiver can continue the trace of a webhook.
+Records in the log carry no trace. But an event keeps the id of its producer through every service that does not
+aggregate events, so the trace is continued by event id when the event is dispatched.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""The environment variables that say where spans go; without one there are none."""
-FOLLOWED = 10_000
-"""Ids of events that came in a traced request and are known when they are dispatched: the newest."""
-LARGEST_BYTES = 64 * 1024
-"""Of a body that is looked into for ids."""
-PASSES_S = 1.0
-"""Of each service's passes, at most one in so long has a span."""
+"""The environment variables with the endpoint for spans. Without one of them tracing is off."""
+MAX_FOLLOWED = 10_000
+"""Event ids of traced requests that are remembered until dispatch. The oldest are dropped first."""
+MAX_BODY_BYTES = 64 * 1024
+"""Size of a request body that is searched for event ids."""
+DISPATCH_SPAN_INTERVAL_S = 1.0
+"""Each service has at most one dispatch span per interval, besides those of traced events."""
 
 _log = structlog.get_logger("tidegate.gateway")
 
 
 def tracing_of(environment: Mapping[str, str]) -> Tracing | None:
-    """Tracing as OpenTelemetry's own variables want it; None: it is off."""
+    """Return tracing as the variables of OpenTelemetry configure it; None if it is off."""
     if not any(environment.get(name) for name in ENDPOINTS) or _is_off(environment):
         return None
     try:
@@ -52,7 +52,7 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 
 class Tracing:
-    """Makes spans, and sends them in a thread of its own; how many are sampled is OTEL_TRACES_SAMPLER's."""
+    """Creates spans, and exports them in a separate thread. OTEL_TRACES_SAMPLER controls sampling."""
 
     def __init__(
         self, exporter: SpanExporter, resource: Mapping[str, str], clock: Callable[[], float] = time.monotonic
@@ -69,19 +69,19 @@ class Tracing:
         self._clock = clock
         self._passed: dict[str, float] = {}
         self._followed: dict[str, SpanContext] = {}
-        """By the id of an event the request that brought it."""
+        """The span of the request that ingested an event, by event id."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans. Blocks."""
         self._provider.shutdown()
 
     @contextmanager
     def ingest(self, stream: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        """A request with events: the child of its `traceparent`, linked to the one of its CloudEvent."""
+        """Open the span of an ingest request: a child of its `traceparent`, with a link to that of its CloudEvent."""
         from opentelemetry.trace import Link, SpanKind, get_current_span
 
-        told = {name.removeprefix("ce-"): value for name, value in headers.items() if name.startswith("ce-trace")}
-        of_event = get_current_span(self._context.extract(told)).get_span_context() if told else None
+        trace = {name.removeprefix("ce-"): value for name, value in headers.items() if name.startswith("ce-trace")}
+        of_event = get_current_span(self._context.extract(trace)).get_span_context() if trace else None
         with self._tracer.start_as_current_span(
             f"ingest {stream}",
             context=self._context.extract(headers),
@@ -92,23 +92,23 @@ class Tracing:
             yield span
 
     def took(self, span: Span, headers: Mapping[str, str], body: bytes) -> None:
-        """A request's events are in the log: where they have ids, its trace follows them."""
+        """Remember the ids of events that a request has ingested, so that its trace continues at their dispatch."""
         if span.get_span_context().trace_flags.sampled:
             for id_ in _ids(headers, body):
                 self._followed.pop(id_, None)
                 self._followed[id_] = span.get_span_context()
-            while len(self._followed) > FOLLOWED:
+            while len(self._followed) > MAX_FOLLOWED:
                 del self._followed[next(iter(self._followed))]
 
     def dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
-        """A pass that has written events to subscribers, and how long it took."""
+        """Record the span of a dispatch, which has taken `seconds`, and one for each traced event in it."""
         if self._followed:
             for event in events:
                 of = self._followed.get(event.get("_id", ""))
                 if of is not None:
                     self._dispatch(service, seconds, of, str(event["_id"]))
         now = self._clock()
-        if now - self._passed.get(service, -PASSES_S) < PASSES_S:
+        if now - self._passed.get(service, -DISPATCH_SPAN_INTERVAL_S) < DISPATCH_SPAN_INTERVAL_S:
             return
         self._passed[service] = now
         self._dispatch(service, seconds)
@@ -117,31 +117,31 @@ class Tracing:
         from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
         end = time.time_ns()
-        said = {"messaging.system": "tidegate", "messaging.destination.name": service}
+        attributes = {"messaging.system": "tidegate", "messaging.destination.name": service}
         self._tracer.start_span(
             f"dispatch {service}",
             context=None if of is None else set_span_in_context(NonRecordingSpan(of)),
             start_time=end - round(seconds * 1e9),
-            attributes=said if id_ is None else {**said, "messaging.message.id": id_},
+            attributes=attributes if id_ is None else {**attributes, "messaging.message.id": id_},
         ).end(end)
 
     @contextmanager
     def webhook(
         self, service: str, subscription: str, url: str, records: Sequence[bytes], headers: MutableMapping[str, str]
     ) -> Iterator[Span]:
-        """A message to a receiver, which is told by `traceparent` in its headers whose child its own work is.
+        """Open the span of a webhook message, and add its `traceparent` to the headers.
 
-        One event's goes on in the trace of the request that brought it; one of several is linked to theirs.
+        The span of a single event continues the trace of its ingest request. One of several events has links to theirs.
         """
         from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, set_span_in_context
 
-        brought = [of for each in records if (of := self._bringing(each)) is not None] if self._followed else []
-        is_alone = len(records) == 1 and len(brought) == 1
+        origins = [of for record in records if (of := self._origin(record)) is not None] if self._followed else []
+        is_single = len(records) == 1 and len(origins) == 1
         with self._tracer.start_as_current_span(
             f"webhook {service}",
-            context=set_span_in_context(NonRecordingSpan(brought[0])) if is_alone else None,
+            context=set_span_in_context(NonRecordingSpan(origins[0])) if is_single else None,
             kind=SpanKind.CLIENT,
-            links=[] if is_alone else [Link(each) for each in {of.span_id: of for of in brought}.values()],
+            links=[] if is_single else [Link(each) for each in {of.span_id: of for of in origins}.values()],
             attributes={
                 "messaging.system": "tidegate",
                 "messaging.destination.name": service,
@@ -153,14 +153,14 @@ class Tracing:
             self._context.inject(headers)
             yield span
 
-    def _bringing(self, record: bytes) -> SpanContext | None:
-        """The request that brought an event; None: nobody follows it."""
+    def _origin(self, record: bytes) -> SpanContext | None:
+        """Return the span of the request that ingested an event; None if it was not traced."""
         event = _event(record)
         return self._followed.get(event.get("_id", "")) if isinstance(event, dict) else None
 
 
 def _ids(headers: Mapping[str, str], body: bytes) -> list[str]:
-    """The ids that a request's events have of their own.
+    """Return the ids that producers gave to the events of a request.
 
     >>> _ids({"ce-id": "a"}, b"")
     ['a']
@@ -169,15 +169,15 @@ def _ids(headers: Mapping[str, str], body: bytes) -> list[str]:
     """
     if "ce-id" in headers:
         return [headers["ce-id"]]
-    if len(body) > LARGEST_BYTES:
+    if len(body) > MAX_BODY_BYTES:
         return []
     try:
-        said = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        said = [_event(line) for line in body.splitlines()]
-    some = [each for each in (said if isinstance(said, list) else [said]) if isinstance(each, dict)]
-    found = [each.get("id") if "specversion" in each else each.get("_id") for each in some]
-    return [id_ for id_ in found if isinstance(id_, str)]
+        document = [_event(line) for line in body.splitlines()]
+    events = [event for event in (document if isinstance(document, list) else [document]) if isinstance(event, dict)]
+    ids = [event.get("id") if "specversion" in event else event.get("_id") for event in events]
+    return [id_ for id_ in ids if isinstance(id_, str)]
 
 
 def _event(line: bytes) -> Any:
@@ -187,7 +187,7 @@ def _event(line: bytes) -> Any:
 
 
 def failed(span: Span, reason: str) -> None:
-    """Say that what a span is about did not succeed."""
+    """Set the status of a span to an error."""
     from opentelemetry.trace import Status, StatusCode
 
     span.set_status(Status(StatusCode.ERROR, reason))
