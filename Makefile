@@ -11,7 +11,7 @@ BASE ?= HEAD~1
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint style types soak bench bench-compare docs wheel lock sbom audit clean
+.PHONY: help setup demo test check generate lint style types soak bench bench-compare docs wheel lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,9 +25,13 @@ demo: $(READY) ## Run the demo; options: make demo ARGS="--for 30s"
 	@scripts/need-java
 	@$(BIN)/tidegate demo $(ARGS)
 
+generate: $(READY) ## Generate the blocking client from the asyncio client
+	$(BIN)/python scripts/generate_sync_client.py
+
 style: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/generate_sync_client.py --check
 
 types: $(READY)
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""Connections that behave as no gateway of ours does: silent, refusing, ending, something else."""
+"""Clients against servers that fall silent, refuse, hang up in the middle, or are not gateways."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def event(n: int) -> bytes:
 
 
 class Scripted:
-    """Answers each connection with the next text, and hangs up, or keeps silent until the end."""
+    """Sends each connection the next answer, then closes it, or keeps it open without another byte."""
 
     def __init__(self, *answers: tuple[bytes, str]) -> None:
         self.answers = answers
@@ -39,8 +39,8 @@ class Scripted:
                 yield self
             finally:
                 thread.join()
-                for each in self.open:
-                    each.close()
+                for connection in self.open:
+                    connection.close()
 
     def _run(self, server: socket.socket) -> None:
         for answer, then in self.answers:
@@ -67,42 +67,44 @@ SCRIPT = (
 )
 
 
-def test_all_of_them_are_got_over() -> None:
+def test_subscription_survives_every_kind_of_failure() -> None:
     notices: list[Notice] = []
     with Scripted(*SCRIPT).running() as server, Client(server.url, reconnect=SOON) as client:
-        found = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
-        assert [next(found).id, next(found).id] == ["e1", "e5"]
-        found.close()
-    check(server, notices)
+        subscription = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
+        assert [next(subscription).id, next(subscription).id] == ["e1", "e5"]
+        subscription.close()
+    check_reconnects(server, notices)
 
 
-def test_all_of_them_are_got_over_awaited() -> None:
+def test_async_subscription_survives_every_kind_of_failure() -> None:
     notices: list[Notice] = []
 
     async def run(url: str) -> list[str]:
         async with AsyncClient(url, reconnect=SOON) as client:
-            found = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
-            async with found:
-                return [(await anext(found)).id, (await anext(found)).id]
+            subscription = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
+            async with subscription:
+                return [(await anext(subscription)).id, (await anext(subscription)).id]
 
     with Scripted(*SCRIPT).running() as server:
         assert asyncio.run(run(server.url)) == ["e1", "e5"]
-    check(server, notices)
+    check_reconnects(server, notices)
 
 
-def check(server: Scripted, notices: list[Notice]) -> None:
-    places = [head.split("last-event-id: ")[1].split()[0] if "last-event-id" in head else None for head in server.heads]
-    assert places == [None, None, "c1", "c1", "c4", "c4"]
+def check_reconnects(server: Scripted, notices: list[Notice]) -> None:
+    cursors = [
+        head.split("last-event-id: ")[1].split()[0] if "last-event-id" in head else None for head in server.heads
+    ]
+    assert cursors == [None, None, "c1", "c1", "c4", "c4"]
     assert ["from=beginning" in head for head in server.heads] == [True, True, False, False, False, False]
-    reasons = [each.said["reason"] for each in notices]
-    assert [each.kind for each in notices] == ["lost"] * 5
+    reasons = [notice.said["reason"] for notice in notices]
+    assert [notice.kind for notice in notices] == ["lost"] * 5
     assert reasons[0].endswith("answered 503 Busy")
     assert reasons[1].endswith("has not answered in time")
     assert reasons[3].endswith("has ended the connection")
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (
             b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi",
@@ -115,9 +117,9 @@ def check(server: Scripted, notices: list[Notice]) -> None:
         (b"HTTP/1.1 501 No\r\ncontent-length: 0\r\n\r\n", "answered 501 No"),
     ],
 )
-def test_what_is_no_gateway_is_not_asked_again(answer: bytes, told: str) -> None:
+def test_server_that_is_not_a_gateway_is_not_retried(answer: bytes, message: str) -> None:
     with Scripted((answer, "close")).running() as server, Client(server.url, reconnect=SOON) as client:
-        found = client.subscribe("gps", since="beginning")
-        with pytest.raises(Refused, match=told):
-            next(found)
-        assert list(found) == []
+        subscription = client.subscribe("gps", since="beginning")
+        with pytest.raises(Refused, match=message):
+            next(subscription)
+        assert list(subscription) == []

@@ -1,0 +1,54 @@
+"""Calls about links between brokers; for admins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.client.async_client.connection import AsyncGatewayConnection
+from tidegate.client.requests import links as requests
+
+
+class AsyncLinkCalls:
+    """The methods of `AsyncClient` about links."""
+
+    _connection: AsyncGatewayConnection
+
+    async def links(self) -> dict[str, Any]:
+        """Return the name of the gateway's broker and its links."""
+        return await self._connection.send(requests.list_all())
+
+    async def add_link(
+        self,
+        name: str,
+        url: str | None = None,
+        secret: str | None = None,
+        services: Sequence[str] | None = None,
+        *,
+        transit: Sequence[str] = (),
+        public: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Link the broker to another one that has the same secret. Without a URL the other broker connects.
+
+        `services` limits what the other broker may see. `transit` names the brokers whose services it may pass on.
+        `public` names its services that guests may read if their origin allows it. `*` stands for all.
+        """
+        return await self._connection.send(requests.add(name, url, secret, services, transit, public))
+
+    async def change_link(
+        self, name: str, *, transit: Sequence[str] | None = None, public: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Change the trust settings of a link, see `add_link`; None leaves a setting as it is."""
+        return await self._connection.send(requests.change(name, transit, public))
+
+    async def remove_link(self, name: str) -> None:
+        """Remove a link."""
+        await self._connection.send(requests.remove(name))
+
+    async def trust_origin(self, origin: str, keys: str) -> dict[str, Any]:
+        """Pin the public keys of a broker, a JWK set as text. Messages that they did not sign are refused."""
+        return await self._connection.send(requests.trust(origin, keys))
+
+    async def distrust_origin(self, origin: str) -> None:
+        """Remove the pinned keys of a broker: its events no longer need a signature."""
+        await self._connection.send(requests.distrust(origin))
