@@ -20,7 +20,7 @@ class Reconnect:
     """Read timeout of a stream. A gateway sends a heartbeat every 15 s."""
 
     def backoff_s(self, first_s: float, failures: int, random: float) -> float:
-        """Return the backoff after so many failures in a row, with `random` between 0 and 1.
+        """Return the backoff after a number of consecutive failures. `random` is between 0 and 1.
 
         >>> [Reconnect().backoff_s(1.0, failures, random=1.0) for failures in (0, 1, 4, 5)]
         [1.0, 2.0, 16.0, 30.0]

@@ -50,5 +50,5 @@ class AsyncClient(AsyncServiceCalls, AsyncEventCalls, AsyncSubscriptionCalls, As
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections, also those of subscriptions."""
+        """Close all connections."""
         await self._connection.close()

@@ -59,7 +59,7 @@ class AsyncSubscriptionCalls:
         return await self._connection.send(request)
 
     async def change_subscription(self, id: str, *, version: int | None = None, **fields: Any) -> dict[str, Any]:  # noqa: A002
-        """Change fields of a durable subscription and return it. Its consumers get the new events at once.
+        """Change fields of a durable subscription and return it. It takes effect at once for its consumers.
 
         The fields are those of `create_subscription` except `cursor` and `since`; None resets a field to its default.
         With a `version` it raises Refused (412) if the subscription has another version by now.
@@ -67,7 +67,7 @@ class AsyncSubscriptionCalls:
         return await self._connection.send(requests.change(id, version, fields))
 
     async def delete_subscription(self, id: str) -> None:  # noqa: A002 - public name
-        """Delete a durable subscription. Its consumers get `SubscriptionEnded`."""
+        """Delete a durable subscription and its dead letters. Its consumers get `SubscriptionEnded` or `Refused`."""
         await self._connection.send(requests.delete(id))
 
     async def enable_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - public name
@@ -75,7 +75,7 @@ class AsyncSubscriptionCalls:
         return await self._connection.send(requests.enable(id))
 
     async def renew_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - public name
-        """Extend a webhook with the grants of the caller's current token."""
+        """Continue a webhook for another period, with the rights of the caller's current token; for its owner."""
         return await self._connection.send(requests.renew(id))
 
     async def adopt_subscription(self, id: str, owner: str | None = None) -> dict[str, Any]:  # noqa: A002 - public name
@@ -106,9 +106,10 @@ class AsyncSubscriptionCalls:
     ) -> AsyncSubscription:
         """Return an iterator over the events of a durable subscription from its cursor; see `AsyncSubscription`.
 
-        With `auto_ack` asking for the next event acknowledges the one before, at most a second later; the end of an
-        `async with` without an error acknowledges the last. Otherwise call `ack`. Events that were not acknowledged
-        come again. `latest` delivers only the newest waiting event of each value of this attribute.
+        With `auto_ack` asking for the next event acknowledges the events before it, with at most one request per second
+        while received events are waiting. The end of `async with` without an error acknowledges the last event. Without
+        `auto_ack` call `ack`. The next `consume` delivers unacknowledged events again. `latest` delivers only the
+        newest waiting event of each value of this attribute.
         """
         target = SubscriptionTarget.of_durable(id, latest, auto_ack=auto_ack)
         session = SubscriptionSession(target, self._connection.reconnect, on_notice, random.random, time.monotonic)

@@ -33,7 +33,7 @@ def add(
 
 
 def change(name: str, transit: Sequence[str] | None, public: Sequence[str] | None) -> ApiRequest:
-    """Change the trust settings of a link. A setting that is None is not sent and stays as it is."""
+    """Change the trust settings of a link. A setting that is None is not sent, so it does not change."""
     settings = {"transit": transit, "public": public}
     body = json_body({field: list(names) for field, names in settings.items() if names is not None})
     return ApiRequest("PATCH", resource_path("links", name), headers=JSON_HEADERS, body=body)

@@ -106,7 +106,7 @@ def enable(id_: str) -> ApiRequest:
 
 
 def renew(id_: str) -> ApiRequest:
-    """Extend a webhook with the grants of the caller's current token."""
+    """Continue a webhook for another period, with the rights of the caller's current token."""
     return ApiRequest("POST", path(id_, "renew"))
 
 

@@ -51,5 +51,5 @@ class Client(ServiceCalls, EventCalls, SubscriptionCalls, KeyCalls, LinkCalls):
         self.close()
 
     def close(self) -> None:
-        """Close all connections, also those of subscriptions."""
+        """Close all connections."""
         self._connection.close()

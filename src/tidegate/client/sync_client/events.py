@@ -91,9 +91,10 @@ class EventCalls:
         """Return an iterator over the events after a cursor or since a point in time; see `Subscription`.
 
         Without `cursor` and `since` it starts now. `latest` starts with the newest existing event of each value of
-        this attribute. `every` delivers at most the latest event of each value of the attribute `key` in so many
-        seconds. `idle` sends a notice after so many seconds without an event. `on_notice` is called with each notice by
-        the thread that waits for the next event; without it a gap is raised as `Missed`, other notices are dropped.
+        this attribute. `every` delivers at most the latest event of each value of the attribute `key` per interval of
+        `every` seconds. `idle` sends a notice after `idle` seconds without an event. `on_notice` is called with each
+        notice by the thread that waits for the next event; without it a gap is raised as `Missed`, and other notices
+        are dropped.
         """
         target = SubscriptionTarget.of_service(
             service, filter, params, cursor, since, latest, select, format, every, key, idle

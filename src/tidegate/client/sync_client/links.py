@@ -31,15 +31,15 @@ class LinkCalls:
     ) -> dict[str, Any]:
         """Link the broker to another one that has the same secret. Without a URL the other broker connects.
 
-        `services` limits what the other broker may see. `transit` names the brokers whose services it may pass on.
-        `public` names its services that guests may read if their origin allows it. `*` stands for all.
+        `services` limits the services that the other broker may see. `transit` lists the brokers whose services it may
+        pass on, `public` its services that guests may read if their origin allows it; `*` in either means any.
         """
         return self._connection.send(requests.add(name, url, secret, services, transit, public))
 
     def change_link(
         self, name: str, *, transit: Sequence[str] | None = None, public: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Change the trust settings of a link, see `add_link`; None leaves a setting as it is."""
+        """Change the trust settings of a link, see `add_link`; None leaves a setting unchanged."""
         return self._connection.send(requests.change(name, transit, public))
 
     def remove_link(self, name: str) -> None:

@@ -27,7 +27,7 @@ class Subscription:
     or repeated. Errors that a retry does not cure are raised, and close the subscription; only `Missed` leaves it open.
 
     `with` connects at once and closes at the end. Without it, the first event connects. A subscription of
-    `consume` is durable: events that were not acknowledged come again with the next `consume`.
+    `consume` is durable: the next `consume` delivers events that were not acknowledged again.
     """
 
     def __init__(self, connection: GatewayConnection, session: SubscriptionSession) -> None:
@@ -57,7 +57,7 @@ class Subscription:
         if kind is None:
             self._session.mark_processed()
         self.close()
-        with suppress(ClientError):  # events that are not acknowledged come again
+        with suppress(ClientError):  # the gateway delivers unacknowledged events again
             self._acknowledge(self._session.pending_ack())
 
     def ack(self, what: Event | str | None = None) -> None:
