@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.client.async_client.connection import AsyncGatewayConnection
 from tidegate.client.async_client.subscription import AsyncSubscription
 from tidegate.client.publish_session import EventInput, Mode, PublishSession
-from tidegate.client.requests import events as requests
+from tidegate.client.requests import events as event_requests
 from tidegate.client.requests.request import Since
 from tidegate.client.subscription_session import SubscriptionSession, SubscriptionTarget
 from tidegate.client.values import Format, Notice, Page, Receipt, parse_page
@@ -69,7 +69,9 @@ class AsyncEventCalls:
         If there is no event, wait up to `wait` seconds for one. With `every` the page has only the latest event of
         each value of the attribute `key`, and a request with `wait` collects events for `every` seconds.
         """
-        request = requests.page(service, filter, params, cursor, since, latest, select, wait, most, format, every, key)
+        request = event_requests.page(
+            service, filter, params, cursor, since, latest, select, wait, most, format, every, key
+        )
         return parse_page(await self._connection.send(request), format)
 
     def subscribe(

@@ -13,7 +13,7 @@ import httpx
 from tidegate.client.async_client.connection import AsyncGatewayConnection
 from tidegate.client.discovery_watch import DiscoveryWatch
 from tidegate.client.publish_session import Mode
-from tidegate.client.requests import services as requests
+from tidegate.client.requests import services as service_requests
 from tidegate.client.requests.request import Since
 from tidegate.errors import ClientError
 
@@ -25,24 +25,24 @@ class AsyncServiceCalls:
 
     async def services(self) -> list[dict[str, Any]]:
         """Return all services, each with its definition, version, schema and status."""
-        document = await self._connection.send(requests.list_all())
+        document = await self._connection.send(service_requests.list_all())
         services: list[dict[str, Any]] = document["services"]
         return services
 
     async def service(self, name: str) -> dict[str, Any]:
         """Return one service."""
-        return await self._connection.send(requests.get(name))
+        return await self._connection.send(service_requests.get(name))
 
     async def status(self, name: str) -> dict[str, Any]:
         """Return the running state of a service, and how many subscribers it has."""
-        return await self._connection.send(requests.status(name))
+        return await self._connection.send(service_requests.status(name))
 
     async def discover(self, **request: Any) -> dict[str, Any]:
         """Search for services by `attributes`, `filter`, `themes`, `qos` and the other fields of a request.
 
         The answer has `results`, the best first, and `hints` if few or none fit: see docs/spec/discovery.md.
         """
-        return await self._connection.send(requests.discover(request))
+        return await self._connection.send(service_requests.discover(request))
 
     async def watch(self, *, used: str | None = None, **request: Any) -> AsyncIterator[dict[str, Any]]:
         """Search for services and yield the answer, then every change of it, without end.
@@ -53,7 +53,7 @@ class AsyncServiceCalls:
         watch = DiscoveryWatch(self._connection.reconnect, random.random)
         while True:
             try:
-                stream = await self._connection.open_stream(requests.discover(request, watch=True, used=used))
+                stream = await self._connection.open_stream(service_requests.discover(request, watch=True, used=used))
                 async with aclosing(stream):
                     async for chunk in stream.aiter_raw():
                         for answer in watch.feed(chunk):
@@ -76,11 +76,13 @@ class AsyncServiceCalls:
 
         `rule` and `replayed` choose among them; `most` is the size of a page.
         """
-        return await self._connection.send(requests.quarantine_page(service, rule, since, replayed, cursor, most))
+        return await self._connection.send(
+            service_requests.quarantine_page(service, rule, since, replayed, cursor, most)
+        )
 
     async def replay(self, service: str, said: Mapping[str, Any], *, mode: Mode = "all") -> dict[str, Any]:
         """Ingest quarantined events again. `said` is `{"events": [...]}` or `{"all": {...}}`, as in the HTTP API."""
-        return await self._connection.send(requests.replay(service, said, mode))
+        return await self._connection.send(service_requests.replay(service, said, mode))
 
     async def apply(
         self, files: str | Mapping[str, str], *, force: bool = False, prune: bool = False, backfill: bool = False
@@ -90,4 +92,4 @@ class AsyncServiceCalls:
         Returns the names that were `added`, `changed`, `unchanged` and `removed`, each with its version. `prune`
         removes services that the files do not define; `force` and `backfill` are those of `tidegate apply`.
         """
-        return await self._connection.send(requests.apply(files, force=force, prune=prune, backfill=backfill))
+        return await self._connection.send(service_requests.apply(files, force=force, prune=prune, backfill=backfill))

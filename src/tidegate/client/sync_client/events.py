@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.client.publish_session import EventInput, Mode, PublishSession
-from tidegate.client.requests import events as requests
+from tidegate.client.requests import events as event_requests
 from tidegate.client.requests.request import Since
 from tidegate.client.subscription_session import SubscriptionSession, SubscriptionTarget
 from tidegate.client.sync_client.connection import GatewayConnection
@@ -69,7 +69,9 @@ class EventCalls:
         If there is no event, wait up to `wait` seconds for one. With `every` the page has only the latest event of
         each value of the attribute `key`, and a request with `wait` collects events for `every` seconds.
         """
-        request = requests.page(service, filter, params, cursor, since, latest, select, wait, most, format, every, key)
+        request = event_requests.page(
+            service, filter, params, cursor, since, latest, select, wait, most, format, every, key
+        )
         return parse_page(self._connection.send(request), format)
 
     def subscribe(

@@ -13,7 +13,7 @@ import httpx
 
 from tidegate.client.discovery_watch import DiscoveryWatch
 from tidegate.client.publish_session import Mode
-from tidegate.client.requests import services as requests
+from tidegate.client.requests import services as service_requests
 from tidegate.client.requests.request import Since
 from tidegate.client.sync_client.connection import GatewayConnection
 from tidegate.errors import ClientError
@@ -26,24 +26,24 @@ class ServiceCalls:
 
     def services(self) -> list[dict[str, Any]]:
         """Return all services, each with its definition, version, schema and status."""
-        document = self._connection.send(requests.list_all())
+        document = self._connection.send(service_requests.list_all())
         services: list[dict[str, Any]] = document["services"]
         return services
 
     def service(self, name: str) -> dict[str, Any]:
         """Return one service."""
-        return self._connection.send(requests.get(name))
+        return self._connection.send(service_requests.get(name))
 
     def status(self, name: str) -> dict[str, Any]:
         """Return the running state of a service, and how many subscribers it has."""
-        return self._connection.send(requests.status(name))
+        return self._connection.send(service_requests.status(name))
 
     def discover(self, **request: Any) -> dict[str, Any]:
         """Search for services by `attributes`, `filter`, `themes`, `qos` and the other fields of a request.
 
         The answer has `results`, the best first, and `hints` if few or none fit: see docs/spec/discovery.md.
         """
-        return self._connection.send(requests.discover(request))
+        return self._connection.send(service_requests.discover(request))
 
     def watch(self, *, used: str | None = None, **request: Any) -> Iterator[dict[str, Any]]:
         """Search for services and yield the answer, then every change of it, without end.
@@ -54,7 +54,7 @@ class ServiceCalls:
         watch = DiscoveryWatch(self._connection.reconnect, random.random)
         while True:
             try:
-                stream = self._connection.open_stream(requests.discover(request, watch=True, used=used))
+                stream = self._connection.open_stream(service_requests.discover(request, watch=True, used=used))
                 with closing(stream):
                     for chunk in stream.iter_raw():
                         for answer in watch.feed(chunk):
@@ -77,11 +77,11 @@ class ServiceCalls:
 
         `rule` and `replayed` choose among them; `most` is the size of a page.
         """
-        return self._connection.send(requests.quarantine_page(service, rule, since, replayed, cursor, most))
+        return self._connection.send(service_requests.quarantine_page(service, rule, since, replayed, cursor, most))
 
     def replay(self, service: str, said: Mapping[str, Any], *, mode: Mode = "all") -> dict[str, Any]:
         """Ingest quarantined events again. `said` is `{"events": [...]}` or `{"all": {...}}`, as in the HTTP API."""
-        return self._connection.send(requests.replay(service, said, mode))
+        return self._connection.send(service_requests.replay(service, said, mode))
 
     def apply(
         self, files: str | Mapping[str, str], *, force: bool = False, prune: bool = False, backfill: bool = False
@@ -91,4 +91,4 @@ class ServiceCalls:
         Returns the names that were `added`, `changed`, `unchanged` and `removed`, each with its version. `prune`
         removes services that the files do not define; `force` and `backfill` are those of `tidegate apply`.
         """
-        return self._connection.send(requests.apply(files, force=force, prune=prune, backfill=backfill))
+        return self._connection.send(service_requests.apply(files, force=force, prune=prune, backfill=backfill))

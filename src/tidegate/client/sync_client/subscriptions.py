@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.client.requests import subscriptions as requests
+from tidegate.client.requests import subscriptions as subscription_requests
 from tidegate.client.requests.request import Since
 from tidegate.client.subscription_session import SubscriptionSession, SubscriptionTarget
 from tidegate.client.sync_client.connection import GatewayConnection
@@ -26,13 +26,13 @@ class SubscriptionCalls:
 
     def subscriptions(self, service: str) -> list[dict[str, Any]]:
         """Return the durable subscriptions of a service that the caller may see."""
-        document = self._connection.send(requests.list_of(service))
+        document = self._connection.send(subscription_requests.list_of(service))
         subscriptions: list[dict[str, Any]] = document["subscriptions"]
         return subscriptions
 
     def subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - public name
         """Return a durable subscription."""
-        return self._connection.send(requests.get(id))
+        return self._connection.send(subscription_requests.get(id))
 
     def create_subscription(
         self,
@@ -54,7 +54,7 @@ class SubscriptionCalls:
 
         `webhook` is a URL, or a mapping with `url`, `batch` and `handshake`. Only this answer has the webhook's secret.
         """
-        request = requests.create(
+        request = subscription_requests.create(
             service, filter, params, webhook, cursor, since, select, format, every, key, idle, description
         )
         return self._connection.send(request)
@@ -65,37 +65,37 @@ class SubscriptionCalls:
         The fields are those of `create_subscription` except `cursor` and `since`; None resets a field to its default.
         With a `version` it raises Refused (412) if the subscription has another version by now.
         """
-        return self._connection.send(requests.change(id, version, fields))
+        return self._connection.send(subscription_requests.change(id, version, fields))
 
     def delete_subscription(self, id: str) -> None:  # noqa: A002 - public name
         """Delete a durable subscription and its dead letters. Its consumers get `SubscriptionEnded` or `Refused`."""
-        self._connection.send(requests.delete(id))
+        self._connection.send(subscription_requests.delete(id))
 
     def enable_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - public name
         """Resume the delivery of a disabled subscription from its cursor."""
-        return self._connection.send(requests.enable(id))
+        return self._connection.send(subscription_requests.enable(id))
 
     def renew_subscription(self, id: str) -> dict[str, Any]:  # noqa: A002 - public name
         """Continue a webhook for another period, with the rights of the caller's current token; for its owner."""
-        return self._connection.send(requests.renew(id))
+        return self._connection.send(subscription_requests.renew(id))
 
     def adopt_subscription(self, id: str, owner: str | None = None) -> dict[str, Any]:  # noqa: A002 - public name
         """Make the API key with the id `owner`, or the caller, the owner of a durable subscription; for admins."""
-        return self._connection.send(requests.adopt(id, owner))
+        return self._connection.send(subscription_requests.adopt(id, owner))
 
     def explain(self, id: str, event: Mapping[str, Any] | str | None = None) -> dict[str, Any]:  # noqa: A002
         """Explain the filter of a durable subscription, and why an event, or the event with an id, matches or not."""
-        return self._connection.send(requests.explain(id, event))
+        return self._connection.send(subscription_requests.explain(id, event))
 
     def dead_letters(self, id: str, *, after: int = 0, most: int = 100) -> list[dict[str, Any]]:  # noqa: A002
         """Return at most `most` events that a webhook did not accept, the oldest first, with ids above `after`."""
-        document = self._connection.send(requests.dead_letters(id, after, most))
+        document = self._connection.send(subscription_requests.dead_letters(id, after, most))
         letters: list[dict[str, Any]] = document["dead_letters"]
         return letters
 
     def redeliver(self, id: str, ids: Sequence[int] | Literal["all"] = "all") -> dict[str, Any]:  # noqa: A002
         """Send dead letters again, and return which were `delivered`, `failed` and `untried`."""
-        return self._connection.send(requests.redeliver(id, ids))
+        return self._connection.send(subscription_requests.redeliver(id, ids))
 
     def consume(
         self,
