@@ -11,7 +11,7 @@ BASE ?= HEAD~1
 # Tests start many processes, which would each compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint style types soak bench bench-compare docs wheel clean
+.PHONY: help setup demo test check lint style types soak bench bench-compare docs wheel lock sbom audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,15 @@ wheel: $(READY) ## Build a wheel that carries the compiled connector, so that a 
 	@scripts/need-java
 	$(BIN)/python -c 'from tidegate.pipelines.connector import build; print(build.package())'
 	$(BIN)/python -m hatchling build -t wheel
+
+lock: $(READY) ## Write the requirements of the container with hashes, after a change of constraints.txt
+	scripts/lock
+
+sbom: $(READY) ## Write dist/tidegate.cdx.json: the packages and jars that a container runs (CycloneDX)
+	$(BIN)/python scripts/sbom.py $(ARGS)
+
+audit: $(READY) ## Look for known vulnerabilities; without a network: make audit DATABASE=all.zip (an OSV export of PyPI)
+	$(BIN)/python scripts/audit.py $(if $(DATABASE),--database $(DATABASE)) $(ARGS)
 
 clean: ## Remove what was built
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

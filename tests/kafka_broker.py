@@ -95,7 +95,7 @@ def need_kafka() -> None:
     """Fetch what a broker runs with; an EnvironmentProblem says what is missing."""
     if shutil.which("java") is None:
         raise EnvironmentProblem("Kafka runs on Java, and 'java' is not there")
-    fetch(BROKER, CACHE)
+    fetch(BROKER, CACHE, Path(__file__).with_name("jars.sha256"))
 
 
 @contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from statistics import median
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -39,35 +40,50 @@ class Figures:
     steps: tuple[Step, ...]
     ingested: float
     """Events acknowledged a second, by one producer."""
+    ingest_us: float
+    """CPU time of the gateway for such an event."""
     connect_ms: float
     """CPU time of the gateway for a subscriber that connects."""
 
 
 def encrypted(setting: Setting) -> Iterator[Row]:
-    """500 SSE subscribers, one producer, and new connections, with TLS 1.3 and without."""
-    warm_s, measured_s = (1.0, 4.0) if setting.quick else (3.0, 15.0)
-    found: dict[bool, Figures] = {}
-    for with_tls in (False, True):
-        with gateway_alone(SERVICES, self_signed if with_tls else None) as up:
-            steps = tuple(_delivered(up, due, warm_s, measured_s) for due in DELIVERIES)
-            found[with_tls] = Figures(steps, _ingested(up, measured_s), _connected(up))
-    yield from rows(found[False], found[True])
+    """500 SSE subscribers, one producer, and new connections, with TLS 1.3 and without, in turn."""
+    rounds, warm_s, measured_s = (3, 1.0, 3.0) if setting.quick else (7, 2.0, 6.0)
+    found: list[tuple[Figures, Figures]] = []
+    with gateway_alone(SERVICES) as plain, gateway_alone(SERVICES, self_signed) as secure:
+        for n in range(rounds):
+            first, second = (plain, secure) if n % 2 == 0 else (secure, plain)  # neither is always the second
+            figures = {up.tls: _measure(up, warm_s, measured_s) for up in (first, second)}
+            found.append((figures[False], figures[True]))
+    yield from rows(found)
 
 
-def rows(plain: Figures, secure: Figures) -> Iterator[Row]:
-    """What was measured with TLS, beside what was without."""
-    for before, after in zip(plain.steps, secure.steps, strict=True):
+def _measure(up: Serving, warm_s: float, measured_s: float) -> Figures:
+    steps = tuple(_delivered(up, due, warm_s, measured_s) for due in DELIVERIES)
+    return Figures(steps, *_ingested(up, measured_s), _connected(up))
+
+
+def rows(rounds: Sequence[tuple[Figures, Figures]]) -> Iterator[Row]:
+    """The median with TLS beside that without, and the median of the rounds' ratios. A round is (without, with)."""
+    for n, due in enumerate(DELIVERIES):
         for name, unit, value in SHOWN:
-            what = f"TLS, 500 SSE subscribers, {after.due:,} deliveries/s: {name}"
-            yield measured(what, value(after), unit) | _beside(value(after), value(before))
-    ingest = f"TLS, NDJSON in batches of {BATCH}, one producer: acknowledged"
-    yield measured(ingest, secure.ingested, "events/s") | _beside(secure.ingested, plain.ingested)
-    what = "TLS, a subscriber connects: CPU of the gateway"
-    yield measured(what, secure.connect_ms, "ms") | _beside(secure.connect_ms, plain.connect_ms)
+            pairs = [(value(plain.steps[n]), value(secure.steps[n])) for plain, secure in rounds]
+            yield _compared(f"TLS, 500 SSE subscribers, {due:,} deliveries/s: {name}", unit, pairs)
+    ingested = [(plain.ingested, secure.ingested) for plain, secure in rounds]
+    yield _compared(f"TLS, NDJSON in batches of {BATCH}, one producer: acknowledged", "events/s", ingested)
+    ingest_us = [(plain.ingest_us, secure.ingest_us) for plain, secure in rounds]
+    yield _compared(f"TLS, NDJSON in batches of {BATCH}: CPU of the gateway for an event", "µs", ingest_us)
+    connected = [(plain.connect_ms, secure.connect_ms) for plain, secure in rounds]
+    yield _compared("TLS, a subscriber connects: CPU of the gateway", "ms", connected)
 
 
-def _beside(value: float, plain: float) -> Row:
-    return {"peer": "without TLS", "peer_value": plain, "ratio": value / plain} if plain else {}
+def _compared(what: str, unit: str, pairs: Sequence[tuple[float, float]]) -> Row:
+    row = measured(what, median(secure for _, secure in pairs), unit)
+    ratios = sorted(secure / plain for plain, secure in pairs if plain)
+    if not ratios:
+        return row
+    beside = {"peer": "without TLS", "peer_value": median(plain for plain, _ in pairs), "ratio": median(ratios)}
+    return row | beside | {"ratios": ratios}
 
 
 def _delivered(up: Serving, due: int, warm_s: float, measured_s: float) -> Step:
@@ -83,10 +99,11 @@ def _delivered(up: Serving, due: int, warm_s: float, measured_s: float) -> Step:
     return Step(due, found["count"] / spent, of(found, "p50"), of(found, "p99"), cpu_s / spent, theirs)
 
 
-def _ingested(up: Serving, seconds: float) -> float:
+def _ingested(up: Serving, seconds: float) -> tuple[float, float]:
+    cpu_s = up.cpu_s()
     with sending(up.port, "alone", 0, seconds, CELLS, BATCH, tls=up.tls) as sender:
         count, spent = json.loads(sender.hear())
-    return float(count / spent)
+    return count / spent, 1e6 * (up.cpu_s() - cpu_s) / count
 
 
 def _connected(up: Serving) -> float:

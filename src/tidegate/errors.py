@@ -246,6 +246,10 @@ class LogError(TidegateError):
     """A stream, partition or record that a log can't take."""
 
 
+class LogUnreachable(LogError):  # noqa: N818 - reads as the state it reports
+    """A log that can't be asked at the moment."""
+
+
 class CursorError(LogError):
     """A text that is no cursor, or a cursor that is not of this stream."""
 
@@ -342,6 +346,26 @@ class EnvironmentProblem(TidegateError):  # noqa: N818 - reads as the state it r
     """Something outside Python that is missing or unfit, and how to mend it."""
 
 
+MAX_ERROR_CHARS = 1_000
+"""The longest error text that a status shows: `_status` repeats it every second."""
+
+
+def error_text(error: BaseException) -> str:
+    """Say what happened in one bounded line; an error that is not ours is preceded by its type.
+
+    >>> error_text(OSError(2, "No such file or directory"))
+    'FileNotFoundError: [Errno 2] No such file or directory'
+    """
+    try:
+        said = str(error).strip()
+    except Exception:  # an error of Py4J asks the JVM for its text, which may be gone
+        said = ""
+    if not isinstance(error, TidegateError):
+        first = next(iter(said.splitlines()), "")
+        said = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return said if len(said) <= MAX_ERROR_CHARS else f"{said[: MAX_ERROR_CHARS - 3]}..."
+
+
 _MAX_KNOWN, _MAX_WORD = 1_000, 100
 """Words that are looked at for a hint, and letters of the one that it is for: whoever sends it chooses both."""
 
@@ -359,12 +383,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {best[0]!r}?" if best else ""
 
 
+_MAX_SHOWN = 20
+"""Problems of one text that a message shows: a text of 16 KB may have thousands."""
+
+
 def _report(text: str, problems: Sequence[Problem]) -> str:
     """Say what is wrong, then show each place with a caret under it."""
     headline = problems[0].message
     if len(problems) > 1:
         headline = f"{len(problems)} problems, the first: {headline}"
-    return "\n".join([headline, *(_underline(text, problem) for problem in problems)])
+    shown = [_underline(text, problem) for problem in problems[:_MAX_SHOWN]]
+    more = [f"  ... and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
+    return "\n".join([headline, *shown, *more])
 
 
 def _underline(text: str, problem: Problem, context: int = 60) -> str:

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from benchmarks import measure
-from benchmarks.delivery import appender, consoles, demands, fanout, models, sockets, stopped
+from benchmarks.delivery import appender, consoles, demands, encrypted, fanout, models, sockets, stopped
 from benchmarks.delivery.events import event
 from benchmarks.delivery.harness import Serving, appending, gateway_alone, helper, listening, until
 from benchmarks.delivery.listeners import Wanted
@@ -228,3 +228,26 @@ def test_one_that_stops_reads_on_and_websockets_count_subscriptions() -> None:
         assert one.ask("ids")["ids"] == list(range(200))
         assert up.metric('tidegate_subscribers{service="gps",state="live"}') == 1 + 2 * SOME
     assert not Path(f"/proc/{up.group}").exists()
+
+
+def test_cost_of_tls_is_the_median_of_the_ratios_of_rounds() -> None:
+    def figures(micros: float) -> encrypted.Figures:
+        steps = tuple(fanout.Step(due, due, 1.0, 2.0, micros * due / 1e6, 0.1) for due in encrypted.DELIVERIES)
+        return encrypted.Figures(steps, 1_000.0, micros, 2.0)
+
+    rounds = [(figures(10.0), figures(15.0)), (figures(20.0), figures(40.0)), (figures(10.0), figures(90.0))]
+    found = {row["what"]: row for row in encrypted.rows(rounds)}
+    delivery = found["TLS, 500 SSE subscribers, 10,000 deliveries/s: CPU of a delivery"]
+    assert (delivery["value"], delivery["peer_value"]) == pytest.approx((40.0, 10.0))
+    assert delivery["ratios"] == pytest.approx([1.5, 2.0, 9.0])
+    assert delivery["ratio"] == pytest.approx(2.0)
+    assert found["TLS, NDJSON in batches of 500: CPU of the gateway for an event"]["ratio"] == pytest.approx(2.0)
+
+
+@pytest.mark.processes
+def test_subscribers_and_senders_reach_a_gateway_with_tls() -> None:
+    with gateway_alone(encrypted.SERVICES, encrypted.self_signed) as up:
+        assert up.tls
+        assert encrypted._ingested(up, 0.2)[0] > 0
+        step = encrypted._delivered(up, encrypted.DELIVERIES[0], 0.5, 1.0)
+        assert step.delivered > 0

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.cli.profile import Profile, load_profile
+from tidegate.cli.secret_reference import SecretReference
+from tidegate.cli.spark import SparkSettings
 from tidegate.errors import EnvironmentProblem
 from tidegate.gateway.settings import AccessSettings, OidcSettings, Quotas
 
@@ -18,10 +20,33 @@ def test_the_embedded_one_needs_no_file() -> None:
 def test_a_cluster(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     path.write_text(
-        "master: spark://head:7077\nspark: {spark.cores.max: 8, spark.ui.enabled: true}\nlog: {kafka: 'head:9092'}\n"
+        "master: spark://head:7077\nlog: {kafka: 'head:9092'}\n"
+        "spark: {spark.cores.max: 8, spark.ui.enabled: true, spark.authenticate.secret: 'file:secret'}\n"
     )
-    expected = Profile("spark://head:7077", {"spark.cores.max": "8", "spark.ui.enabled": "true"}, "head:9092")
+    secret = SecretReference("file", str(tmp_path / "secret"), f"{path}: spark.spark.authenticate.secret")
+    spark = SparkSettings({"spark.cores.max": "8", "spark.ui.enabled": "true"}, secret)
+    expected = Profile("spark://head:7077", spark, "head:9092")
     assert load_profile(str(path)) == load_profile(str(path.with_suffix(""))) == expected
+    (tmp_path / "secret").write_text("hush\n")
+    assert spark.reveal() == {**spark.public, "spark.authenticate.secret": "hush"}
+    assert "hush" not in repr(load_profile(str(path)))
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        "master: spark://head:7077\nshared: true\nspark: {spark.authenticate: false}",
+        "master: yarn\nshared: true",
+        "master: 'k8s://https://head:6443'\nshared: true",
+        "master: 'local[4]'",
+    ],
+)
+def test_secret_of_spark_is_not_needed_where_spark_makes_one_or_the_operator_wants_none(
+    profile: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(profile)
+    assert load_profile(str(path)).spark.secret is None
 
 
 OIDC = "access: {oidc: {issuer: 'https://id.example.org', audience: a, %s}}"
@@ -61,7 +86,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         (
             "[1]",
             "expected a map with master, spark, log, shared, registry, webhooks, access, semantics, functions, roots, "
-            "connections, limits, tls, secrets, links, not [1]",
+            "connections, limits, tls, secrets, links, metrics, not [1]",
         ),
         ("semantics: [space]", "semantics: expected the folder of a space, not ['space']"),
         ("mater: local", "unknown key 'mater'; did you mean 'master'?"),
@@ -88,6 +113,16 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         ),
         ("master: 7", "master: expected text such as 'spark://host:7077', not 7"),
         ("spark: 7", "spark: expected settings by name, not 7"),
+        (
+            "{master: 'spark://head:7077', shared: true}",
+            "spark: spark://head:7077 and this process authenticate each other with a secret, and the profile names "
+            "none: add spark.authenticate.secret: env:NAME or file:PATH",
+        ),
+        (
+            "spark: {spark.authenticate.secret: hush}",
+            "spark.spark.authenticate.secret: expected a reference to a secret, env:NAME or file:PATH, not the secret "
+            "itself",
+        ),
         ("shared: perhaps", "shared: expected true or false, not 'perhaps'"),
         ("master: spark://head:7077", "let the log be Kafka"),
         ("master: [", "expected a profile in YAML: line 1: "),
@@ -104,6 +139,14 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
             "registry: beside password expected a url with a user and without a password",
         ),
         ("registry: postgresql://me:hush@head/db\nmaster: [", "expected a profile in YAML: line 2: "),
+        ("metrics: {prt: 1}", "metrics: unknown key 'prt'; did you mean 'port'?"),
+        (
+            "metrics: {port: 0}",
+            "metrics.port: expected a number from 1 to 65535, not 0; expected a port, or {port: 9464,",
+        ),
+        ("metrics: {}", "metrics.port: expected a number from 1 to 65535, not None"),
+        ("metrics: yes", "metrics.port: expected a number from 1 to 65535, not True"),
+        ("metrics: {port: 1, host: all}", "metrics.host: expected an address such as 127.0.0.1, not 'all'"),
         ("access: 7", "access: expected a map with oidc, required, quotas, certificates, proxies, not 7"),
         ("access: {proxies: 127.0.0.1}", "access.proxies: expected a list of addresses or networks"),
         ("access: {proxies: [nginx]}", "such as [127.0.0.1, 10.0.0.0/8], not 'nginx'"),

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -45,16 +45,25 @@ def daemon(name: str, *args: str, folder: Path) -> Iterator[Path]:
         process.wait(30)
 
 
+SECRET = "a secret that the master, the worker and the driver share"
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """A standalone master and one worker with more slots than this machine has cores."""
+    """A standalone master and one worker with more slots than this machine has cores. Both know the secret."""
     port = free_port()
+    settings = tmp_path / "daemons.conf"
+    settings.write_text(
+        f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n"
+        "spark.network.crypto.enabled true\nspark.network.crypto.saslFallback false\n"
+    )
+    common = ("--webui-port", "0", "--properties-file", str(settings))
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as started:
         master = started.enter_context(
             daemon(
                 "org.apache.spark.deploy.master.Master",
-                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"),
+                *("--host", "127.0.0.1", "--port", str(port), *common),
                 folder=tmp_path,
             )
         )
@@ -62,7 +71,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         started.enter_context(
             daemon(
                 "org.apache.spark.deploy.worker.Worker",
-                *("--host", "127.0.0.1", "--cores", "12", "--memory", "1g", "--webui-port", "0"),
+                *("--host", "127.0.0.1", "--cores", "12", "--memory", "1g", *common),
                 *("--work-dir", str(tmp_path / "work"), address),
                 folder=tmp_path,
             )
@@ -106,6 +115,16 @@ def publish(options: list[str], count: int) -> None:
     assert sent.stdout == f"{count} events in raw\n", sent.stderr
 
 
+def command_lines() -> list[str]:
+    """The command lines of all processes."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    assert any("CoarseGrainedExecutorBackend" in line for line in found)
+    return found
+
+
 def numbers(log: EventLog, stream: str) -> list[int]:
     return [json.loads(record)["n"] for record in log.read(stream, log.begin(stream), 10_000).records]
 
@@ -116,13 +135,25 @@ def check_output(log: EventLog, count: int) -> None:
 
 
 @pytest.mark.xdist_group("cluster")
-def test_files_on_a_standalone_cluster_that_shares_them(cluster: str, tmp_path: Path) -> None:
+def test_files_on_a_standalone_cluster_that_shares_them(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUSTER_SECRET", SECRET)
     profile = f"""
 master: {cluster}
 shared: true
-spark: {{spark.driver.host: 127.0.0.1, spark.driver.bindAddress: 127.0.0.1, spark.executor.memory: 512m}}
+spark:
+  spark.driver.host: 127.0.0.1
+  spark.driver.bindAddress: 127.0.0.1
+  spark.executor.memory: 512m
+  spark.authenticate.secret: env:CLUSTER_SECRET
 """
     with up(tmp_path, profile) as options:
+        assert (
+            "Spark's streaming shuffle knows neither authentication nor encryption"
+            in (tmp_path / "err.txt").read_text()
+        )
+        assert [line for line in command_lines() if SECRET in line] == [], "every user of a machine sees these"
         publish(options, 40)
         check_output(SegmentLog(tmp_path / "data" / "log"), 40)
 

@@ -1,4 +1,4 @@
-"""Random services and requests: few names, so that they meet."""
+"""Random services and requests with few names, so that they overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of attributes, and what theory says of them."""
+"""Bloom vectors of attributes, and their statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ blooms = st.builds(Bloom, st.sampled_from([8, 64, 100, 500, 1_024]), st.integers
 
 
 @given(blooms, st.sets(keys), st.sets(keys, min_size=1))
-def test_counting_whole_attributes_never_undershoots_coverage(
+def test_count_of_whole_attributes_is_an_upper_bound_of_coverage(
     bloom: Bloom, service: set[AttributeKey], wanted: set[AttributeKey]
 ) -> None:
     vectors = Vectors(bloom.bits)
@@ -26,7 +26,7 @@ def test_counting_whole_attributes_never_undershoots_coverage(
     assert counted >= round(coverage(service, wanted) * len(wanted))
 
 
-def test_b_coverage_itself_may_undershoot() -> None:
+def test_b_coverage_is_no_upper_bound_of_coverage() -> None:
     bloom = Bloom(500, 3)
     rng = np.random.default_rng(3)
     under = 0
@@ -50,32 +50,32 @@ def test_counting_bits_is_b_coverage(bloom: Bloom, service: set[AttributeKey], r
 
 
 @given(st.sets(st.integers(0, 999)))
-def test_a_vector_is_the_bits_that_are_set(bits: set[int]) -> None:
+def test_vector_has_exactly_the_set_bits(bits: set[int]) -> None:
     assert positions(packed(sorted(bits), 1_000)).tolist() == sorted(bits)
 
 
 @pytest.mark.parametrize(("m", "k"), [(500, 1), (500, 4), (1_000, 3), (2_000, 2)])
-def test_formula_2_says_what_b_coverage_is_on_average(m: int, k: int) -> None:
+def test_formula_2_predicts_the_mean_b_coverage(m: int, k: int) -> None:
     bloom = Bloom(m, k)
     rng = np.random.default_rng(m + k)
     for sizes in ((100, 100, 50), (20, 100, 10), (150, 60, 0)):
         n1, n2, n = sizes
-        found = []
+        actual = []
         for _ in range(60):
             universe = [(f"a{x}", "text") for x in rng.integers(0, 2**60, n1 + n2 - n)]
-            found.append(b_coverage(bloom.vector(universe[:n1]), bloom.vector(universe[n1 - n :])))
-        assert np.mean(found) == pytest.approx(
-            bloom.expected_b_coverage(*sizes), abs=4 * np.std(found) / 60**0.5 + 0.002
+            actual.append(b_coverage(bloom.vector(universe[:n1]), bloom.vector(universe[n1 - n :])))
+        assert np.mean(actual) == pytest.approx(
+            bloom.expected_b_coverage(*sizes), abs=4 * np.std(actual) / 60**0.5 + 0.002
         )
 
 
-def test_the_papers_example() -> None:
+def test_paper_example() -> None:
     service = [(name, "number") for name in ("n1", "n2", "n3", "n4")]
     request = [(name, "number") for name in ("n1", "n2", "n3", "n5")]
     assert coverage(service, request) == 0.75
 
 
-def test_settings_that_make_no_vector_are_refused() -> None:
+def test_invalid_bloom_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="expected 1 to 1,048,576 bits, not 0"):
         Bloom(0)
     with pytest.raises(ValueError, match="expected 1 to 8 hashes, not 9"):

@@ -1,4 +1,4 @@
-"""One query over services that come, go, change, fall silent and break promises."""
+"""Requests against services that are added, removed, changed, fall silent or break promises."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def city() -> Directory:
 
 
 def ask(directory: Directory, now: float = 0.0, **document: Any) -> list[str]:
-    return [each.name for each in directory.discover(Request.from_dict(document), now).results]
+    return [result.name for result in directory.discover(Request.from_dict(document), now).results]
 
 
 def hints(directory: Directory, **document: Any) -> list[str]:
-    return [str(each) for each in directory.discover(Request.from_dict(document), 0.0).hints]
+    return [str(hint) for hint in directory.discover(Request.from_dict(document), 0.0).hints]
 
 
 def keeps(qos: Qos, metric: str, bound: float) -> bool:
@@ -52,7 +52,7 @@ def keeps(qos: Qos, metric: str, bound: float) -> bool:
     return qos.availability is not None and qos.availability >= bound
 
 
-# Against the obvious way ---------------------------------------------------------------
+# Compared with a simple implementation -----------------------------------------------------
 
 FILTERS = [None, "price < 5", "FUZZY(price IS Z(0, 10)) >= 0.5", "region = 'a'"]
 offers = st.builds(
@@ -81,7 +81,7 @@ steps = st.lists(st.tuples(st.sampled_from("pqrstu"), st.none() | offers), max_s
     st.sampled_from([{}, {"latency": 2.0, "availability": 1.0}]),
     st.sampled_from(["exact", "edits"]),
 )
-def test_a_query_agrees_with_the_obvious_one(
+def test_query_agrees_with_a_simple_implementation(
     steps: list[tuple[str, Any]],
     wanted: list[WantedAttribute],
     least: float,
@@ -92,48 +92,48 @@ def test_a_query_agrees_with_the_obvious_one(
     names: str,
 ) -> None:
     directory, present = Directory(), dict[str, Offer]()
-    for name, made in steps:
-        if made is None:
+    for name, definition in steps:
+        if definition is None:
             assert directory.remove(name) is (present.pop(name, None) is not None)
         else:
-            attributes, properties, in_categories, qos = made
+            attributes, properties, in_categories, qos = definition
             present[name] = Offer(name, attributes, properties, in_categories, (), qos)
             directory.put(present[name])
     filter_ = None if text is None else Filter(text)
     request = Request(tuple(wanted), names, least, filter_, categories, (), limits, weights, explain=True)
-    found = directory.discover(request, 0.0)
+    actual = directory.discover(request, 0.0)
 
-    kept = dict(present)
+    remaining = dict(present)
     cover: dict[str, tuple[float, float]] = {}
     if wanted:
         attributes_of = {name: list(offer.attributes) for name, offer in present.items()}
         cover = obvious(attributes_of, wanted, least, {"exact": exact, "edits": by_edits}[names])
-        kept = {name: offer for name, offer in kept.items() if name in cover}
+        remaining = {name: offer for name, offer in remaining.items() if name in cover}
     if categories:
-        kept = {name: offer for name, offer in kept.items() if set(categories) & set(offer.categories)}
+        remaining = {name: offer for name, offer in remaining.items() if set(categories) & set(offer.categories)}
     for metric, bound in limits.items():
-        kept = {name: offer for name, offer in kept.items() if keeps(offer.qos, metric, bound)}
+        remaining = {name: offer for name, offer in remaining.items() if keeps(offer.qos, metric, bound)}
     if filter_ is not None:
-        kept = {name: offer for name, offer in kept.items() if filter_.matches(offer.properties)}
-    assert {each.name for each in found.results} == set(kept)
-    assert found.total == len(kept)
-    for each in found.results:
-        assert each.coverage == (pytest.approx(cover[each.name][0]) if wanted else None)
-        assert each.degree == (pytest.approx(filter_.degree(kept[each.name].properties)) if filter_ else None)
-        parts = [part for part in (each.coverage, each.degree, each.qos) if part is not None]
-        assert each.score == pytest.approx(sum(parts) / len(parts) if parts else 1.0)
-        assert len(each.given) == len(wanted)
-    order = [(-round(each.score, 9), each.rank) for each in found.results]
+        remaining = {name: offer for name, offer in remaining.items() if filter_.matches(offer.properties)}
+    assert {result.name for result in actual.results} == set(remaining)
+    assert actual.total == len(remaining)
+    for result in actual.results:
+        assert result.coverage == (pytest.approx(cover[result.name][0]) if wanted else None)
+        assert result.degree == (pytest.approx(filter_.degree(remaining[result.name].properties)) if filter_ else None)
+        parts = [part for part in (result.coverage, result.degree, result.qos) if part is not None]
+        assert result.score == pytest.approx(sum(parts) / len(parts) if parts else 1.0)
+        assert len(result.given) == len(wanted)
+    order = [(-round(result.score, 9), result.rank) for result in actual.results]
     assert order == sorted(order)
-    json.dumps(found.to_dict())
-    if not found.results and present:
-        assert found.hints
+    json.dumps(actual.to_dict())
+    if not actual.results and present:
+        assert actual.hints
 
 
 # Answers ------------------------------------------------------------------------------------
 
 
-def test_an_answer_says_why() -> None:
+def test_answer_contains_reasons() -> None:
     directory = city()
     request = Request.from_dict(
         {
@@ -151,18 +151,18 @@ def test_an_answer_says_why() -> None:
         "quality 1.00 of latency 50ms (promised)",
     )
     assert other.why[0] == "has 1 of 2 attributes, not vid"
-    assert [each.degree for each in best.reasons] == [pytest.approx(0.96875), 1.0]
+    assert [item.degree for item in best.reasons] == [pytest.approx(0.96875), 1.0]
     assert best.figures is not None
     assert (best.figures["latency"].value, best.figures["latency"].measured) == (0.05, False)
-    assert [each.why for each in other.given] == ["", "it has no such attribute"]
+    assert [item.why for item in other.given] == ["", "it has no such attribute"]
 
 
-def test_what_is_not_explained_is_short() -> None:
+def test_answer_without_explain_is_short() -> None:
     (first, *_) = city().discover(Request.from_dict({"attributes": ["speed"]}), 0.0).results
     assert (first.given, first.reasons, first.figures) == ((), (), None)
 
 
-def test_names_may_be_off_by_some_letters() -> None:
+def test_names_within_edit_distance_are_found() -> None:
     directory = city()
     assert ask(directory, attributes=["sped"]) == []
     request = Request.from_dict({"attributes": ["sped"], "names": "edits", "categories": ["traffic"]})
@@ -171,19 +171,19 @@ def test_names_may_be_off_by_some_letters() -> None:
     assert (first.name, second.why[-1]) == ("bus", "as good as bus: by name")
 
 
-def test_a_name_is_looked_for_once_in_a_request() -> None:
-    asked: list[str] = []
+def test_name_is_matched_once_per_request() -> None:
+    calls: list[str] = []
 
     def meaning(wanted: str, known: Collection[str]) -> dict[str, float]:
-        asked.append(wanted)
+        calls.append(wanted)
         return {name: 0.7 for name in known if name != "pm10"}
 
     directory = Directory(alike={"meaning": meaning})
     for name in "abc":
         directory.put(Offer(name, (SPEED, PM10)))
-    found = directory.discover(Request.from_dict({"attributes": ["velocity"], "names": "meaning"}), 0.0)
-    assert [each.likeness for each in found.results] == pytest.approx([0.7] * 3)
-    assert asked == ["velocity"]
+    actual = directory.discover(Request.from_dict({"attributes": ["velocity"], "names": "meaning"}), 0.0)
+    assert [result.likeness for result in actual.results] == pytest.approx([0.7] * 3)
+    assert calls == ["velocity"]
 
 
 def test_ties_are_explained() -> None:
@@ -191,22 +191,22 @@ def test_ties_are_explained() -> None:
     for name, price, rate in (("a", 5, 1.0), ("b", 5, 2.0), ("c", 5, 2.0)):
         directory.put(Offer(name, (SPEED,), {"price": price}, qos=Qos(rate=rate)))
     request = Request.from_dict({"attributes": ["speed"], "qos": {"weights": {"rate": 1}}, "weights": {"qos": 0}})
-    found = directory.discover(request, 0.0).results
-    assert [(each.name, each.why[-1]) for each in found[1:]] == [
+    actual = directory.discover(request, 0.0).results
+    assert [(item.name, item.why[-1]) for item in actual[1:]] == [
         ("c", "as good as b: by name"),
         ("a", "as good as c: that has more quality"),
     ]
 
 
-def test_the_limit_is_of_results_and_not_of_services() -> None:
+def test_limit_restricts_results_not_services() -> None:
     directory = Directory()
     for n in range(30):
         directory.put(Offer(f"s{n:02}", (SPEED,)))
-    found = directory.discover(Request.from_dict({"attributes": ["speed"], "limit": 3}), 0.0)
-    assert ([each.name for each in found.results], found.total) == (["s00", "s01", "s02"], 30)
+    actual = directory.discover(Request.from_dict({"attributes": ["speed"], "limit": 3}), 0.0)
+    assert ([result.name for result in actual.results], actual.total) == (["s00", "s01", "s02"], 30)
 
 
-def test_services_of_a_file_are_found_by_what_comes_out() -> None:
+def test_services_of_a_file_are_found_by_their_output_schema() -> None:
     definitions = loads(
         """
         streams: {raw: {schema: {vid: string, speed: float64}}}
@@ -256,25 +256,25 @@ def test_services_of_a_file_are_found_by_what_comes_out() -> None:
         ),
     ],
 )
-def test_a_request_that_finds_nothing_gets_help(document: dict[str, Any], expected: str) -> None:
-    assert any(expected in each for each in hints(city(), **document)), hints(city(), **document)
+def test_request_without_results_gets_hints(document: dict[str, Any], expected: str) -> None:
+    assert any(expected in hint for hint in hints(city(), **document)), hints(city(), **document)
 
 
-def test_what_comes_near_is_shown_where_nothing_fits() -> None:
-    found = city().discover(Request.from_dict({"filter": "FUZZY(price IS Z(0, 4), region = 'north') >= 0.9"}), 0.0)
-    assert found.results == ()
-    assert [each.name for each in found.near] == ["gps", "bus", "air"]
-    assert found.near[0].match == "none"
-    assert found.near[0].why == ("price IS Z(0.0, 4.0): 0.12, and must reach 0.50; price is 3",)
+def test_near_misses_are_shown_if_nothing_fits() -> None:
+    actual = city().discover(Request.from_dict({"filter": "FUZZY(price IS Z(0, 4), region = 'north') >= 0.9"}), 0.0)
+    assert actual.results == ()
+    assert [item.name for item in actual.near] == ["gps", "bus", "air"]
+    assert actual.near[0].match == "none"
+    assert actual.near[0].why == ("price IS Z(0.0, 4.0): 0.12, and must reach 0.50; price is 3",)
 
 
-def test_an_empty_directory_says_so() -> None:
+def test_empty_directory_gives_a_hint() -> None:
     assert hints(Directory(), attributes=["speed"]) == [
         "attributes[0]: no service has an attribute 'speed'; none has any"
     ]
 
 
-def test_a_way_to_compare_names_that_is_not_known_is_refused() -> None:
+def test_unknown_name_matcher_is_refused() -> None:
     with pytest.raises(DiscoveryError, match=r"names: names can't be compared by 'edit'; did you mean 'edits'\?"):
         ask(city(), names="edit")
 
@@ -282,23 +282,23 @@ def test_a_way_to_compare_names_that_is_not_known_is_refused() -> None:
 # Quality, and services that fall silent ------------------------------------------------------
 
 
-def test_what_is_measured_counts_and_a_broken_promise_shows() -> None:
+def test_measured_value_counts_and_broken_promise_is_reported() -> None:
     directory = city()
     weights: dict[str, Any] = {"attributes": ["speed"], "qos": {"weights": {"latency": 1}}}
     assert ask(directory, **weights) == ["gps", "bus"]
     for second in range(10):
         directory.observe("gps", Observation(at=float(second), up=True, latency_s=2.0))
         directory.observe("bus", Observation(at=float(second), up=True, latency_s=0.1))
-    found = directory.discover(Request.from_dict(weights), 10.0)
-    assert [each.name for each in found.results] == ["bus", "gps"]
-    assert [str(each) for each in found.results[1].broken] == ["promises latency <= 50ms, broken: measured 1.98s"]
-    assert found.results[1].why[-1] == "promises latency <= 50ms, broken: measured 1.98s"
+    actual = directory.discover(Request.from_dict(weights), 10.0)
+    assert [item.name for item in actual.results] == ["bus", "gps"]
+    assert [str(item) for item in actual.results[1].broken] == ["promises latency <= 50ms, broken: measured 1.98s"]
+    assert actual.results[1].why[-1] == "promises latency <= 50ms, broken: measured 1.98s"
     assert ask(directory, now=10.0, qos={"limits": {"latency": "moderate"}}) == ["bus"]
-    assert [each.verdict for each in directory.certify("gps", 10.0)] == ["broken", "kept"]
+    assert [item.verdict for item in directory.certify("gps", 10.0)] == ["broken", "kept"]
     assert directory.measured("air", 10.0) == {}
 
 
-def test_a_service_that_falls_silent_leaves_within_seconds_and_comes_back() -> None:
+def test_silent_service_is_lost_and_comes_back() -> None:
     directory = city()
     for second in range(3):
         directory.observe("gps", Observation(at=100.0 + second))
@@ -310,7 +310,7 @@ def test_a_service_that_falls_silent_leaves_within_seconds_and_comes_back() -> N
     assert directory.lost(108.5) == []
 
 
-def test_a_service_that_says_it_is_down_leaves_at_once() -> None:
+def test_service_reported_down_is_left_out_at_once() -> None:
     directory = city()
     before = directory.version
     directory.observe("gps", Observation(at=100.0, up=False))
@@ -321,15 +321,15 @@ def test_a_service_that_says_it_is_down_leaves_at_once() -> None:
     assert (ask(directory, now=102.0, categories="traffic"), directory.version) == (["bus", "gps"], before + 2)
 
 
-def test_all_lost_is_said() -> None:
+def test_hint_says_that_all_services_are_lost() -> None:
     directory = Directory()
     directory.put(Offer("gps", (SPEED,)))
     directory.observe("gps", Observation(at=0.0))
-    found = directory.discover(Request.from_dict({"attributes": ["speed"]}), 60.0)
-    assert [str(each) for each in found.hints] == ["present: none of 1 remaining services is present: all are lost"]
+    actual = directory.discover(Request.from_dict({"attributes": ["speed"]}), 60.0)
+    assert [str(hint) for hint in actual.hints] == ["present: none of 1 remaining services is present: all are lost"]
 
 
-def test_what_was_seen_goes_with_the_service_and_stays_with_a_change() -> None:
+def test_observations_survive_a_change_but_not_a_removal() -> None:
     directory = city()
     directory.observe("gps", Observation(at=0.0, latency_s=0.3))
     directory.put(Offer("gps", (SPEED,)))
@@ -362,26 +362,29 @@ def test_requests_are_answered_while_services_change() -> None:
     while not done.is_set():
         answers.append(directory.discover(request, 1e-3))
     thread.join()
-    assert all("stays" in [found.name for found in answer.results] for answer in answers)
+    assert all("stays" in [result.name for result in answer.results] for answer in answers)
     assert [answer.version for answer in answers] == sorted(answer.version for answer in answers)
 
 
 # Watching ---------------------------------------------------------------------------------------
 
 
-def test_a_watcher_is_told_what_changed() -> None:
+def test_changes_between_answers() -> None:
     directory = city()
     request = Request.from_dict({"attributes": ["speed"], "filter": "FUZZY(price IS Z(0, 20))", "limit": 2})
     first = directory.discover(request, 0.0)
-    assert [each.name for each in first.results] == ["gps", "bus"]
+    assert [result.name for result in first.results] == ["gps", "bus"]
     assert not changes(first, directory.discover(request, 0.0))
 
     directory.put(Offer("tram", (SPEED,), {"price": 1}))
     second = directory.discover(request, 0.0)
-    told = changes(first, second)
-    assert ([each.name for each in told.appeared], [each.name for each in told.left]) == (["tram"], ["bus"])
-    assert told.better is not None
-    assert told.better.name == "tram"
+    reported = changes(first, second)
+    assert ([result.name for result in reported.appeared], [result.name for result in reported.left]) == (
+        ["tram"],
+        ["bus"],
+    )
+    assert reported.better is not None
+    assert reported.better.name == "tram"
     assert changes(first, second, used="tram").better is None
 
     directory.put(Offer("tram", (SPEED,), {"price": 2.5}))
@@ -394,19 +397,19 @@ def test_a_watcher_is_told_what_changed() -> None:
     directory.remove("gps")
     directory.remove("bus")
     last = changes(third, directory.discover(request, 0.0))
-    assert ([each.name for each in last.left], last.better) == (["tram", "gps"], None)
+    assert ([result.name for result in last.left], last.better) == (["tram", "gps"], None)
 
 
-def test_a_promise_that_breaks_is_a_change_though_the_score_is_the_same() -> None:
+def test_broken_promise_is_a_change_with_the_same_score() -> None:
     directory = city()
     request = Request.from_dict({"attributes": ["speed", "vid"], "coverage": 1})
     before = directory.discover(request, 0.0)
     directory.observe("gps", Observation(at=1.0, latency_s=9.0))
     (moved,) = changes(before, directory.discover(request, 1.0)).changed
-    assert [each.metric for each in moved.after.broken] == ["latency"]
+    assert [item.metric for item in moved.after.broken] == ["latency"]
 
 
-def test_a_schema_is_found_by_all_its_attributes() -> None:
+def test_schema_is_found_by_all_its_attributes() -> None:
     directory = Directory()
     from tidegate.discovery.attributes import attributes_of
 

@@ -1,4 +1,4 @@
-"""Vectors that registries give each other."""
+"""Vectors that registries exchange."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ BLOOM = Bloom(100, 2)
 def written(bloom: Bloom = BLOOM, **services: list[str]) -> bytes:
     index = AttributeIndex()
     for name, attributes in services.items():
-        index.add(name, [ServiceAttribute(each, "number") for each in attributes])
+        index.add(name, [ServiceAttribute(attribute, "number") for attribute in attributes])
     return exchange.write(bloom, index.exported(bloom))
 
 
 @given(
     st.dictionaries(st.text(max_size=5), services, max_size=5), st.sampled_from([Bloom(100, 2), Bloom(64, 1), Bloom()])
 )
-def test_what_is_written_is_read_back(given_: dict[str, list[ServiceAttribute]], bloom: Bloom) -> None:
+def test_vectors_survive_a_round_trip(given_: dict[str, list[ServiceAttribute]], bloom: Bloom) -> None:
     index = AttributeIndex()
     for name, attributes in given_.items():
         index.add(name, attributes)
-    read_bloom, found = exchange.read(exchange.write(bloom, index.exported(bloom)))
+    read_bloom, actual = exchange.read(exchange.write(bloom, index.exported(bloom)))
     assert read_bloom == bloom
-    assert {each.name: each.vector.tolist() for each in found} == {
+    assert {item.name: item.vector.tolist() for item in actual} == {
         name: bloom.vector(a.key for a in attributes).tolist() for name, attributes in given_.items()
     }
-    assert {each.name: each.attributes for each in found} == {name: len(a) for name, a in given_.items()}
+    assert {item.name: item.attributes for item in actual} == {name: len(a) for name, a in given_.items()}
 
 
-def test_the_format_stays_as_it_is() -> None:
+def test_exchange_format_is_stable() -> None:
     assert {at for key in ("speed", "vid") for at in Bloom(32, 2).positions((key, "number"))} == {12, 16, 21, 25}
     head, service, vector, check = (
         "5447564543544f5201020000" + "2000000001000000",
@@ -73,18 +73,18 @@ def sealed(body: bytes) -> bytes:
         (sealed(written(a=["x"])[:-4] + b"more"), "expected the end after 1 services, not 4 bytes more"),
     ],
 )
-def test_what_is_no_vectors_is_refused(data: bytes, message: str) -> None:
+def test_invalid_vector_bytes_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(VectorError) as caught:
         exchange.read(data)
     assert message in str(caught.value)
 
 
-def test_a_name_that_is_too_long_is_refused() -> None:
+def test_too_long_name_is_refused() -> None:
     with pytest.raises(VectorError, match="expected a name of at most 65,535 bytes, not 70,000"):
         exchange.write(BLOOM, [("x" * 70_000, 0, BLOOM.vector([]))])
 
 
-def test_vectors_of_other_settings_are_not_mixed() -> None:
+def test_vectors_with_other_settings_are_refused() -> None:
     index = VectorIndex(Bloom(64, 2))
     with pytest.raises(
         VectorError, match="expected vectors of 64 bits and 2 hashes, as in this registry, not 100 and 2"
@@ -93,7 +93,7 @@ def test_vectors_of_other_settings_are_not_mixed() -> None:
     assert len(index) == 0
 
 
-def test_services_elsewhere_are_found_by_their_vectors() -> None:
+def test_remote_services_are_found_by_their_vectors() -> None:
     bloom = Bloom(1_024, 4)
     index = VectorIndex(bloom)
     assert index.merge(written(bloom, gps=["speed", "vid", "time"], air=["pm10", "time"], none=[])) == [
@@ -105,28 +105,28 @@ def test_services_elsewhere_are_found_by_their_vectors() -> None:
     best, other = index.search(wanted)
     assert (best.name, best.at_most, other.name, other.at_most) == ("gps", 1.0, "air", 0.5)
     assert best.estimate == pytest.approx(1.0)
-    assert [each.name for each in index.search(wanted, least=0.8)] == ["gps"]
+    assert [item.name for item in index.search(wanted, least=0.8)] == ["gps"]
     numbers = [WantedAttribute("speed", "number"), WantedAttribute("time", "number")]
     (certain,) = index.by_b_coverage(numbers, 0.9)
     vectors = [
         bloom.vector((name, "number") for name in names) for names in (["speed", "vid", "time"], ["speed", "time"])
     ]
     assert (certain.name, certain.b_coverage) == ("gps", b_coverage(*vectors))
-    assert [each.name for each in index.by_b_coverage(numbers, 0.4)] == ["gps", "air"]
+    assert [item.name for item in index.by_b_coverage(numbers, 0.4)] == ["gps", "air"]
 
 
-def test_a_service_that_comes_again_or_goes_leaves_nothing_behind() -> None:
+def test_replaced_or_removed_service_leaves_nothing_behind() -> None:
     index = VectorIndex(BLOOM)
     index.merge(written(a=["x", "y"]))
     index.merge(written(a=["z"]))
-    assert [each.at_most for each in index.search([WantedAttribute("z", "number")])] == [1.0]
+    assert [item.at_most for item in index.search([WantedAttribute("z", "number")])] == [1.0]
     assert index.search([WantedAttribute("y", "number")], least=1.0) == []
     assert index.remove("a")
     assert not index.remove("a")
     assert index.search([WantedAttribute("z", "number")]) == []
 
 
-def test_a_request_for_nothing_is_refused() -> None:
+def test_search_without_attributes_is_refused() -> None:
     index = VectorIndex(BLOOM)
     with pytest.raises(DiscoveryError, match="expected 1 to 256 attributes, not 0"):
         index.search([])

@@ -1,4 +1,4 @@
-"""How well properties fit a filter: columns against one by one."""
+"""How well properties fit a filter: columns compared with single services."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ rows = st.dictionaries(st.sampled_from(["price", "rate", "region", "indoor"]), v
 
 
 @given(st.lists(rows, max_size=12), st.sampled_from(FILTERS), st.booleans(), st.randoms(use_true_random=False))
-def test_columns_say_what_each_service_says(
-    given_: list[dict[str, Any]], text: str, columns: bool, random: Any
-) -> None:
+def test_columns_agree_with_each_service(given_: list[dict[str, Any]], text: str, columns: bool, random: Any) -> None:
     filter_, table = Filter(text), Properties()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(properties_module, "PART", 4)
@@ -52,7 +50,7 @@ def test_columns_say_what_each_service_says(
     }
 
 
-def test_a_whole_part_is_asked_as_columns() -> None:
+def test_whole_part_is_evaluated_as_columns() -> None:
     table = Properties()
     for slot in range(5_000):
         table.put(slot, {"price": slot / 100, "region": "north"} if slot != 77 else {})
@@ -64,30 +62,30 @@ def test_a_whole_part_is_asked_as_columns() -> None:
     assert sum(matches.tolist()) == sum(whole) - 1
 
 
-def test_the_three_classes() -> None:
-    said = {}
+def test_match_classes() -> None:
+    actual = {}
     for name, row in {
         "full": {"price": 1, "rate": 20, "region": "north"},
         "uncertain": {"price": 4, "rate": 9, "region": "north"},
         "none": {"price": 1, "rate": 20, "region": "south"},
     }.items():
-        said[name] = match_of(CHEAP.matches(row), CHEAP.degree(row))
-    assert said == {name: name for name in said}
+        actual[name] = match_of(CHEAP.matches(row), CHEAP.degree(row))
+    assert actual == {name: name for name in actual}
 
 
-def test_reasons_are_given_item_by_item() -> None:
-    found = reasons(
+def test_reasons_list_fuzzy_items() -> None:
+    actual = reasons(
         Filter("FUZZY(price IS Z(2, 10) WEIGHT 2, rate IS S(0, 10) AT LEAST 0.9) AND open = TRUE"),
         {"price": 6, "rate": 8},
     )
-    assert [(each.predicate, each.degree, each.least, each.weight, each.holds) for each in found] == [
+    assert [(item.predicate, item.degree, item.least, item.weight, item.holds) for item in actual] == [
         ("price IS Z(2.0, 10.0)", 0.5, 0.5, 2.0, True),
         ("rate IS S(0.0, 10.0)", pytest.approx(0.92), 0.9, 1.0, True),
         ("open = TRUE", None, 1.0, 1.0, False),
     ]
-    assert found[0].values == {"price": 6}
-    assert found[2].values == {"open": None}
+    assert actual[0].values == {"price": 6}
+    assert actual[2].values == {"open": None}
 
 
-def test_a_filter_says_which_properties_it_reads() -> None:
+def test_properties_of_a_filter() -> None:
     assert properties_of(Filter("a.b > 3 AND FUZZY(c IS Z(0, 1), d = 2) OR a.c = 1")) == ("a", "c", "d")

@@ -1,4 +1,4 @@
-"""Search by attributes: the fast way against the obvious one, while services come and go."""
+"""Search by attributes, compared with a simple implementation, while services change."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ encodings = st.sampled_from(["auto", "bitmap", "bloom"])
 def obvious(
     services: dict[str, list[ServiceAttribute]], wanted: Sequence[WantedAttribute], least: float, alike: NameMatcher
 ) -> dict[str, tuple[float, float]]:
-    known = {each.name for offers in services.values() for each in offers}
-    found = {}
+    known = {item.name for offers in services.values() for item in offers}
+    actual = {}
     for name, offers in services.items():
         best = []
-        for each in wanted:
-            likeness = alike(each.name, known)
-            best.append(max((likeness.get(o.name, 0.0) for o in offers if each.fits(o)), default=0.0))
+        for item in wanted:
+            likeness = alike(item.name, known)
+            best.append(max((likeness.get(o.name, 0.0) for o in offers if item.fits(o)), default=0.0))
         has = [x for x in best if x > 0]
         if len(has) >= minimum_count(least, len(wanted)):
-            found[name] = len(has) / len(wanted), sum(has) / len(has)
-    return found
+            actual[name] = len(has) / len(wanted), sum(has) / len(has)
+    return actual
 
 
 @given(steps, requests, st.sampled_from([0.0, 0.5, 1.0]), encodings, st.sampled_from([exact, by_edits]))
-def test_search_agrees_with_the_obvious_one(
+def test_search_agrees_with_a_simple_implementation(
     steps: list[tuple[str, list[ServiceAttribute] | None]],
     wanted: list[WantedAttribute],
     least: float,
@@ -58,41 +58,43 @@ def test_search_agrees_with_the_obvious_one(
             present[name] = attributes
     assert len(index) == len(present)
     expected = obvious(present, wanted, least, alike)
-    found = index.search(wanted, least=least, limit=10, alike=alike)
-    assert {each.name: each.coverage for each in found} == {name: cover for name, (cover, _) in expected.items()}
-    assert {each.name: each.likeness for each in found} == pytest.approx(
+    actual = index.search(wanted, least=least, limit=10, alike=alike)
+    assert {item.name: item.coverage for item in actual} == {name: cover for name, (cover, _) in expected.items()}
+    assert {item.name: item.likeness for item in actual} == pytest.approx(
         {n: alike for n, (_, alike) in expected.items()}
     )
-    order = [(each.coverage, round(each.likeness, 5)) for each in found]
+    order = [(item.coverage, round(item.likeness, 5)) for item in actual]
     assert order == sorted(order, reverse=True)
     short = index.search(wanted, least=least, limit=2, alike=alike)
-    assert short == found[:2]
+    assert short == actual[:2]
     covering = index.covering(wanted, least=least, alike=alike)
     assert {index.vectors.name(slot) for slot in covering.slots.tolist()} == set(expected)
-    for each in found:
-        slot = index.slot(each.name)
+    for item in actual:
+        slot = index.slot(item.name)
         assert slot is not None
         given_ = index.given(slot, wanted, alike)
-        assert sum(g.offered is not None for g in given_) == round(each.coverage * len(wanted))
+        assert sum(g.offered is not None for g in given_) == round(item.coverage * len(wanted))
 
 
-def test_a_bitmap_becomes_a_bloom_filter_where_it_would_be_larger() -> None:
+def test_bitmap_becomes_a_bloom_filter_when_it_would_be_larger() -> None:
     index = AttributeIndex(Bloom(128, 3))
     for n in range(200):
         index.add(f"s{n}", [ServiceAttribute(f"a{n}", "number"), ServiceAttribute("all", "text")])
-        kept = index.describe()
+        description = index.describe()
         if n in (10, 100, 199):
-            assert [kept["encoding"], kept["bits"]] == {10: ["bitmap", 64], 100: ["bitmap", 128], 199: ["bloom", 128]}[
-                n
-            ]
-    assert kept["why"] == "more distinct attributes than 128 bits"
-    assert [each.name for each in index.search([WantedAttribute("a150"), WantedAttribute("all")], least=1.0)] == [
+            assert [description["encoding"], description["bits"]] == {
+                10: ["bitmap", 64],
+                100: ["bitmap", 128],
+                199: ["bloom", 128],
+            }[n]
+    assert description["why"] == "more distinct attributes than 128 bits"
+    assert [item.name for item in index.search([WantedAttribute("a150"), WantedAttribute("all")], least=1.0)] == [
         "s150"
     ]
     assert len(index.search([WantedAttribute("all")], limit=1_000)) == 200
 
 
-def test_a_bitmap_that_is_asked_for_stays_one() -> None:
+def test_requested_bitmap_stays_a_bitmap() -> None:
     index = AttributeIndex(Bloom(128, 3), "bitmap")
     for n in range(200):
         index.add(f"s{n}", [ServiceAttribute(f"a{n}", "number")])
@@ -100,7 +102,7 @@ def test_a_bitmap_that_is_asked_for_stays_one() -> None:
     assert index.covering([WantedAttribute("a7")]).candidates == 1
 
 
-def test_places_and_numbers_are_used_again() -> None:
+def test_slots_and_numbers_are_reused() -> None:
     index = AttributeIndex()
     first = [index.add(f"s{n}", [ServiceAttribute(f"a{n}", "number")]) for n in range(50)]
     for n in range(50):
@@ -128,8 +130,8 @@ def test_more_services_than_a_block_holds(monkeypatch: pytest.MonkeyPatch) -> No
         index.add(f"s{n}", [ServiceAttribute(f"a{n % 7}", "number")])
     left = {f"s{n}" for n in range(500) if n % 3 or not n % 6}
     assert set(index.vectors.names()) == left
-    found = index.covering([WantedAttribute("a3")])
-    assert {index.vectors.name(p) for p in found.slots.tolist()} == {s for s in left if int(s[1:]) % 7 == 3}
+    actual = index.covering([WantedAttribute("a3")])
+    assert {index.vectors.name(p) for p in actual.slots.tolist()} == {s for s in left if int(s[1:]) % 7 == 3}
     assert all(index.slot(name) is not None for name in left)
     assert index.slot("s3") is None
 
@@ -169,7 +171,7 @@ SCHEMA = Schema(
         (WantedAttribute("time", "time", value_range(0, 10)), True),
     ],
 )
-def test_wanted_values_lie_inside_the_services_constraint(wanted: WantedAttribute, fits: bool) -> None:
+def test_wanted_values_must_lie_inside_the_constraint(wanted: WantedAttribute, fits: bool) -> None:
     index = AttributeIndex()
     slot = index.add("gps", attributes_of(SCHEMA))
     assert bool(index.search([wanted])) is fits
@@ -178,7 +180,7 @@ def test_wanted_values_lie_inside_the_services_constraint(wanted: WantedAttribut
     assert bool(given_.why) is not fits
 
 
-def test_reasons_say_what_is_missing() -> None:
+def test_reasons_name_missing_properties() -> None:
     index = AttributeIndex()
     slot = index.add("gps", attributes_of(SCHEMA))
     wanted = [
@@ -186,7 +188,7 @@ def test_reasons_say_what_is_missing() -> None:
         WantedAttribute("speed", "text"),
         WantedAttribute("speed", None, value_range(0, 300)),
     ]
-    assert [each.why for each in index.given(slot, wanted)] == [
+    assert [item.why for item in index.given(slot, wanted)] == [
         "it has no such attribute",
         "its speed is of type number, not text",
         "its speed can't have all of the wanted values",
@@ -202,11 +204,11 @@ def test_sizes_beyond_the_limits_are_refused() -> None:
             index.search(many)
 
 
-def test_a_hook_decides_which_names_are_meant() -> None:
+def test_custom_name_matcher_is_used() -> None:
     def meaning(wanted: str, known: Any) -> dict[str, float]:
         return {"velocity": 0.9} if wanted == "speed" else {wanted: 1.0}
 
     index = AttributeIndex()
     index.add("gps", [ServiceAttribute("velocity", "number")])
-    (found,) = index.search([WantedAttribute("speed")], alike=meaning)
-    assert found.likeness == pytest.approx(0.9)
+    (actual,) = index.search([WantedAttribute("speed")], alike=meaning)
+    assert actual.likeness == pytest.approx(0.9)

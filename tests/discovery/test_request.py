@@ -1,4 +1,4 @@
-"""Requests: every form, and every problem at once."""
+"""Requests: every form, and all problems at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.filters import sets
 def problems(document: Any) -> list[str]:
     with pytest.raises(DiscoveryError) as caught:
         Request.from_dict(document)
-    return [str(each) for each in caught.value.problems]
+    return [str(problem) for problem in caught.value.problems]
 
 
 def test_every_form_of_an_attribute() -> None:
@@ -48,8 +48,8 @@ def test_every_form_of_an_attribute() -> None:
     )
 
 
-def test_all_of_a_request() -> None:
-    found = Request.from_dict(
+def test_request_with_all_keys() -> None:
+    actual = Request.from_dict(
         {
             "attributes": ["speed"],
             "names": "edits",
@@ -64,15 +64,15 @@ def test_all_of_a_request() -> None:
             "explain": True,
         }
     )
-    assert str(found.filter) == "price < 5"
-    assert (found.categories, found.themes) == (("traffic",), ("land transport",))
-    assert dict(found.limits) == {"latency": 0.05, "availability": 0.99}
-    assert dict(found.qos_weights) == {"latency": 2.0, "rate": 1.0}
-    assert dict(found.weights) == {"coverage": 1.0, "degree": 1.0, "qos": 3.0}
+    assert str(actual.filter) == "price < 5"
+    assert (actual.categories, actual.themes) == (("traffic",), ("land transport",))
+    assert dict(actual.limits) == {"latency": 0.05, "availability": 0.99}
+    assert dict(actual.qos_weights) == {"latency": 2.0, "rate": 1.0}
+    assert dict(actual.weights) == {"coverage": 1.0, "degree": 1.0, "qos": 3.0}
     assert Request.from_dict({}) == Request()
 
 
-def test_every_problem_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert problems(
         {
             "attributes": ["speed", {"nam": "x"}, 3],
@@ -133,5 +133,5 @@ def test_every_problem_at_once() -> None:
         ({"names": 3}, "names: expected how names are compared: exact, edits or meaning, not 3"),
     ],
 )
-def test_a_problem_says_what_was_expected(document: Any, problem: str) -> None:
-    assert any(problem in each for each in problems(document)), problems(document)
+def test_problem_says_what_was_expected(document: Any, problem: str) -> None:
+    assert any(problem in item for item in problems(document)), problems(document)

@@ -1,4 +1,4 @@
-"""Places for names: a hash table of our own, against a dict."""
+"""The slot table, compared with a dict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.discovery.slot_table import SlotTable
 
 
 class Colliding(str):
-    """Names that want the same few places of the table, some of them around its end."""
+    """Names that hash to the same few table entries, some of them at its end."""
 
     __slots__ = ()
 
@@ -21,14 +21,14 @@ names = st.builds(lambda letter, size: Colliding(letter * size), st.sampled_from
 
 
 @given(st.lists(st.tuples(names, st.booleans()), max_size=60))
-def test_names_are_found_whatever_was_taken_and_given_back(steps: list[tuple[str, bool]]) -> None:
+def test_slot_table_agrees_with_a_dict(steps: list[tuple[str, bool]]) -> None:
     slots, expected = SlotTable(), dict[str, int]()
     for name, take in steps:
         if take and name not in expected:
             expected[name] = slots.take(name)
         elif not take and name in expected:
             assert slots.release(name) == expected.pop(name)
-        assert {each: slots.get(each) for each in expected} == expected
+        assert {item: slots.get(item) for item in expected} == expected
         assert (slots.get(name) is not None) is (name in expected)
     assert len(slots) == len(expected)
     assert set(slots) == set(expected)

@@ -45,20 +45,20 @@ def test_all_fields_of_an_answer_are_named() -> None:
     assert set(Answer.__dataclass_fields__) | set(DiscoveryResult.__dataclass_fields__) <= named | {"version"}
 
 
-def test_the_words_are_the_vocabulary() -> None:
-    found = {}
+def test_words_of_quality_agree_with_the_code() -> None:
+    vocabulary = {}
     for metric, words in re.findall(r"^\| `(\w+)`.*?\| (?:less|more) \| (.*?) \|$", TEXT, re.MULTILINE):
-        pairs = re.findall(r"`(\w+)` ([\d.,]+)(ms|s|h|d| a minute)?", words)
-        found[metric] = {word: _figure(number.replace(",", ""), unit) for word, number, unit in pairs}
-    assert found == {name: dict(metric.words) for name, metric in METRICS.items()}
+        pairs = re.findall(r"`(\w+)` ([\d.,]+)(ms|s|h|d| per minute)?", words)
+        vocabulary[metric] = {word: _figure(number.replace(",", ""), unit) for word, number, unit in pairs}
+    assert vocabulary == {name: dict(metric.words) for name, metric in METRICS.items()}
 
 
 def _figure(number: str, unit: str) -> float:
-    if unit == " a minute":
+    if unit == " per minute":
         return float(number) / 60
     return float(number.rstrip(".")) if not unit else seconds(number + unit) or 0.0
 
 
-def test_the_format_has_its_mark_and_version() -> None:
+def test_exchange_format_names_its_magic_and_version() -> None:
     assert f"`{exchange.MAGIC.decode()}`" in TEXT
     assert f"version: {exchange.VERSION};" in TEXT

@@ -1,4 +1,4 @@
-"""The conformance file, which any implementation of the language can run."""
+"""Runs the conformance file, which any implementation of the language can run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CASES = [json.loads(line) for line in FILE.read_text(encoding="utf-8").split("\n
 
 
 def value(given: Any) -> Any:
-    """JSON has no NaN and no infinity: {"$nan": true}, {"$inf": 1}, {"$inf": -1}."""
+    """Return a JSON value, with {"$nan": true}, {"$inf": 1} and {"$inf": -1} for what JSON can't express."""
     match given:
         case {"$nan": True}:
             return math.nan
         case {"$inf": sign}:
             return math.inf * sign
         case dict():
-            return {key: value(each) for key, each in given.items()}
+            return {key: value(item) for key, item in given.items()}
         case list():
-            return [value(each) for each in given]
+            return [value(item) for item in given]
     return given
 
 
@@ -47,11 +47,11 @@ def having(*keys: str) -> Any:
 
 @pytest.mark.parametrize("case", having("truth"))
 def test_truth(case: dict[str, Any]) -> None:
-    made, event = make(case, case["text"]), value(case["event"])
-    assert made.truth(event) is case["truth"]
-    assert made.matches(event) is (case["truth"] is True)
+    built, event = make(case, case["text"]), value(case["event"])
+    assert built.truth(event) is case["truth"]
+    assert built.matches(event) is (case["truth"] is True)
     if "degree" in case:
-        assert made.degree(event) == pytest.approx(case["degree"], abs=1e-9)
+        assert built.degree(event) == pytest.approx(case["degree"], abs=1e-9)
 
 
 # Without a schema an event may mix types that no Arrow column holds.
@@ -59,11 +59,11 @@ def test_truth(case: dict[str, Any]) -> None:
 def test_truth_over_arrow(case: dict[str, Any]) -> None:
     schema = schema_of(case)
     assert schema is not None
-    made = make(case, case["text"])
+    built = make(case, case["text"])
     batch = arrow.to_batch([value(case["event"])], schema)
-    assert made.mask(batch).tolist() == [case["truth"] is True]
+    assert built.mask(batch).tolist() == [case["truth"] is True]
     if "degree" in case:
-        assert made.degrees(batch)[0] == pytest.approx(case["degree"], abs=1e-9)
+        assert built.degrees(batch)[0] == pytest.approx(case["degree"], abs=1e-9)
 
 
 @pytest.mark.parametrize("case", having("error"))
@@ -99,12 +99,12 @@ def test_covers(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "error" not in case], ids=lambda case: case["id"])
-def test_the_canonical_text_reads_back(case: dict[str, Any]) -> None:
-    made = make(case, case["text"])
-    assert Filter(str(made), schema_of(case)) == made
+def test_canonical_text_of_each_case_parses_back(case: dict[str, Any]) -> None:
+    built = make(case, case["text"])
+    assert Filter(str(built), schema_of(case)) == built
 
 
-def test_every_case_says_something() -> None:
+def test_every_conformance_case_has_an_expectation() -> None:
     verdicts = {"truth", "error", "equal", "unequal", "covers"}
     assert all(len(verdicts & case.keys()) == 1 for case in CASES)
     assert len({case["id"] for case in CASES}) == len(CASES) > 1_000

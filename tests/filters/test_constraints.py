@@ -21,7 +21,7 @@ GPS = Schema(
 GOOD = {"longitude": 116.4, "speed": 1.0, "my field": "B1", "pos": {"x": 0}}
 
 
-def test_a_good_event_violates_nothing() -> None:
+def test_valid_event_has_no_violations() -> None:
     assert list(Constraints(GPS).violations(GOOD)) == []
 
 
@@ -35,17 +35,17 @@ def test_a_good_event_violates_nothing() -> None:
         ({"pos": {"x": -1}}, "pos.x: -1 violates pos.x >= 0"),
     ],
 )
-def test_a_violation_shows_the_value_and_the_constraint(change: dict[str, Any], message: str) -> None:
-    assert [str(each) for each in Constraints(GPS).violations({**GOOD, **change})] == [message]
+def test_violation_shows_value_and_constraint(change: dict[str, Any], message: str) -> None:
+    assert [str(violation) for violation in Constraints(GPS).violations({**GOOD, **change})] == [message]
 
 
-def test_unknown_violates() -> None:
-    found = list(Constraints(GPS).violations({}))
-    assert [each.path for each in found] == ["longitude", "speed", "my field", "pos.x"]
-    assert str(found[0]) == "longitude: a missing value violates longitude BETWEEN 115.25 AND 117.30"
+def test_unknown_result_violates_a_constraint() -> None:
+    actual = list(Constraints(GPS).violations({}))
+    assert [item.path for item in actual] == ["longitude", "speed", "my field", "pos.x"]
+    assert str(actual[0]) == "longitude: a missing value violates longitude BETWEEN 115.25 AND 117.30"
 
 
-def test_the_filters_are_there_to_be_compiled_elsewhere() -> None:
+def test_constraints_expose_their_filters() -> None:
     filters = Constraints(GPS).filters
     assert str(filters["speed"]) == "speed > 0"
     assert filters["pos.x"].matches({"pos": {"x": 3}})

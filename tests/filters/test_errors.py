@@ -1,4 +1,4 @@
-"""Every message that the author of a filter can meet, with its place."""
+"""Every message that the author of a filter can get, with its position."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("text", "at", "expected"), SYNTAX, ids=lambda value: repr(value)[:40])
-def test_syntax_errors_point_at_the_place(text: str, at: int, expected: str) -> None:
+def test_syntax_error_points_at_its_position(text: str, at: int, expected: str) -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         Filter(text)
     assert expected in caught.value.expected
@@ -177,7 +177,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("text", "message"), TYPES)
-def test_type_errors_say_what_was_expected(text: str, message: str) -> None:
+def test_type_error_says_what_was_expected(text: str, message: str) -> None:
     with pytest.raises(FilterTypeError) as caught:
         Filter(text, SCHEMA)
     assert message in str(caught.value)
@@ -185,7 +185,7 @@ def test_type_errors_say_what_was_expected(text: str, message: str) -> None:
     assert "^" in str(caught.value)
 
 
-def test_a_term_needs_a_schema() -> None:
+def test_fuzzy_term_without_schema_is_refused() -> None:
     with pytest.raises(FilterTypeError, match="the term 'slow' needs a schema that defines it"):
         Filter("speed IS slow")
 
@@ -222,35 +222,35 @@ def test_parameter_errors_name_the_parameter(text: str, params: list[object], me
     assert message in str(caught.value)
 
 
-def test_too_many_parameters_are_an_error_only_when_strict() -> None:
+def test_extra_params_are_refused_only_if_strict() -> None:
     assert Filter("speed > %0", SCHEMA, ["1", "2"]).params == ("1", "2")
     with pytest.raises(FilterParameterError, match="expected 1 parameters, not 2"):
         Filter("speed > %0", SCHEMA, ["1", "2"], strict_params=True)
 
 
-def test_parameters_are_a_list() -> None:
+def test_params_that_are_not_a_list_are_refused() -> None:
     with pytest.raises(FilterParameterError, match="expected a list of parameters, not '60'"):
         Filter("speed > %0", SCHEMA, "60")
 
 
-def test_a_schema_may_be_a_dict_and_parameters_may_be_none() -> None:
+def test_schema_may_be_a_dict_and_params_may_be_none() -> None:
     assert Filter("speed > 3", {"speed": "float64"}, None) == Filter("speed > 3", Schema({"speed": "float64"}), [])
     with pytest.raises(SchemaError, match="speed: unknown type 'flot'"):
         Filter("speed > 3", {"speed": "flot"})
 
 
-def test_a_text_is_a_string() -> None:
+def test_text_that_is_not_a_string_is_refused() -> None:
     with pytest.raises(FilterSyntaxError, match="the text of a filter, not int"):
         Filter(5)  # type: ignore[arg-type]
 
 
-def test_with_params_is_atomic() -> None:
-    made = Filter("speed > %0 AND vid = %1", SCHEMA, ["60", "B17"])
+def test_with_params_changes_nothing_if_one_value_is_refused() -> None:
+    built = Filter("speed > %0 AND vid = %1", SCHEMA, ["60", "B17"])
     with pytest.raises(FilterParameterError):
-        made.with_params(["80", "'B"])
-    assert made.params == ("60", "B17")
-    assert made.matches({"speed": 61, "vid": "B17"})
-    assert not made.with_params(["80", "B17"]).matches({"speed": 61, "vid": "B17"})
+        built.with_params(["80", "'B"])
+    assert built.params == ("60", "B17")
+    assert built.matches({"speed": 61, "vid": "B17"})
+    assert not built.with_params(["80", "B17"]).matches({"speed": 61, "vid": "B17"})
 
 
 NEVER = [
@@ -270,7 +270,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize(("text", "message"), NEVER)
-def test_contradictions_are_refused_and_named(text: str, message: str) -> None:
+def test_contradiction_is_refused_with_both_predicates(text: str, message: str) -> None:
     with pytest.raises(UnsatisfiableFilter) as caught:
         Filter(text, SCHEMA)
     assert message in str(caught.value)
@@ -293,13 +293,13 @@ INTE_GPS = Schema(
         ("longitude > 130 OR speed < 0", "contradicts the constraint"),
     ],
 )
-def test_what_a_constraint_excludes_is_refused(text: str, message: str) -> None:
+def test_filter_outside_a_constraint_is_refused(text: str, message: str) -> None:
     with pytest.raises(UnsatisfiableFilter) as caught:
         Filter(text, INTE_GPS)
     assert message in str(caught.value)
 
 
-def test_an_alternative_that_no_set_describes_leaves_all_possible() -> None:
+def test_constraint_without_a_value_set_refuses_no_filter() -> None:
     schema = Schema({"speed": "float64"}, constraints={"speed": "< 0 OR NOT speed IS S(40, 80)"})
     assert Filter("speed = 5", schema).matches({"speed": 5.0})
 
@@ -310,12 +310,12 @@ def test_several_kinds_of_problems_are_reported_together() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_only_a_filter_can_be_covered() -> None:
+def test_covers_refuses_anything_but_a_filter() -> None:
     with pytest.raises(TypeError, match="expected a Filter to compare with, not str"):
         Filter("x > 1").covers("x > 2")  # type: ignore[arg-type]
 
 
-def test_what_a_constraint_leaves_possible_is_made() -> None:
+def test_filter_inside_a_constraint_is_accepted() -> None:
     for text in ("longitude > 117", "longitude > 130 OR speed > 3", "vid = 'C9'", "vid LIKE '%9'"):
         assert Filter(text, INTE_GPS).text == text
 
@@ -330,14 +330,14 @@ def test_what_a_constraint_leaves_possible_is_made() -> None:
         ({"vid": "= 'x'~"}, "expected a constraint without likeness of meaning"),
     ],
 )
-def test_a_bad_constraint_is_the_schemas_error(constraints: dict[str, str], message: str) -> None:
+def test_invalid_constraint_raises_schema_error(constraints: dict[str, str], message: str) -> None:
     schema = Schema({"speed": "float64", "vid": "string"}, constraints=constraints)
     with pytest.raises(SchemaError) as caught:
         Filter("speed > 3", schema)
     assert message in str(caught.value)
 
 
-def test_the_papers_pair_is_golden_on_a_service_without_the_constraint() -> None:
+def test_paper_example_matches_on_a_service_without_the_constraint() -> None:
     e1 = {"longitude": 131.0, "speed": 61.0}
     e2 = {"longitude": 131.0, "speed": 12.0}
     r2 = Filter("longitude > 130 AND speed > 10 AND speed < 60")
@@ -347,16 +347,16 @@ def test_the_papers_pair_is_golden_on_a_service_without_the_constraint() -> None
 
 
 @pytest.mark.parametrize("method", ["matches", "degree", "truth"])
-def test_likeness_of_meaning_needs_a_space(method: str) -> None:
-    made = Filter("speed > 3 AND device~ = 'laptop'~ WITH THEME ('power')")
+def test_filter_with_tilde_without_semantics_is_refused(method: str) -> None:
+    built = Filter("speed > 3 AND device~ = 'laptop'~ WITH THEME ('power')")
     with pytest.raises(SemanticsUnavailable) as caught:
-        getattr(made, method)({"device": "laptop"})
+        getattr(built, method)({"device": "laptop"})
     assert caught.value.position == 14
     assert "needs a semantic space" in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["matches", "degree", "truth"])
-def test_an_event_is_a_dict(method: str) -> None:
+def test_event_that_is_no_mapping_is_refused(method: str) -> None:
     with pytest.raises(TidegateError, match="expected a dict of attributes, not"):
         getattr(Filter("speed > 3"), method)(["speed"])
 
@@ -368,7 +368,7 @@ def test_errors_survive_pickling() -> None:
     assert (type(again), str(again), again.position) == (FilterSyntaxError, str(caught.value), 7)
 
 
-def test_a_long_text_is_cut_around_the_place() -> None:
+def test_error_shows_a_long_text_only_around_the_position() -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         Filter("speed > 5 AND " * 50 + "speed >> 3" + " AND speed > 5" * 50)
     shown, carets = str(caught.value).splitlines()[1:3]
@@ -377,7 +377,7 @@ def test_a_long_text_is_cut_around_the_place() -> None:
     assert shown[carets.index("^")] == ">"
 
 
-def test_a_filter_does_not_change() -> None:
-    made = Filter("speed > 3")
-    with pytest.raises(AttributeError, match="a Filter does not change"):
-        made.text = "speed > 4"
+def test_filter_is_immutable() -> None:
+    built = Filter("speed > 3")
+    with pytest.raises(AttributeError, match="a Filter is immutable"):
+        built.text = "speed > 4"

@@ -20,7 +20,7 @@ randoms = st.integers(0, 2**64).map(Random)
 
 
 def make(rng: Random, schema: Schema | None, text: str) -> Filter | None:
-    """The filter, or None where it rightly can never match."""
+    """Return the filter, or None if it is refused because it can never match."""
     try:
         return Filter(text, schema)
     except UnsatisfiableFilter:
@@ -31,62 +31,62 @@ def make(rng: Random, schema: Schema | None, text: str) -> Filter | None:
 def test_one_event_agrees_with_the_oracle(rng: Random) -> None:
     schema = generate.schema(rng)
     text = generate.filter_text(rng, schema)
-    found = make(rng, schema, text)
+    actual = make(rng, schema, text)
     for _ in range(5):
         event = generate.wild_event(rng, schema)
-        if found is None:
+        if actual is None:
             assert oracle.truth(resolve(parse(text), text, schema).root, event) is not True
             continue
-        assert found.truth(event) is oracle.truth(found.tree.root, event)
-        assert found.matches(event) is (found.truth(event) is True)
-        assert math.isclose(found.degree(event), oracle.degree(found.tree.root, event), abs_tol=1e-9)
+        assert actual.truth(event) is oracle.truth(actual.tree.root, event)
+        assert actual.matches(event) is (actual.truth(event) is True)
+        assert math.isclose(actual.degree(event), oracle.degree(actual.tree.root, event), abs_tol=1e-9)
 
 
 @given(randoms)
 def test_one_event_agrees_with_the_oracle_without_a_schema(rng: Random) -> None:
     schema = generate.schema(rng)
     text = generate.filter_text(rng, schema)
-    found = make(rng, None, text)
+    actual = make(rng, None, text)
     for _ in range(5):
         event = generate.wild_event(rng, schema)
-        root = resolve(parse(text), text).root if found is None else found.tree.root
+        root = resolve(parse(text), text).root if actual is None else actual.tree.root
         expected = oracle.truth(root, event)
-        if found is None:
+        if actual is None:
             assert expected is not True
         else:
-            assert found.truth(event) is expected
-            assert found.matches(event) is (expected is True)
+            assert actual.truth(event) is expected
+            assert actual.matches(event) is (expected is True)
 
 
 @given(randoms)
-def test_a_record_batch_agrees_with_one_event_at_a_time(rng: Random) -> None:
+def test_record_batch_agrees_with_single_events(rng: Random) -> None:
     schema = generate.schema(rng)
-    found = make(rng, schema, generate.filter_text(rng, schema))
-    if found is None:
+    actual = make(rng, schema, generate.filter_text(rng, schema))
+    if actual is None:
         return
     events = [generate.event(rng, schema) for _ in range(20)]
     batch = arrow.to_batch(events, schema)
-    assert found.mask(batch).tolist() == [found.matches(event) for event in events]
-    expected = [found.degree(event) for event in events]
-    assert found.degrees(batch).tolist() == pytest.approx(expected, abs=1e-9)
+    assert actual.mask(batch).tolist() == [actual.matches(event) for event in events]
+    expected = [actual.degree(event) for event in events]
+    assert actual.degrees(batch).tolist() == pytest.approx(expected, abs=1e-9)
     part = batch.slice(7, 9)
-    assert found.mask(part).tolist() == [found.matches(event) for event in events[7:16]]
+    assert actual.mask(part).tolist() == [actual.matches(event) for event in events[7:16]]
 
 
 @given(randoms)
-def test_a_record_batch_agrees_without_a_schema(rng: Random) -> None:
+def test_record_batch_agrees_with_single_events_without_a_schema(rng: Random) -> None:
     schema = generate.schema(rng)
     text = generate.filter_text(rng, schema)
-    found = make(rng, None, text)
-    if found is None:
+    actual = make(rng, None, text)
+    if actual is None:
         return
     batch = arrow.to_batch([generate.event(rng, schema) for _ in range(20)], schema)
     rows: list[dict[str, Any]] = batch.to_pylist()
-    assert found.mask(batch).tolist() == [found.matches(row) for row in rows]
+    assert actual.mask(batch).tolist() == [actual.matches(row) for row in rows]
 
 
 @given(randoms)
-def test_not_turns_true_and_false_and_leaves_unknown(rng: Random) -> None:
+def test_not_swaps_true_and_false_and_keeps_unknown(rng: Random) -> None:
     schema = generate.schema(rng)
     text = generate.filter_text(rng, schema)
     one, other = make(rng, schema, text), make(rng, schema, f"NOT ({text})")

@@ -1,4 +1,4 @@
-"""Laws of what a filter means: text, normal form, value sets, covering."""
+"""Properties of filters: text, normal form, value sets, covering."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def make(text: str, schema: Schema | None) -> Filter | None:
 def drawn(rng: Random, schema: Schema | None) -> Filter:
     of = schema or generate.schema(rng)
     while True:
-        found = make(generate.filter_text(rng, of), schema)
-        if found is not None:
-            return found
+        actual = make(generate.filter_text(rng, of), schema)
+        if actual is not None:
+            return actual
 
 
 @given(randoms)
 def test_canonical_text_parses_back_to_an_equal_filter(rng: Random) -> None:
     schema = generate.schema(rng) if rng.random() < 0.7 else None
-    found = drawn(rng, schema)
-    again = Filter(str(found), schema)
-    assert again == found
-    assert hash(again) == hash(found)
-    assert str(again) == str(found)
-    assert pickle.loads(pickle.dumps(found)) == found
+    actual = drawn(rng, schema)
+    again = Filter(str(actual), schema)
+    assert again == actual
+    assert hash(again) == hash(actual)
+    assert str(again) == str(actual)
+    assert pickle.loads(pickle.dumps(actual)) == actual
 
 
 @given(randoms)
-def test_saying_a_part_twice_changes_nothing(rng: Random) -> None:
+def test_duplicate_terms_do_not_affect_equality(rng: Random) -> None:
     schema = generate.schema(rng)
     one, two, three = (generate.predicate(rng, schema) for _ in range(3))
     for inner, outer in (("OR", "AND"), ("AND", "OR")):
@@ -60,7 +60,7 @@ def test_saying_a_part_twice_changes_nothing(rng: Random) -> None:
 
 
 @given(randoms)
-def test_case_blanks_and_the_order_of_terms_do_not_matter(rng: Random) -> None:
+def test_case_blanks_and_term_order_do_not_affect_equality(rng: Random) -> None:
     schema = generate.schema(rng)
     one, two = generate.predicate(rng, schema), generate.predicate(rng, schema)
     first = make(f"{one} AND {two}", schema)
@@ -71,22 +71,22 @@ def test_case_blanks_and_the_order_of_terms_do_not_matter(rng: Random) -> None:
 @given(randoms)
 def test_normal_form_matches_the_same_events(rng: Random) -> None:
     schema = generate.schema(rng)
-    found = drawn(rng, schema)
-    alternatives = [And(each.terms) for each in found.normal.conjuncts]
+    actual = drawn(rng, schema)
+    alternatives = [And(item.terms) for item in actual.normal.conjuncts]
     for _ in range(5):
         event = generate.event(rng, schema)
-        by_alternative = any(evaluate.truth(each, event) is True for each in alternatives)
-        assert by_alternative is found.matches(event)
+        by_alternative = any(evaluate.truth(item, event) is True for item in alternatives)
+        assert by_alternative is actual.matches(event)
 
 
 @given(randoms)
-def test_value_sets_hold_every_event_that_matches(rng: Random) -> None:
+def test_value_sets_contain_every_matching_event(rng: Random) -> None:
     schema = generate.schema(rng) if rng.random() < 0.7 else None
     of = schema or generate.schema(rng)
-    found = drawn(rng, schema)
+    actual = drawn(rng, schema)
     for _ in range(5):
         event = generate.event(rng, of)
-        for conjunct in found.normal.conjuncts:
+        for conjunct in actual.normal.conjuncts:
             true = evaluate.truth(And(conjunct.terms), event) is True
             inside = all(contains(path, values, event) for path, values in conjunct.necessary.items())
             assert inside or not true
@@ -96,7 +96,7 @@ def test_value_sets_hold_every_event_that_matches(rng: Random) -> None:
 
 
 def contains(path: Path, values: ValueSet, event: dict[str, object]) -> bool:
-    """Whether the value at a path is in a set, by the oracle's reading."""
+    """Return True if the value at a path is in a set, as the oracle reads it."""
     kind, value = oracle.value(path, event)
     raw = oracle.fetch(path, event)
     if raw is None or raw != raw:
@@ -112,10 +112,10 @@ def contains(path: Path, values: ValueSet, event: dict[str, object]) -> bool:
 
 @given(randoms)
 def test_normalizing_is_idempotent(rng: Random) -> None:
-    found = drawn(rng, generate.schema(rng))
-    once = normalize.canonical(found.tree)
+    actual = drawn(rng, generate.schema(rng))
+    once = normalize.canonical(actual.tree)
     assert normalize.canonical(once) == once
-    pushed = normalize.push_not_inwards(found.tree.root)
+    pushed = normalize.push_not_inwards(actual.tree.root)
     assert normalize.push_not_inwards(pushed) == pushed
 
 
@@ -166,7 +166,7 @@ def test_covering_is_complete_for_conjunctions_of_ordered_predicates(rng: Random
     f, g = (make(text, SMALL) for text in texts)
     if f is None or g is None:
         return
-    # Whole ranges of the types, not only the small part: bounds lie inside it.
+    # Use the whole ranges of the types, because bounds lie inside them.
     axes = [[*values, None] for values in DOMAIN.values()]
     axes[0] += [-128, 127]
     axes[1] += [255]
@@ -176,7 +176,7 @@ def test_covering_is_complete_for_conjunctions_of_ordered_predicates(rng: Random
 
 
 @given(randoms)
-def test_a_filter_is_refused_only_if_it_can_never_match(rng: Random) -> None:
+def test_refused_filter_matches_no_event(rng: Random) -> None:
     text = " AND ".join(ordered(rng) for _ in range(rng.randint(2, 5)))
     axes = [[*values, None] for values in DOMAIN.values()]
     axes[0] += [-128, 127]
@@ -186,7 +186,7 @@ def test_a_filter_is_refused_only_if_it_can_never_match(rng: Random) -> None:
     possible = any(oracle.truth(root, event) is True for event in events)
     if make(text, SMALL) is None:
         assert not possible
-    elif not possible:  # let through only where one predicate alone matches nothing
+    elif not possible:  # accepted only if one predicate alone matches nothing
         assert any(not any(oracle.truth(term, e) is True for e in events) for term in _terms(root))
 
 
@@ -238,18 +238,18 @@ def test_integers_have_no_value_between_neighbours() -> None:
         Filter("n > 5 AND n < 6", schema)
 
 
-def test_tautologies_are_found() -> None:
+def test_tautology_matches_everything() -> None:
     assert Filter("x IS NULL OR x IS NOT NULL").normal.is_everything
     assert Filter("x IS NULL OR x IS NOT NULL").covers(Filter("y = 3"))
     assert not Filter("x > 3 OR x <= 3").normal.is_everything  # unknown without an x
 
 
-def test_a_filter_that_would_explode_stays_factored() -> None:
+def test_or_stays_factored_beyond_the_conjunct_limit() -> None:
     text = " AND ".join(f"(a{n} = 1 OR b{n} = 2 OR c{n} = 3)" for n in range(40))
-    found = Filter(text)
-    assert found.normal.is_factored
-    assert len(found.normal.conjuncts) <= normalize.MAX_CONJUNCTS
-    assert found.covers(found)
+    actual = Filter(text)
+    assert actual.normal.is_factored
+    assert len(actual.normal.conjuncts) <= normalize.MAX_CONJUNCTS
+    assert actual.covers(actual)
     assert Filter("a0 = 1 OR b0 = 2 OR c0 = 3").covers(Filter(f"{text} AND a0 = 1"))
-    assert found.matches({f"b{n}": 2 for n in range(40)})
-    assert not found.matches({f"b{n}": 2 for n in range(39)})
+    assert actual.matches({f"b{n}": 2 for n in range(40)})
+    assert not actual.matches({f"b{n}": 2 for n in range(39)})

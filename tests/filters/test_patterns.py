@@ -1,4 +1,4 @@
-"""LIKE against its definition, letter by letter."""
+"""LIKE, compared with its definition character by character."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_like_agrees_with_its_definition(pattern: str, text: str) -> None:
 
 
 @given(alphabets)
-def test_the_simplest_spelling_means_the_same(pattern: str) -> None:
+def test_simplest_like_pattern_matches_the_same_texts(pattern: str) -> None:
     simplest = patterns.canonical_like(pattern)
     assert patterns.canonical_like(simplest) == simplest
     rng = Random(pattern)

@@ -39,21 +39,21 @@ def said(name: float, value: float) -> float:
 
 
 def chance(evidence: list[float], own: float, rivalry: float) -> float:
-    """Slow and obvious: the lead over the best of those that say something else."""
-    others = [each for each in evidence if abs(each - own) > SAME_EVIDENCE]
+    """Return the scaling by the lead over the best other rival; slow and obvious."""
+    others = [item for item in evidence if abs(item - own) > SAME_EVIDENCE]
     if max(evidence) - own <= SAME_EVIDENCE:
-        others = [each for each in others if each < own]
+        others = [item for item in others if item < own]
     if not others or max(others) == -math.inf:
         return 1.0
     return 1 / (1 + math.exp(min(700.0, rivalry * (max(others) - own))))
 
 
 @given(_two, st.sampled_from([0.0, 0.5, 1.0]))
-def test_a_predicate_has_the_chance_that_its_lead_gives_it(
+def test_similarity_is_scaled_by_the_lead_over_the_best_rival(
     figures: tuple[NumpyArray, NumpyArray], rivalry: float
 ) -> None:
     names, values = figures
-    found = competed(names, values, rivalry)
+    actual = competed(names, values, rivalry)
     for column in range(names.shape[1]):
         evidence = [said(*pair) for pair in zip(names[:, column].tolist(), values[:, column].tolist(), strict=True)]
         for row, own in enumerate(evidence):
@@ -62,10 +62,10 @@ def test_a_predicate_has_the_chance_that_its_lead_gives_it(
                 odds = company(len(evidence))
                 credible = float(in_company(names[row, column], odds) * in_company(values[row, column], odds))
                 expected = credible * chance(evidence, own, rivalry)
-            assert found[row, column] == pytest.approx(expected, rel=1e-5, abs=1e-12)
+            assert actual[row, column] == pytest.approx(expected, rel=1e-5, abs=1e-12)
 
 
-def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
+def test_better_rival_lowers_similarity_more_than_a_worse_one() -> None:
     names, values = np.ones((NEUTRAL_RIVALS, 1)), np.zeros((NEUTRAL_RIVALS, 1))
     values[:2] = [[0.9], [0.5]]
     ireland, spain = competed(names, values, 1.0)[:2, 0]
@@ -73,7 +73,7 @@ def test_a_better_rival_takes_most_and_a_worse_one_little() -> None:
     assert spain == pytest.approx(0.5 * 0.1)
 
 
-def test_what_fits_alike_takes_nothing_from_each_other_and_the_same_is_one() -> None:
+def test_equal_rivals_do_not_compete_and_equal_terms_have_similarity_one() -> None:
     names = np.ones((NEUTRAL_RIVALS, 1))
     assert competed(names, np.full((NEUTRAL_RIVALS, 1), 0.7), 1.0)[:, 0] == pytest.approx(np.full(NEUTRAL_RIVALS, 0.7))
     texts = np.array([[1.0], [1.0], *[[0.9]] * (NEUTRAL_RIVALS - 2)])
@@ -82,7 +82,7 @@ def test_what_fits_alike_takes_nothing_from_each_other_and_the_same_is_one() -> 
     assert like < 1e-4
 
 
-def test_the_more_is_asked_for_the_likelier_it_is_that_it_is_meant() -> None:
+def test_more_rivals_raise_the_odds_of_a_match() -> None:
     def alone_among(rivals: int) -> float:
         values = np.zeros((rivals, 1))
         values[0] = 0.5
@@ -96,8 +96,8 @@ def test_the_more_is_asked_for_the_likelier_it_is_that_it_is_meant() -> None:
     assert alone_among(MAX_RIVALS - 1) < alone_among(MAX_RIVALS)
 
 
-def test_a_name_tells_which_sense_of_a_value_is_meant() -> None:
-    # A bank of a river, where somebody asks for banks of money too: by values alone money would win.
+def test_attribute_name_decides_between_senses_of_a_value() -> None:
+    # A river bank, while another filter asks for money banks: by values alone money would win.
     names, values = np.array([[0.95], [0.05]]), np.array([[0.6], [0.7]])
     river, money = competed(names, values, 1.0)[:, 0]
     assert river > 0.2

@@ -94,7 +94,7 @@ class Receiver:
                 receiver.begun += 1
                 receiver.free.wait()
                 status = receiver.statuses.pop(0) if receiver.statuses else receiver.status
-                if receiver.refuses & set(got.numbers):
+                if receiver.refuses and receiver.refuses & set(got.numbers):
                     status = 422
                 receiver.said.append(status)
                 receiver.got.append(got)

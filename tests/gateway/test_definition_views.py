@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tidegate.model import Schema
 from tidegate.pipelines.catalog import Catalog
 from tidegate.pipelines.status import SCHEMA as STATUSES
 from tidegate.services import stream_schemas
-from tidegate.services.redaction import has_secret, redact
+from tidegate.services.redaction import has_secret, redact, redacted
 
 CITY = """
 streams:
@@ -100,6 +101,35 @@ def test_definition_without_the_pipeline_is_shown_to_consumers_and_those_who_do_
         assert status["error"] == MASKED_ERROR
         assert status["reason"] == ""
     assert "os.path" not in json.dumps(city.get(who, "/services/gps/asyncapi.json"))
+
+
+INTERNAL = ("os.path:join", "kafka.internal", "/srv/secret")
+"""Texts of a pipeline, a source and an error."""
+
+
+@pytest.mark.parametrize("who", [None, "consumer"])
+def test_no_call_that_reads_shows_consumers_how_a_service_is_made(city: City, who: str | None) -> None:
+    headers = {} if who is None else {"authorization": f"Bearer {city.keys[who]}"}
+    values = {"{name}": "gps", "{stream}": "gps_taxi"}
+    answers = 0
+    with httpx.Client(base_url=city.world.url, headers=headers, timeout=30) as client:
+        calls = [path for path, methods in client.get("/openapi.json").json()["paths"].items() if "get" in methods]
+        for path in (*calls, "/v1/services/_services/events", "/v1/services/_status/events"):
+            for name, value in values.items():
+                path = path.replace(name, value)
+            if "{" in path:
+                continue
+            asked = client.get(path, params={"from": "beginning", "wait": "0", "max": "10"} if "events" in path else {})
+            assert not [each for each in INTERNAL if each in asked.text], path
+            answers += asked.status_code == 200
+        found = client.post("/v1/discover", json={"explain": True} if who else {})
+        assert not [each for each in INTERNAL if each in found.text]
+    assert answers > 5
+
+
+def test_sweep_of_calls_finds_what_admins_are_shown(city: City) -> None:
+    shown = "".join(json.dumps(city.get("admin", path)) for path in ("/services", "/streams", "/overview"))
+    assert all(each in shown for each in INTERNAL), "else the sweep above would prove nothing"
 
 
 @pytest.mark.parametrize("who", ["provider", "wide", "admin"])
@@ -183,6 +213,20 @@ def test_catalog_stream_with_a_password_is_written_anew(tmp_path: Path) -> None:
     assert not any(b"hunter2" in each.read_bytes() for each in folder.rglob("*") if each.is_file())
 
 
+def test_option_of_a_function_that_is_named_like_a_secret_is_shown_to_nobody() -> None:
+    options = {"url": "https://host/x", "auth": {"apiKey": "hunter2"}, "max_tokens": 5, "tokens": ["a"]}
+    pipeline = [{"custom": {"function": "f", "options": options, "schema": {"password": "string"}}}]
+    shown = redacted({"from": "gps", "pipeline": pipeline})
+    assert shown["pipeline"][0]["custom"]["options"] == {**options, "auth": {"apiKey": "***"}}
+    assert shown["pipeline"][0]["custom"]["schema"] == {"password": "string"}, "an attribute is no secret"
+    schema = {"custom": {"function": "string", "options": "string"}, "token": "string"}
+    assert redacted({"schema": schema}) == {"schema": schema}
+    source = {"source": {"mqtt": {"topic": "t", "broker": "user:hun@ter2@host:1883"}}}
+    assert redacted(source)["source"]["mqtt"] == {"topic": "t", "broker": "***@host:1883"}
+    compared = {"pipeline": [{"filter": "(token = other)"}], "constraints": {"token": "= 1 AND (secret = 2)"}}
+    assert redacted(compared) == compared, "else nobody could change a definition that they were shown"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -195,11 +239,37 @@ def test_catalog_stream_with_a_password_is_written_anew(tmp_path: Path) -> None:
         "jdbc:postgresql://db/x?p%61ssword=hunter2",
         "https://host/x?api_key=hunter2",
         "s3a://host/x?fs.s3a.secret.key=hunter2",
+        "https://host/x?next=jdbc:postgresql://db/x?password=hunter2",
+        "jdbc:oracle:thin:a/hunter2@db?password=hunter2,//u:hunter2@h",
     ],
 )
 def test_password_in_a_url_is_found_and_hidden(text: str) -> None:
     assert has_secret(text)
     assert "hunter2" not in redact(text)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "password",
+        "jdbc:oracle:a:/",
+        "jdbc:oracle:a:b",
+        ":password=",
+        "//a:",
+        ", ",
+        "%25",
+        "//u:p@",
+        "a.",
+        "?a=",
+        "&token =",
+    ],
+)
+def test_long_text_is_searched_in_time_that_grows_with_its_length(part: str) -> None:
+    text = f":{part * (1_000_000 // len(part))}"
+    begun = time.process_time()
+    has_secret(text)
+    redact(text)
+    assert time.process_time() - begun < 5, "a search that backtracks takes hours"
 
 
 @pytest.mark.parametrize(

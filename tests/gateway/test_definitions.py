@@ -111,7 +111,11 @@ def test_a_key_changes_what_it_is_for(world: World, http: httpx.Client) -> None:
     _, consumer = world.registry.create_key("reader", "consumer")
     _, some = world.registry.create_key("air", "provider", ["air", "bad_air"])
     _, all_ = world.registry.create_key("all", "provider")
-    assert apply(consumer, MORE) == (403, "the key 'reader' is a consumer's, and this needs a provider's")
+    assert apply(consumer, MORE) == (
+        403,
+        "the key 'reader' has the role consumer, which may not change services and streams; "
+        "expected the role provider or admin",
+    )
     assert apply(some, MORE) == (200, "")
     assert apply(some, CITY) == (403, "the key 'air' is for air, bad_air, not for 'gps_taxi'")
     assert apply(some, MORE, prune="true") == (

@@ -96,8 +96,8 @@ def test_the_newest_alone_are_looked_at(world: World, http: httpx.Client) -> Non
 
 
 def test_what_one_may_not_see_is_in_no_answer(tmp_path: Path) -> None:
-    text = "streams: {taxi: {schema: {vid: string, speed: float64}}}\n"
-    world = World(tmp_path, f"{text}services: {{gps: {{from: taxi, access: {{fields: {{vid: []}}}}}}}}")
+    text = "streams: {gps_taxi: {schema: {vid: string, speed: float64}}}\n"
+    world = World(tmp_path, f"{text}services: {{gps: {{from: gps_taxi, access: {{fields: {{vid: []}}}}}}}}")
     world.needs_keys = True
     _, key = world.registry.create_key("somebody", "consumer")
     with world.running(), world.client() as http:

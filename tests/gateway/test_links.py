@@ -576,7 +576,9 @@ def test_only_an_admin_has_to_do_with_links(tmp_path: Path) -> None:
     with running(broker), broker.client() as http:
         assert http.get("/v1/links").status_code == 401
         answer = http.get("/v1/links", headers={"authorization": f"Bearer {secret}"})
-        assert answer.json()["detail"] == "the key 'me' is a provider's, and this needs an admin's"
+        assert answer.json()["detail"] == (
+            "the key 'me' has the role provider, which may not operate this broker; expected the role admin"
+        )
 
 
 def test_a_gateway_without_a_name_has_no_links(http: httpx.Client, world: World) -> None:

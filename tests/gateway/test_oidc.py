@@ -106,7 +106,7 @@ def test_a_token_without_a_role_is_known_and_may_do_nothing(issuer: TestIssuer, 
     (problem,) = checked(issuer.settings(), issuer.token(roles=roles))
     assert (problem.status, problem.document["detail"]) == (
         403,
-        "the token of 'alice' has no role here: expected one of consumer, provider, admin in roles",
+        "the token of 'alice' has no role here: expected one of consumer, publisher, provider, admin in roles",
     )
 
 
@@ -358,7 +358,7 @@ def test_tokens_and_keys_over_http(guarded: World, issuer: TestIssuer) -> None:
         answer = ask(token, "/v1/services/fast")
         assert (answer.status_code, answer.json()["detail"]) == (403, "the token of 'alice' is for gps, not for 'fast'")
         answer = ask(token, how="delete")
-        assert answer.json()["detail"] == "the token of 'alice' is a consumer's, and this needs a provider's"
+        assert "expected the role provider or admin" in answer.json()["detail"]
         answer = ask(issuer.token(exp=NOW - 400))
         assert (answer.status_code, answer.headers["content-type"]) == (401, "application/problem+json")
         assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'

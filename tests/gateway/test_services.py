@@ -59,6 +59,16 @@ def test_ready_when_every_service_runs(world: World, http: httpx.Client) -> None
     until(lambda: http.get("/readyz").status_code == 200, "all services to run")
 
 
+def test_failing_and_new_services_do_not_take_a_gateway_out_of_service(world: World, http: httpx.Client) -> None:
+    world.tell_running("gps")
+    world.tell_running("fast", state="restarting", error="no such function")
+    until(lambda: http.get("/readyz").status_code == 200, "the gateway to know that one service fails")
+    assert http.get("/readyz").json()["services"] == {"fast": "restarting", "gps": "running"}
+    assert http.put("/v1/services/new", json={"from": "gps"}).status_code == 200
+    until(lambda: "new" in http.get("/readyz").json()["services"], "the gateway to know the new service")
+    assert http.get("/readyz").status_code == 200
+
+
 def test_not_ready_when_its_runner_was_last_heard_of_long_ago(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.tell_running("gps", "fast", ago_s=SILENT_S + 5)

@@ -24,8 +24,8 @@ def test_no_security_leaves_the_clients_as_they_are() -> None:
 
 
 def test_sasl_and_tls_are_given_to_both_clients(tmp_path: Path) -> None:
-    for name in ("ca", "cert", "key"):
-        (tmp_path / name).write_text(f"-----BEGIN {name}-----")
+    for name, kind in (("ca", "CERTIFICATE"), ("cert", "CERTIFICATE"), ("key", "PRIVATE KEY")):
+        (tmp_path / name).write_text(f"-----BEGIN {kind}-----")
     tls = Tls(*(str(tmp_path / name) for name in ("ca", "cert", "key")))
     security = KafkaSecurity(Sasl("SCRAM-SHA-512", "gate", Known('p"a\\ss')), tls)
     assert security.settings() == {
@@ -40,8 +40,8 @@ def test_sasl_and_tls_are_given_to_both_clients(tmp_path: Path) -> None:
     java = security.java_settings()
     assert java["security.protocol"] == "SASL_SSL"
     assert java["sasl.jaas.config"].endswith('required username="gate" password="p\\"a\\\\ss";')
-    assert java["ssl.truststore.certificates"] == "-----BEGIN ca-----"
-    assert java["ssl.keystore.key"] == "-----BEGIN key-----"
+    assert java["ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----"
+    assert java["ssl.keystore.key"] == "-----BEGIN PRIVATE KEY-----"
     assert "p" + '"a' not in repr(security)
 
 
@@ -53,3 +53,12 @@ def test_certificate_that_can_not_be_read_is_named(tmp_path: Path) -> None:
 def test_tls_without_own_certificate_trusts_this_machine() -> None:
     assert KafkaSecurity(tls=Tls()).settings() == {"security.protocol": "ssl"}
     assert KafkaSecurity(tls=Tls()).java_settings() == {"security.protocol": "SSL"}
+
+
+def test_a_file_that_cannot_be_read_is_named_for_both_clients(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name, said in (("none.pem", "No such file"), ("binary", "it is no PEM file")):
+        security = KafkaSecurity(tls=Tls(ca=str(tmp_path / name)))
+        for settings in (security.settings, security.java_settings):
+            with pytest.raises(EnvironmentProblem, match=f"TLS for Kafka: can't read '.*{name}': {said}"):
+                settings()

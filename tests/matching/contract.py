@@ -1,4 +1,4 @@
-"""What every engine must do, judged by asking each filter in turn."""
+"""The contract of every engine, checked by evaluating each filter in turn."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def drawn(rng: Random, of: Schema, schema: Schema | None) -> Filter:
 
 
 def expected(filters: dict[str, Filter], events: list[dict[str, Any]]) -> list[list[str]]:
-    return [sorted(name for name, each in filters.items() if each.matches(event)) for event in events]
+    return [sorted(name for name, filter_ in filters.items() if filter_.matches(event)) for event in events]
 
 
-def found(matcher: Matcher, batch: Any, size: int) -> list[list[str]]:
+def matched(matcher: Matcher, batch: Any, size: int) -> list[list[str]]:
     matches = matcher.match(batch)
     return [sorted(matches.for_event(n)) for n in range(size)]
 
@@ -62,12 +62,12 @@ class MatcherContract:
         schema = generate.schema(rng)
         matcher = Matcher(schema, engine=self.engine)
         filters = {f"s{n}": drawn(rng, schema, schema) for n in range(rng.choice([1, 5, self.few]))}
-        for name, each in filters.items():
-            matcher.add(name, each)
+        for name, filter_ in filters.items():
+            matcher.add(name, filter_)
         events = [generate.event(rng, schema) for _ in range(12)]
         truth = expected(filters, events)
-        assert found(matcher, arrow.to_batch(events, schema), 12) == truth
-        assert found(matcher, events, 12) == truth
+        assert matched(matcher, arrow.to_batch(events, schema), 12) == truth
+        assert matched(matcher, events, 12) == truth
 
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
@@ -76,10 +76,10 @@ class MatcherContract:
         schema = of if rng.random() < 0.5 else None
         matcher = Matcher(schema, engine=self.engine)
         filters = {f"s{n}": drawn(rng, of, schema) for n in range(rng.choice([1, 5, self.few]))}
-        for name, each in filters.items():
-            matcher.add(name, each)
+        for name, filter_ in filters.items():
+            matcher.add(name, filter_)
         events = [generate.wild_event(rng, of) for _ in range(12)]
-        assert found(matcher, events, 12) == expected(filters, events)
+        assert matched(matcher, events, 12) == expected(filters, events)
 
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
@@ -87,10 +87,10 @@ class MatcherContract:
         of = generate.schema(rng)
         matcher = Matcher(engine=self.engine)
         filters = {f"s{n}": drawn(rng, of, None) for n in range(rng.choice([1, 5, self.few]))}
-        for name, each in filters.items():
-            matcher.add(name, each)
+        for name, filter_ in filters.items():
+            matcher.add(name, filter_)
         batch = arrow.to_batch([generate.event(rng, of) for _ in range(12)], of)
-        assert found(matcher, batch, 12) == expected(filters, batch.to_pylist())
+        assert matched(matcher, batch, 12) == expected(filters, batch.to_pylist())
 
     def test_degrees_are_parallel_to_pairs(self) -> None:
         matcher = Matcher(engine=self.engine)
@@ -106,7 +106,7 @@ class MatcherContract:
             (2, "crisp", 1.0),
         ]
 
-    def test_matches_are_given_by_subscription_too(self) -> None:
+    def test_matches_by_subscription(self) -> None:
         matcher = Matcher(engine=self.engine)
         matcher.add("low", "x < 3")
         matcher.add("even", "x IN (0, 2, 4)")
@@ -115,7 +115,7 @@ class MatcherContract:
         assert matches.for_subscription("even").tolist() == [0, 2, 4]
         assert matches.for_subscription("nobody").tolist() == []
 
-    def test_filters_are_shared(self) -> None:
+    def test_equal_filters_share_an_entry(self) -> None:
         matcher = Matcher(engine=self.engine)
         for n in range(5):
             matcher.add(f"s{n}", Filter(f"x > 3 AND y = {n % 2}"))
@@ -132,7 +132,7 @@ class MatcherContract:
         assert len(matcher.match(arrow.to_batch([], Schema({"x": "int32"})))) == 0
         assert matcher.match([{}]).for_event(0) == ["all"]
 
-    def test_it_pickles(self) -> None:
+    def test_matcher_pickles(self) -> None:
         matcher = Matcher(engine=self.engine)
         for n in range(self.few):
             matcher.add(f"s{n}", Filter(f"x = {n}"))
@@ -144,7 +144,7 @@ class MatcherContract:
         assert again.match([{"x": 0}]).for_event(0) == ["new"]
         assert "new" not in matcher
 
-    def test_a_large_batch_sees_every_change(self) -> None:
+    def test_large_batch_sees_every_change(self) -> None:
         matcher = Matcher(engine=self.engine)
         batch = [{"x": n % 50} for n in range(2_000)]
         for n in range(self.few):
@@ -155,18 +155,18 @@ class MatcherContract:
         matcher.remove("late")
         assert "late" not in matcher.match(batch).for_event(49)
 
-    def test_a_filter_that_cannot_be_evaluated_is_refused_at_once(self) -> None:
+    def test_filter_that_cannot_be_evaluated_is_refused_when_added(self) -> None:
         matcher = Matcher(engine=self.engine)
         with pytest.raises(SemanticsUnavailable, match="needs a semantic space"):
             matcher.add("meaning", "device~ = 'laptop'~")
         assert len(matcher.match([{"device": "laptop"}])) == 0
 
-    def test_misuse_is_named(self) -> None:
+    def test_misuse_raises_matcher_error(self) -> None:
         matcher = Matcher(engine=self.engine)
         matcher.add("station", "x > 3")
-        with pytest.raises(MatcherError, match="subscription 'station' is there already"):
+        with pytest.raises(MatcherError, match="subscription 'station' already exists"):
             matcher.add("station", "x > 4")
-        with pytest.raises(MatcherError, match="expected a text as the id of a subscription, not 5"):
+        with pytest.raises(MatcherError, match="expected a string as the id of a subscription, not 5"):
             matcher.add(5, "x > 4")  # type: ignore[arg-type]
         with pytest.raises(MatcherError, match="no subscription 'staton'; did you mean 'station'"):
             matcher.remove("staton")
@@ -175,7 +175,7 @@ class MatcherContract:
         with pytest.raises(IndexError, match="expected an event from 0 to 0, not 1"):
             matcher.match([{}]).for_event(1)
 
-    def test_changes_from_other_threads_are_seen_whole(self) -> None:
+    def test_match_sees_concurrent_changes_completely_or_not_at_all(self) -> None:
         """A replaced subscription matches by the old filter or the new, never by neither or both."""
         matcher = Matcher(engine=self.engine)
         for n in range(self.few):
@@ -205,7 +205,7 @@ class MatcherContract:
 
 
 class MatcherMachine(RuleBasedStateMachine):
-    """Add, remove, replace and match in any order, beside a plain dict."""
+    """Adds, removes, replaces and matches in any order, compared with a plain dict."""
 
     engine = "scan"
     schema = Schema({"a": "int8", "vid": "string", "f": "float64"})
@@ -217,12 +217,12 @@ class MatcherMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([f"s{n}" for n in range(40)]), seed=st.integers(0, 2**32))
     def put(self, name: str, seed: int) -> None:
-        made = drawn(Random(seed), self.schema, self.schema)
+        built = drawn(Random(seed), self.schema, self.schema)
         if name in self.model:
-            self.matcher.replace(name, made)
+            self.matcher.replace(name, built)
         else:
-            self.matcher.add(name, made)
-        self.model[name] = made
+            self.matcher.add(name, built)
+        self.model[name] = built
 
     @rule(seed=st.integers(0, 2**32))
     def put_many(self, seed: int) -> None:
@@ -240,8 +240,8 @@ class MatcherMachine(RuleBasedStateMachine):
     def match(self, seed: int) -> None:
         rng = Random(seed)
         events = [generate.event(rng, self.schema) for _ in range(4)]
-        assert found(self.matcher, events, 4) == expected(self.model, events)
-        assert found(self.matcher, arrow.to_batch(events, self.schema), 4) == expected(self.model, events)
+        assert matched(self.matcher, events, 4) == expected(self.model, events)
+        assert matched(self.matcher, arrow.to_batch(events, self.schema), 4) == expected(self.model, events)
 
     @invariant()
     def it_knows_who_is_there(self) -> None:

@@ -1,4 +1,4 @@
-"""The columnar engine's own laws: what its parts say of rows, and what waiting, joining and leaving do to them."""
+"""The columnar engine: segments agree with rows; additions, joins and removals lose nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis.stateful import rule
 
 from tests import generate
 from tests.conftest import LARGE_EXAMPLES
-from tests.matching.contract import LOW_LIMITS, MatcherMachine, drawn, expected, found
+from tests.matching.contract import LOW_LIMITS, MatcherMachine, drawn, expected, matched
 from tidegate import Filter, Schema, TidegateError, UnsatisfiableFilter
 from tidegate.matching import Matcher, checks, columnar, kernels, segment
 from tidegate.matching.axis import Axis, NumberThresholds
@@ -50,57 +50,57 @@ def settled(matcher: Matcher) -> Matcher:
 
 def random_spans(rng: np.random.Generator, rows: int, axes: int, codes: int) -> Spans:
     """Rows with up to two spans on each of some axes."""
-    made: list[Axis] = []
+    built: list[Axis] = []
     lines: list[tuple[int, int, int]] = []
     first = [0]
     for _ in range(axes):
-        path = Filter(f"a{len(made)} > 0", Schema({f"a{len(made)}": "float64"})).tree.root.path  # type: ignore[union-attr]
-        made.append(Axis(path, {FLOAT: NumberThresholds(np.arange(codes - 4, dtype=np.float64))}))
+        path = Filter(f"a{len(built)} > 0", Schema({f"a{len(built)}": "float64"})).tree.root.path  # type: ignore[union-attr]
+        built.append(Axis(path, {FLOAT: NumberThresholds(np.arange(codes - 4, dtype=np.float64))}))
     for _ in range(rows):
         for axis in np.flatnonzero(rng.random(axes) < 0.7):
             ends = np.sort(rng.choice(np.arange(codes + 1), rng.choice([2, 2, 4]), replace=False))
             lines += [(int(axis), int(a), int(b)) for a, b in zip(ends[::2], ends[1::2], strict=True)]
         first.append(len(lines))
-    return Spans(tuple(made), np.array(first, np.int32), np.array(lines, np.int32).reshape(-1, 3))
+    return Spans(tuple(built), np.array(first, np.int32), np.array(lines, np.int32).reshape(-1, 3))
 
 
 def by_hand(spans: Spans, codes: Any) -> list[list[int]]:
-    """Each row's spans, asked one by one; code 2 is odd, and every row may hold it."""
+    """Evaluate the spans of each row one by one; code 2 is mistyped, and every row allows it."""
     out = []
     for event in codes.tolist():
-        held = []
+        holding = []
         for row in range(spans.rows):
             allowed: dict[int, bool] = {}
             for axis, low, high in spans.table[spans.first[row] : spans.first[row + 1]].tolist():
                 inside = low <= event[axis] < high or event[axis] == 2
                 allowed[axis] = allowed.get(axis, False) or inside
             if all(allowed.values()):
-                held.append(row)
-        out.append(held)
+                holding.append(row)
+        out.append(holding)
     return out
 
 
 @pytest.mark.parametrize(
     ("rows", "codes", "buckets"), [(70, 9, 64), (70, 200, 8), (1_500, 40, 12), (3_000, 400, 16), (3_000, 400, 2_048)]
 )
-def test_a_segment_says_what_its_rows_say(rows: int, codes: int, buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_agrees_with_its_rows(rows: int, codes: int, buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "MAX_BUCKETS", buckets)
     monkeypatch.setattr(segment, "MIN_BUCKETS", buckets)
     rng = np.random.default_rng(rows + codes)
     plain = random_spans(rng, rows, axes=4, codes=codes)
     spans = plain.select(plain.clustered())
-    made = BitsetSegment(spans)
-    assert all(count <= max(buckets, codes) for count in made.buckets())
+    built = BitsetSegment(spans)
+    assert all(count <= max(buckets, codes) for count in built.buckets())
     events = rng.integers(0, codes, (25, 4)).astype(np.int32)
     gone = rng.choice(rows, rows // 10, replace=False)
     alive = segment.clear_rows(gone, rows)
     for bits, missing in ((None, set()), (alive, set(gone.tolist()))):
-        offsets, found_rows = made.candidates(events, bits)
+        offsets, found_rows = built.candidates(events, bits)
         per_event = [found_rows[a:b].tolist() for a, b in pairwise(offsets)]
-        assert per_event == [[r for r in held if r not in missing] for held in by_hand(spans, events)]
+        assert per_event == [[r for r in holding if r not in missing] for holding in by_hand(spans, events)]
 
 
-def test_clustered_rows_are_all_there_once() -> None:
+def test_clustering_keeps_every_row_once() -> None:
     spans = random_spans(np.random.default_rng(3), 5_000, axes=3, codes=300)
     assert sorted(spans.clustered().tolist()) == list(range(5_000))
 
@@ -110,7 +110,7 @@ def test_clustered_rows_are_all_there_once() -> None:
 
 @given(randoms)
 @settings(max_examples=LARGE_EXAMPLES)
-def test_rows_with_nothing_to_check_say_what_the_filter_says(rng: Random) -> None:
+def test_rows_without_checks_agree_with_the_filter(rng: Random) -> None:
     of = generate.schema(rng)
     schema = of if rng.random() < 0.7 else None
     filter_ = drawn(rng, of, schema)
@@ -119,10 +119,10 @@ def test_rows_with_nothing_to_check_say_what_the_filter_says(rng: Random) -> Non
     events = [generate.wild_event(rng, of) for _ in range(6)]
     points = {n: read_batch(events).points(path) for n, path in enumerate(axes.paths)}
     for n, event in enumerate(events):
-        said = [(holds(row, points, n), row.checks) for row in compiled.rows]
-        if any(held and asked == () for held, asked in said):
+        actual = [(holds(row, points, n), row.checks) for row in compiled.rows]
+        if any(holding and calls == () for holding, calls in actual):
             assert filter_.matches(event)
-        if all(held is False for held, _ in said):
+        if all(holding is False for holding, _ in actual):
             assert not filter_.matches(event)
 
 
@@ -136,7 +136,7 @@ def test_rows_with_nothing_to_check_say_what_the_filter_says(rng: Random) -> Non
         ("vid LIKE '%7%' OR lane = 1", "lane = 1 OR vid LIKE '%7%'", True),
     ],
 )
-def test_filters_that_are_equal_are_one_in_the_index(one: str, other: str, shared: bool) -> None:
+def test_equal_filters_are_indexed_once(one: str, other: str, shared: bool) -> None:
     matcher = Matcher(Schema({"speed": "float64", "vid": "string", "lane": "int8"}))
     matcher.add("s1", one)
     matcher.add("s2", other)
@@ -144,11 +144,11 @@ def test_filters_that_are_equal_are_one_in_the_index(one: str, other: str, share
     assert (Filter(one, matcher.schema) == Filter(other, matcher.schema)) is shared
 
 
-# Waiting, joining, leaving --------------------------------------------------------
+# Delta, joins, removals -----------------------------------------------------------
 
 
 class SmallMachine(MatcherMachine):
-    """The same with limits so low that parts are joined all the time, and with waits for that to end."""
+    """The same with limits so low that parts are joined all the time, and with steps that wait for a join."""
 
     engine = "columnar"
 
@@ -189,8 +189,8 @@ TestSmallMachine.settings = settings(max_examples=LARGE_EXAMPLES // 2, stateful_
 
 
 @pytest.mark.usefixtures("small")
-def test_what_happens_while_parts_are_joined_is_not_lost() -> None:
-    """Filters come, go and change hands while the index is being rebuilt under them."""
+def test_changes_during_a_join_are_not_lost() -> None:
+    """Filters are added, removed and reassigned while the index is being rebuilt."""
     rng = Random(5)
     schema = Schema({"x": "int32", "y": "float64", "vid": "string"})
     matcher = Matcher(schema)
@@ -217,13 +217,13 @@ def test_what_happens_while_parts_are_joined_is_not_lost() -> None:
             model[name] = Filter(text, schema)
         if step % 10 == 0:
             event = rng.choice(events)
-            assert found(matcher, [event], 1) == expected(model, [event])
-    assert found(matcher, events, 40) == expected(model, events)
-    assert found(settled(matcher), arrow.to_batch(events, schema), 40) == expected(model, events)
+            assert matched(matcher, [event], 1) == expected(model, [event])
+    assert matched(matcher, events, 40) == expected(model, events)
+    assert matched(settled(matcher), arrow.to_batch(events, schema), 40) == expected(model, events)
 
 
 @pytest.mark.usefixtures("small")
-def test_parts_are_joined_to_one_when_nothing_changes() -> None:
+def test_parts_are_joined_after_quiet_matches() -> None:
     matcher = Matcher()
     for n in range(100):
         matcher.add(f"s{n}", f"x = {n}")
@@ -234,7 +234,7 @@ def test_parts_are_joined_to_one_when_nothing_changes() -> None:
     assert [part["filters"] for part in shape["segments"]] + [shape["delta"]] == [100, 0]
 
 
-def test_no_thread_is_started_where_there_is_nothing_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_join_thread_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Thread] = []
 
     class Noted(Thread):
@@ -245,7 +245,7 @@ def test_no_thread_is_started_where_there_is_nothing_to_join(monkeypatch: pytest
     monkeypatch.setattr(columnar, "Thread", Noted)
     matcher = Matcher()
     matcher.add_all({f"s{n}": f"x = {n}" for n in range(20)})
-    matcher.match([{"x": 1}] * 100)  # so many that the delta is indexed
+    matcher.match([{"x": 1}] * 100)  # enough that the delta is indexed
     matcher.add("later", "x > 0")
     for _ in range(2 * columnar.QUIET_MATCHES):
         assert len(matcher.match([{"x": 1}])) == 2
@@ -253,7 +253,7 @@ def test_no_thread_is_started_where_there_is_nothing_to_join(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("small")
-def test_thresholds_of_filters_that_are_gone_go_too() -> None:
+def test_thresholds_of_removed_filters_are_dropped() -> None:
     matcher = Matcher(Schema({"x": "float64", "vid": "string"}))
     sizes = []
     for turn in range(6):
@@ -267,7 +267,7 @@ def test_thresholds_of_filters_that_are_gone_go_too() -> None:
     assert max(sizes[1:]) < 3 * max(sizes[0], 20_000)
 
 
-def test_many_filters_are_indexed_while_nobody_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_filters_are_stored_unindexed_until_the_first_match(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columnar, "MAX_UNMATCHED_DELTA", 100)
     matcher = Matcher(Schema({"x": "int32"}))
     for n in range(350):
@@ -276,11 +276,11 @@ def test_many_filters_are_indexed_while_nobody_matches(monkeypatch: pytest.Monke
     assert len(matcher.match([{"x": 7}])) == 7
 
 
-def test_all_or_none_of_many_are_added() -> None:
+def test_add_all_adds_all_or_none() -> None:
     matcher = Matcher(Schema({"x": "int32"}))
     matcher.add_all({"a": "x = 1", "b": "x = 1", "c": "x > 5"})
     assert matcher.describe()["filters"] == 2
-    with pytest.raises(Exception, match="subscription 'c' is there already"):
+    with pytest.raises(Exception, match="subscription 'c' already exists"):
         matcher.add_all({"d": "x = 2", "c": "x = 3"})
     with pytest.raises(Exception, match="'y'"):
         matcher.add_all({"d": "x = 2", "e": "y = 3"})
@@ -288,7 +288,7 @@ def test_all_or_none_of_many_are_added() -> None:
     assert matcher.match([{"x": 1}]).for_event(0) == ["a", "b"]
 
 
-def test_parameters_change_without_another_text() -> None:
+def test_set_params_keeps_the_text() -> None:
     matcher = Matcher(Schema({"x": "int32"}))
     matcher.add("s", Filter("x > %0", matcher.schema, ["3"]))
     matcher.set_params("s", ["10"])
@@ -303,9 +303,7 @@ def test_parameters_change_without_another_text() -> None:
 
 
 @pytest.mark.parametrize("remembered", [2**24, 40])
-def test_answers_about_texts_are_kept_for_the_next_batch_and_bounded(
-    remembered: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_answers_are_cached_up_to_a_limit(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MAX_CACHED_ANSWERS", remembered)
     schema = Schema({"vid": "string", "n": "int32"})
     matcher = Matcher(schema)
@@ -314,19 +312,19 @@ def test_answers_about_texts_are_kept_for_the_next_batch_and_bounded(
     matcher.add_all(filters)
     for turn in range(4):
         events = [{"vid": f"v{turn * 50 + n}", "n": n % 12} for n in range(120)] + [{"vid": None, "n": 3}, {"n": 4}]
-        assert found(matcher, events, 122) == expected(filters, events)
-        assert found(matcher, arrow.to_batch(events, schema), 122) == expected(filters, events)
+        assert matched(matcher, events, 122) == expected(filters, events)
+        assert matched(matcher, arrow.to_batch(events, schema), 122) == expected(filters, events)
 
 
 @given(randoms)
 @settings(max_examples=LARGE_EXAMPLES)
-def test_groups_are_graded_as_the_filter_grades_them(rng: Random) -> None:
+def test_fuzzy_groups_agree_with_the_filter(rng: Random) -> None:
     schema = Schema({"a": "float64", "b": "int32", "c": "float32"})
     filters = {f"s{n}": drawn_group(rng, schema) for n in range(8)}
     matcher = Matcher(schema)
     matcher.add_all(filters)
     events = [generate.event(rng, schema) for _ in range(80)]
-    assert found(matcher, events, 80) == expected(filters, events)
+    assert matched(matcher, events, 80) == expected(filters, events)
     matches = matcher.match(arrow.to_batch(events, schema))
     for event, name, degree in zip(*matches.pairs(), matches.degrees(), strict=True):
         assert degree == pytest.approx(filters[name].degree(events[event]))
@@ -334,7 +332,7 @@ def test_groups_are_graded_as_the_filter_grades_them(rng: Random) -> None:
 
 @given(randoms)
 @settings(max_examples=LARGE_EXAMPLES)
-def test_areas_are_what_the_filter_makes_of_them(rng: Random) -> None:
+def test_areas_agree_with_the_filter(rng: Random) -> None:
     schema = Schema({"lon": "float64", "lat": "float64", "n": "int32"})
     matcher = Matcher(schema)
     texts = {f"s{n}": f"(lon, lat) {rng.choice(['', 'NOT '])}INSIDE {rng.choice(generate.AREAS)}" for n in range(12)}
@@ -345,8 +343,8 @@ def test_areas_are_what_the_filter_makes_of_them(rng: Random) -> None:
     events = [
         {"lon": rng.choice(places), "lat": rng.choice(places), "n": rng.choice([0, 1, 3, None])} for _ in range(90)
     ]
-    assert found(matcher, events, 90) == expected(filters, events)
-    assert found(matcher, arrow.to_batch(events, schema), 90) == expected(filters, events)
+    assert matched(matcher, events, 90) == expected(filters, events)
+    assert matched(matcher, arrow.to_batch(events, schema), 90) == expected(filters, events)
 
 
 def drawn_group(rng: Random, schema: Schema) -> Filter:
@@ -363,19 +361,19 @@ def drawn_group(rng: Random, schema: Schema) -> Filter:
 @pytest.mark.parametrize(
     ("kind", "base", "step"), [("int64", 1_700_000_000_000_000_000, 100), ("uint64", 2**63 + 5, 70)]
 )
-def test_whole_numbers_that_floats_round_are_told_apart(kind: str, base: int, step: int) -> None:
+def test_integers_that_floats_round_are_distinguished(kind: str, base: int, step: int) -> None:
     schema = Schema({"n": kind})
     filters = {f"s{k}": Filter(f"n >= {base + k * step}", schema) for k in range(60)}
     filters |= {f"t{k}": Filter(f"n = {base + k * step}", schema) for k in range(60)}
     matcher = Matcher(schema)
     matcher.add_all(filters)
     events = [{"n": base + k * step // 2} for k in range(120)]
-    assert found(matcher, events, 120) == expected(filters, events)
-    assert found(matcher, arrow.to_batch(events, schema), 120) == expected(filters, events)
+    assert matched(matcher, events, 120) == expected(filters, events)
+    assert matched(matcher, arrow.to_batch(events, schema), 120) == expected(filters, events)
 
 
 @pytest.mark.parametrize("size", [1, 12])
-def test_whole_numbers_in_a_float_attribute(size: int) -> None:
+def test_integers_in_a_float_attribute(size: int) -> None:
     schema = Schema({"x": "float64"})
     filters = {"a": Filter(f"x < {2**53 + 1}", schema), "b": Filter("x IN (9223372036854775807)", schema)}
     filters |= {f"s{k}": Filter(f"x > {k}", schema) for k in range(40)}
@@ -383,11 +381,11 @@ def test_whole_numbers_in_a_float_attribute(size: int) -> None:
     matcher.add_all(filters)
     for value in (2**53 + 1, 2**63 - 1, 7, -3, 10**400):
         events = [{"x": value}] * size
-        assert found(matcher, events, size) == expected(filters, events)
+        assert matched(matcher, events, size) == expected(filters, events)
 
 
 @pytest.mark.parametrize("value", [-(2**53) - 1, -(2**53), 2**53, 2**53 + 1])
-def test_whole_numbers_that_no_float_equals_in_a_float_attribute(value: int) -> None:
+def test_integers_that_no_float_equals_in_a_float_attribute(value: int) -> None:
     schema = Schema({"x": "float64"})
     filters = {
         f"{relation}{end}": Filter(f"x {relation} {end}", schema) for relation in "<=>" for end in (-(2**53), 2**53)
@@ -395,20 +393,20 @@ def test_whole_numbers_that_no_float_equals_in_a_float_attribute(value: int) -> 
     matcher = Matcher(schema)
     matcher.add_all(filters)
     events = [{"x": value}] * 100
-    assert found(matcher, events, 100) == expected(filters, events)
-    assert found(matcher, pa.record_batch({"x": pa.array([value] * 100)}), 100) == expected(filters, events)
+    assert matched(matcher, events, 100) == expected(filters, events)
+    assert matched(matcher, pa.record_batch({"x": pa.array([value] * 100)}), 100) == expected(filters, events)
 
 
-def test_a_dictionary_may_have_an_entry_twice_and_unsigned_indices() -> None:
+def test_dictionary_with_duplicates_and_unsigned_indices_matches() -> None:
     matcher = Matcher(Schema({"vid": "string"}))
     matcher.add_all({"b": "vid LIKE '%b%'", "a": "vid LIKE '%a%'", "is a": "vid = 'a'"})
     for index in (pa.int8(), pa.uint32()):
         codes = pa.array([n % 3 for n in range(21)], index)
         batch = pa.record_batch({"vid": pa.DictionaryArray.from_arrays(codes, pa.array(["a", "a", "b"]))})
-        assert found(matcher, batch, 3) == [["a", "is a"], ["a", "is a"], ["b"]]
+        assert matched(matcher, batch, 3) == [["a", "is a"], ["a", "is a"], ["b"]]
 
 
-def test_parameters_of_one_that_shares_its_filter_change_for_that_one() -> None:
+def test_set_params_of_a_shared_filter_changes_one_subscription() -> None:
     matcher = Matcher(Schema({"x": "int32"}))
     matcher.add("a", "x > 3")
     matcher.add("b", Filter("x > %0", matcher.schema, ["3"]))
@@ -417,7 +415,7 @@ def test_parameters_of_one_that_shares_its_filter_change_for_that_one() -> None:
     assert [str(matcher.filter(name)) for name in "ab"] == ["x > 3", "x > 10"]
 
 
-def test_what_comes_and_goes_does_not_pile_up() -> None:
+def test_added_and_removed_filters_do_not_accumulate() -> None:
     matcher = Matcher(Schema({"x": "float64"}))
     matcher.add("w", "x > 1.5")
     for n in range(5_000):
@@ -429,7 +427,7 @@ def test_what_comes_and_goes_does_not_pile_up() -> None:
     assert len(index._now.items) < 10 * columnar.MAX_DELTA
 
 
-def test_the_same_pattern_with_and_without_stars_are_two_filters() -> None:
+def test_like_star_distinguishes_equal_patterns() -> None:
     matcher = Matcher()
     matcher.add("sql", Filter("a LIKE b"))
     matcher.add("star", Filter("a LIKE b", like_star=True))
@@ -445,7 +443,7 @@ def test_each_subscription_is_listed_once() -> None:
     assert events[offsets[at] : offsets[at + 1]].tolist() == [n for n in range(30) if n % 3 < 2]
 
 
-def test_filters_with_schemas_of_their_own_in_a_matcher_without_one() -> None:
+def test_filters_with_own_schemas_in_a_matcher_without_schema() -> None:
     matcher = Matcher()
     filters = {"a": Filter("x > 3", Schema({"x": "float64"})), "b": Filter("x = 'abc'")}
     filters |= {f"q{n}": Filter(f"x = 'v{n}'") for n in range(60)}
@@ -453,12 +451,12 @@ def test_filters_with_schemas_of_their_own_in_a_matcher_without_one() -> None:
     matcher.add("c", filters["a"])
     filters["c"] = filters["a"]
     events: list[dict[str, Any]] = [{"x": "abc"}, {"x": 5.0}, {"x": "v7"}] * 4
-    assert found(matcher, events, 12) == expected(filters, events)
+    assert matched(matcher, events, 12) == expected(filters, events)
     assert matcher.filter("a").schema == filters["a"].schema
 
 
 @pytest.mark.parametrize("text", ["vid = '''", "vid = 'abc''"])
-def test_quotes_in_quotes_go_the_long_way(text: str) -> None:
+def test_doubled_quotes_are_parsed(text: str) -> None:
     matcher = Matcher(Schema({"vid": "string"}))
     matcher.add("s", "vid = 'x'")
     plain = [caught for _ in range(2) if (caught := refused(matcher, text)) is not None]
@@ -474,7 +472,7 @@ def refused(matcher: Matcher, text: str) -> str | None:
 
 
 @pytest.mark.parametrize("size", [3, 12])
-def test_moments_beyond_the_calendar(size: int) -> None:
+def test_times_beyond_pythons_calendar(size: int) -> None:
     matcher = Matcher(Schema({"t": "timestamp"}))
     matcher.add_all({f"s{n}": f"t > '20{n:02d}-01-01'" for n in range(10, 80)})
     matcher.match([{"t": "2030-01-01"}] * 20)
@@ -482,22 +480,22 @@ def test_moments_beyond_the_calendar(size: int) -> None:
     assert len(settled(matcher).match(batch)) == 70 * size
 
 
-def test_a_number_that_is_none_and_shouts_is_null() -> None:
+def test_signaling_nan_is_null() -> None:
     matcher = Matcher()
     matcher.add_all({"more": "x > 3", "none": "x IS NULL"})
     for size in (1, 12):
-        assert found(matcher, [{"x": Decimal("sNaN")}] * size, size) == [["none"]] * size
+        assert matched(matcher, [{"x": Decimal("sNaN")}] * size, size) == [["none"]] * size
 
 
-def test_a_least_membership_that_slack_makes_nothing() -> None:
+def test_minimum_membership_below_slack_is_ignored() -> None:
     text = "FUZZY(a = 1 AT LEAST 0.0000000001, b IS TRIANGLE(0, 1, 2)) >= 0.3"
     matcher = Matcher()
     matcher.add("s", text)
     event = {"a": 0, "b": 1}
-    assert found(matcher, [event], 1) == expected({"s": Filter(text)}, [event])
+    assert matched(matcher, [event], 1) == expected({"s": Filter(text)}, [event])
 
 
-def test_removing_before_the_first_match_makes_no_index() -> None:
+def test_removal_before_the_first_match_builds_no_index() -> None:
     matcher = Matcher(Schema({"x": "float64"}))
     matcher.add_all({f"s{n}": f"x > {n}" for n in range(columnar.MAX_UNMATCHED_DELTA + 10)})
     matcher.remove("s5")
@@ -516,7 +514,7 @@ def test_removing_before_the_first_match_makes_no_index() -> None:
     [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
     ids=str,
 )
-def test_text_may_come_in_every_form_that_arrow_has(kind: pa.DataType) -> None:
+def test_text_matches_in_every_arrow_form(kind: pa.DataType) -> None:
     schema = Schema({"vid": "string", "other": "string", "n": "float64"})
     filters = ["vid = 'B7'", "vid LIKE '%7' AND n > 1", "vid < other", "vid < other OR n IS TRIANGLE(0, 1, 2)"]
     matcher = Matcher(schema)
@@ -525,11 +523,11 @@ def test_text_may_come_in_every_form_that_arrow_has(kind: pa.DataType) -> None:
     plain = arrow.to_batch(events, schema)
     batch = plain.set_column(0, "vid", plain.column("vid").cast(kind)).slice(3)
     truth = expected({f"s{n}": Filter(text, schema) for n, text in enumerate(filters)}, events[3:])
-    assert found(matcher, batch, 17) == truth
+    assert matched(matcher, batch, 17) == truth
     assert len(matcher.match(batch).degrees()) == sum(map(len, truth))
 
 
-def test_lines_of_json_are_events() -> None:
+def test_ndjson_lines_are_events() -> None:
     matcher = Matcher(Schema({"x": "int32", "time": "timestamp"}))
     matcher.add("s", "x > 3 AND time >= '2026-01-01T00:00:00Z'")
     lines = b'{"x": 5, "time": "2026-01-02T00:00:00Z"}\n\n{"x": 5, "time": "2025-01-02T00:00:00Z"}\r\n{"x": 3}'
@@ -547,7 +545,7 @@ def test_lines_of_json_are_events() -> None:
         (b"\xff\xfe", "line 1: expected a JSON object, not '\ufffd\ufffd'"),
     ],
 )
-def test_a_bad_line_is_shown(lines: bytes, message: str) -> None:
+def test_invalid_json_line_is_shown_in_the_error(lines: bytes, message: str) -> None:
     with pytest.raises(Exception, match="expected a JSON object") as caught:
         Matcher().match(lines)
     assert message in str(caught.value)
@@ -555,7 +553,7 @@ def test_a_bad_line_is_shown(lines: bytes, message: str) -> None:
 
 @given(randoms)
 @settings(max_examples=LARGE_EXAMPLES // 5)
-def test_results_by_event_and_by_subscription_are_the_same_pairs(rng: Random) -> None:
+def test_results_by_event_and_by_subscription_agree(rng: Random) -> None:
     matcher = Matcher()
     for n in range(rng.randint(1, 60)):
         matcher.add(f"s{n}", f"x > {rng.randint(0, 9)}" if n % 3 else f"x = {n % 7} OR y = {n}")
@@ -571,12 +569,12 @@ def test_results_by_event_and_by_subscription_are_the_same_pairs(rng: Random) ->
 
 
 def signatures() -> Iterator[tuple[str, int]]:
-    for name, each in vars(kernels).items():
-        if hasattr(each, "signatures"):
-            yield name, len(each.signatures)
+    for name, var in vars(kernels).items():
+        if hasattr(var, "signatures"):
+            yield name, len(var.signatures)
 
 
-def test_no_event_waits_for_a_compiler() -> None:
+def test_warm_up_compiles_all_kernels() -> None:
     schema = Schema({"a": "float64", "i": "int16", "u": "uint64", "vid": "string", "t": "timestamp", "f": "float32"})
     matcher = Matcher(schema)
     before = dict(signatures())
@@ -601,7 +599,7 @@ def test_no_event_waits_for_a_compiler() -> None:
 # Explain ---------------------------------------------------------------------------
 
 
-def test_explain_says_where_a_filter_sits_and_what_it_takes() -> None:
+def test_explain_returns_location_and_matches() -> None:
     schema = Schema({"speed": "float64", "vid": "string", "lane": "int8"})
     matcher = Matcher(schema)
     matcher.add("s", "speed BETWEEN 10 AND 20.5 AND vid LIKE '%7%'")
@@ -623,7 +621,7 @@ def test_explain_says_where_a_filter_sits_and_what_it_takes() -> None:
     assert (found_["candidates"], found_["matches"]) == (800, 400)
 
 
-def test_explain_of_nobody_and_of_nothing() -> None:
+def test_explain_without_batch_and_with_unknown_subscription() -> None:
     matcher = Matcher()
     matcher.add("s", "x > 3")
     with pytest.raises(Exception, match="no subscription 't'"):

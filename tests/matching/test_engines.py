@@ -45,7 +45,7 @@ TestColumnarMachine = ColumnarMachine.TestCase
 TestColumnarMachine.settings = settings(max_examples=LARGE_EXAMPLES // 5, stateful_step_count=15, deadline=None)
 
 
-def test_an_unknown_engine_is_named() -> None:
+def test_unknown_engine_is_refused_by_name() -> None:
     with pytest.raises(MatcherError, match="unknown engine 'colunar'; did you mean 'columnar'"):
         Matcher(engine="colunar")
 
@@ -61,7 +61,7 @@ def test_an_unknown_engine_is_named() -> None:
     ],
     ids=["list", "tuple", "NDJSON", "batch", "table"],
 )
-def test_a_batch_of_too_many_events_is_refused(batch: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_with_too_many_events_is_refused(batch: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_EVENTS", 3)
     with pytest.raises(EventError, match="batch: expected at most 3 events, not 4"):
         Matcher().match(batch(4))
@@ -76,7 +76,7 @@ def test_a_batch_of_too_many_events_is_refused(batch: Callable[[int], Any], monk
         ([{}, 5], "event 1: expected a dict of attributes, not 5"),
     ],
 )
-def test_a_bad_batch_is_named(batch: object, message: str) -> None:
+def test_unsupported_batch_is_refused_by_type(batch: object, message: str) -> None:
     with pytest.raises(EventError) as caught:
         Matcher().match(batch)
     assert message in str(caught.value)

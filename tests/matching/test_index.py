@@ -1,4 +1,4 @@
-"""Entries that are indexed when somebody asks."""
+"""Entries that are indexed at the first match."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def owners(entries: Mapping[int, IndexEntry]) -> dict[int, Owners]:
 
 
 @given(st.integers(0, 2**32).map(Random))
-def test_a_reader_sees_what_was_applied_before_it_and_nothing_later(rng: Random) -> None:
+def test_snapshot_contains_exactly_the_changes_before_it(rng: Random) -> None:
     snapshots = LazySnapshots(owners)
     model: dict[int, Owners] = {}
     seen: list[tuple[Mapping[int, IndexEntry], dict[int, Owners]]] = []
@@ -34,24 +34,24 @@ def test_a_reader_sees_what_was_applied_before_it_and_nothing_later(rng: Random)
         snapshots.apply(put, drop)
         model = {n: who for n, who in {**model, **owners(put)}.items() if n not in drop}
         if rng.random() < 0.4:
-            entries, made = snapshots.now()
-            assert owners(entries) == made == model
+            entries, built = snapshots.now()
+            assert owners(entries) == built == model
             seen.append((entries, dict(model)))
     assert all(owners(entries) == then for entries, then in seen)
     assert pickle.loads(pickle.dumps(snapshots)).now()[1] == model
 
 
-def test_an_index_is_made_once_for_any_number_of_changes() -> None:
-    made = []
-    snapshots = LazySnapshots(lambda entries: made.append(len(entries)))
+def test_index_is_built_once_for_many_changes() -> None:
+    built = []
+    snapshots = LazySnapshots(lambda entries: built.append(len(entries)))
     for n in range(100):
         snapshots.apply({n: IndexEntry(FILTER, COMPILED, ("s",))})
     snapshots.now()
     snapshots.now()
-    assert made == [100]
+    assert built == [100]
 
 
-def test_changes_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_without_a_reader_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_MAX_PENDING_CHANGES", 10)
     snapshots = LazySnapshots(owners)
     for _ in range(100):

@@ -34,7 +34,7 @@ def space() -> Iterator[Space]:
 
 
 class Likeness:
-    """Figures that are written down: what is not is 0, but for the same text."""
+    """Relatedness from a table: pairs that are not in it have 0, equal texts 1."""
 
     rivalry = 0.0
 
@@ -55,7 +55,7 @@ KNOWN = Likeness({("device", "machine"): 0.8, ("laptop", "computer"): 0.9, ("lap
 EVENT = {"machine": "computer", "room": "112", "speed": 61.5}
 
 
-def test_a_filter_is_evaluated_by_what_it_is_given() -> None:
+def test_filter_uses_its_own_semantics() -> None:
     wanted = Filter("device~ = 'laptop'~ AND speed > 60", semantics=KNOWN)
     assert wanted.matches(EVENT)
     assert wanted.truth(EVENT) is True
@@ -63,13 +63,13 @@ def test_a_filter_is_evaluated_by_what_it_is_given() -> None:
     (best,) = wanted.mappings(EVENT, k=3)
     assert (best.attributes, best.probability) == (("machine",), 1)
     assert best.similarities == pytest.approx([0.72])
-    assert [each.attribute for each in best.predicates] == ["device"]
+    assert [predicate.attribute for predicate in best.predicates] == ["device"]
     assert not wanted.matches({**EVENT, "speed": 3})
     assert wanted.mappings({**EVENT, "speed": 3}) == []
     assert wanted.degree({**EVENT, "machine": "garage"}) == 0
 
 
-def test_the_threshold_is_the_filters_else_what_was_given_else_what_is_known() -> None:
+def test_threshold_of_filter_precedes_matcher_and_semantics() -> None:
     event = {"device": "notebook"}
     assert not Filter("device~ = 'laptop'~", semantics=KNOWN).matches(event)
     assert Filter("device~ = 'laptop'~ THRESHOLD 0.4", semantics=KNOWN).matches(event)
@@ -78,20 +78,20 @@ def test_the_threshold_is_the_filters_else_what_was_given_else_what_is_known() -
     assert not Filter("device~ = 'laptop'~", semantics=Meaning(KNOWN, 0.0)).matches({"device": "garage"})
 
 
-def test_an_alternative_is_mapped_as_a_whole_and_no_tuple_twice() -> None:
+def test_alternative_is_mapped_as_a_whole_without_reusing_a_tuple() -> None:
     both = Filter("a~ = 'laptop'~ AND b~ = 'computer'~ THRESHOLD 0.1", semantics=Likeness({("a", "b"): 0.5}))
     assert not both.matches({"b": "computer", "c": "laptop"})
     assert both.degree({"a": "laptop", "b": "computer"}) == 1
     either = Filter("a~ = 'laptop'~ OR speed > 3", semantics=KNOWN)
     assert either.matches({"speed": 4})
     assert either.matches({"a": "laptop"})
-    # An equality has its tuple: nothing else can mean it.
+    # An equality takes its tuple: no predicate with ~ can be mapped to it.
     beside = Filter("device~ = 'laptop'~ AND machine = 'computer'", semantics=KNOWN)
     assert not beside.matches(EVENT)
     assert Filter("device~ = 'laptop'~ AND device~ = 'laptop'~", semantics=KNOWN).matches(EVENT)
 
 
-def test_what_is_negated_is_judged_alone() -> None:
+def test_negated_predicate_with_tilde_is_evaluated_alone() -> None:
     other = Filter("NOT device~ = 'laptop'~ AND speed > 3", semantics=KNOWN)
     assert not other.matches(EVENT)
     assert other.matches({**EVENT, "machine": "garage"})
@@ -102,7 +102,7 @@ def test_what_is_negated_is_judged_alone() -> None:
     assert Filter("machine = 'laptop'~", semantics=KNOWN).truth({"machine": "garage"}) is False
 
 
-def test_a_group_takes_the_degree_of_one_predicate() -> None:
+def test_fuzzy_group_uses_the_degree_of_a_predicate_with_tilde() -> None:
     group = Filter("FUZZY(device~ = 'laptop'~ AT LEAST 0.4, speed IS S(0, 60)) >= 0.8", semantics=KNOWN)
     assert group.degree(EVENT) == pytest.approx((0.72 + 1) / 2)
     assert group.matches(EVENT)
@@ -111,7 +111,7 @@ def test_a_group_takes_the_degree_of_one_predicate() -> None:
     assert other.degree(EVENT) == pytest.approx(0.28)
 
 
-def test_numbers_and_truth_values_mean_themselves() -> None:
+def test_numbers_and_booleans_match_by_equality() -> None:
     known = Likeness({("warmth", "temperature"): 0.8})
     assert Filter("warmth~ = 30", semantics=known).matches({"temperature": 30.0})
     assert not Filter("warmth~ = 30", semantics=known).matches({"temperature": "30"})
@@ -121,7 +121,7 @@ def test_numbers_and_truth_values_mean_themselves() -> None:
     assert Filter("warmth~ = TRUE", semantics=known).matches({"temperature": True})
 
 
-def test_a_typed_service_has_its_columns_as_tuples() -> None:
+def test_typed_columns_become_tuples() -> None:
     schema = Schema({"machine": Enum("garage", "computer"), "pos": {"room": "string"}, "at": "timestamp"})
     known = Likeness({**KNOWN.figures, ("place", "pos room"): 1})
     by_label = Filter("device~ = 'laptop'~ AND place~ = '112'~", schema, semantics=known)
@@ -150,18 +150,18 @@ def test_a_typed_service_has_its_columns_as_tuples() -> None:
         "at~ = 'high'~",
     ],
 )
-def test_a_name_with_tilde_is_a_meaning_whatever_the_schema_has_of_it(text: str) -> None:
+def test_name_with_tilde_need_not_be_in_the_schema(text: str) -> None:
     kinds: dict[str, Any] = {"level": "int32", "on": "bool", "pos": {"room": "string"}, "wheels": "int32[4]"}
     schema = Schema({**kinds, "grade": Enum("A", "B"), "at": "timestamp", "load": "string"})
     known = Likeness({(name, "load"): 0.9 for name in ("level", "on", "pos", "pos place", "wheels", "grade", "at")})
     event = {"level": 5, "on": True, "load": "high"}
-    made = Filter(text, schema, semantics=known)
-    assert made.matches(event)
-    assert made.mask(pa.RecordBatch.from_pylist([event])).tolist() == [True]
-    assert Filter(str(made), schema, semantics=known) == made
+    built = Filter(text, schema, semantics=known)
+    assert built.matches(event)
+    assert built.mask(pa.RecordBatch.from_pylist([event])).tolist() == [True]
+    assert Filter(str(built), schema, semantics=known) == built
 
 
-def test_what_stands_beside_a_name_with_tilde_has_the_type_of_its_field_where_it_fits() -> None:
+def test_value_beside_a_name_with_tilde_is_typed_if_it_fits() -> None:
     schema = Schema({"level": "int32", "heat": "float32"})
     assert Filter("level~ = %0", schema, ["5"], semantics=KNOWN).matches({"level": 5})
     narrow = Filter("heat~ = 0.1", schema, semantics=KNOWN)
@@ -171,7 +171,7 @@ def test_what_stands_beside_a_name_with_tilde_has_the_type_of_its_field_where_it
         Filter("level~ = %0", schema, ["high"])
 
 
-def test_themes_of_the_event_and_of_its_service_count_together() -> None:
+def test_event_and_service_themes_are_combined() -> None:
     known = Likeness({("power/politics", "office/state"): 0.9, ("power/politics", "office/city,state"): 0.7})
     wanted = Filter("kind = 'power'~ WITH THEME ('politics')", semantics=known)
     assert not wanted.matches({"kind": "office"})
@@ -183,33 +183,33 @@ def test_themes_of_the_event_and_of_its_service_count_together() -> None:
 
 @pytest.mark.parametrize("engine", ["columnar", "scan", "tree", "counting", "improved-tree"])
 @pytest.mark.parametrize("arrow", [False, True])
-def test_a_matcher_has_filters_with_and_without_meaning(engine: str, arrow: bool) -> None:
+def test_matcher_mixes_filters_with_and_without_tilde(engine: str, arrow: bool) -> None:
     matcher = Matcher(semantics=KNOWN, threshold=0.0, engine=engine)
     matcher.add("meant", "device~ = 'laptop'~ AND speed > 60")
     matcher.add("fast", "speed > 60")
     matcher.add_all({"too": "device ~ = 'laptop'~ and 60 < speed", "sure": "device~ = 'laptop'~ THRESHOLD 0.8"})
     events = [EVENT, {**EVENT, "machine": "laptop"}, {**EVENT, "speed": 3.0}]
-    found = matcher.match(pa.RecordBatch.from_pylist(events) if arrow else events)
-    assert [found.for_event(n) for n in range(3)] == [["meant", "too", "fast"], ["meant", "too", "fast", "sure"], []]
-    assert found.degrees().tolist() == pytest.approx([0.72, 0.72, 1, 0.8, 0.8, 1, 0.8])
-    (best,) = found.mappings(0, "too", k=3)
+    actual = matcher.match(pa.RecordBatch.from_pylist(events) if arrow else events)
+    assert [actual.for_event(n) for n in range(3)] == [["meant", "too", "fast"], ["meant", "too", "fast", "sure"], []]
+    assert actual.degrees().tolist() == pytest.approx([0.72, 0.72, 1, 0.8, 0.8, 1, 0.8])
+    (best,) = actual.mappings(0, "too", k=3)
     assert best.attributes == ("machine",)
     assert best.degree == pytest.approx(0.72)
-    assert found.mappings(0, "fast") == found.mappings(2, "meant") == found.mappings(0, "nobody") == []
+    assert actual.mappings(0, "fast") == actual.mappings(2, "meant") == actual.mappings(0, "nobody") == []
     with pytest.raises(IndexError, match="expected an event from 0 to 2, not 3"):
-        found.mappings(3, "too")
-    assert found.for_subscription("sure").tolist() == [1]
+        actual.mappings(3, "too")
+    assert actual.for_subscription("sure").tolist() == [1]
 
 
-def test_a_subscription_may_change_from_one_kind_to_the_other() -> None:
+def test_subscription_may_change_between_filters_with_and_without_tilde() -> None:
     matcher = Matcher(semantics=KNOWN)
     matcher.add("s", "speed > 60")
     matcher.add("t", "speed > 60")
     for text, meant in (("device~ = 'laptop'~", True), ("speed > 61", False), ("device~ = %0~", True)):
         matcher.replace("s", Filter(text, params=["laptop"] if "%" in text else None))
-        found = matcher.match([EVENT])
-        assert found.for_event(0) == (["t", "s"])
-        assert bool(found.mappings(0, "s")) is meant
+        actual = matcher.match([EVENT])
+        assert actual.for_event(0) == (["t", "s"])
+        assert bool(actual.mappings(0, "s")) is meant
         assert matcher.explain("s", [EVENT])["matches"] == 1
     matcher.set_params("s", ["garage"])
     assert matcher.match([EVENT]).for_event(0) == ["t"]
@@ -220,7 +220,7 @@ def test_a_subscription_may_change_from_one_kind_to_the_other() -> None:
     assert "by_meaning" not in matcher.describe()
 
 
-def test_a_space_will_do_and_goes_to_other_processes(space: Space) -> None:
+def test_space_works_as_semantics_and_pickles(space: Space) -> None:
     wanted = Filter("kind~ = 'laptop'~ THRESHOLD 0.01", semantics=space)
     assert 0 < wanted.degree({"kind": "computer"}) < 1
     assert pickle.loads(pickle.dumps(wanted)).degree({"kind": "computer"}) == wanted.degree({"kind": "computer"})
@@ -232,7 +232,7 @@ def test_a_space_will_do_and_goes_to_other_processes(space: Space) -> None:
     assert moved.match([{"kind": "computer"}]).for_event(0) == ["s"]
 
 
-def test_what_cannot_be_evaluated_says_why() -> None:
+def test_filter_that_cannot_be_evaluated_raises_the_reason() -> None:
     with pytest.raises(SemanticsUnavailable, match=r"tidegate semantics build CORPUS -o space/"):
         Filter("device~ = 'laptop'").matches({})
     with pytest.raises(SemanticsUnavailable, match="needs a semantic space"):
@@ -259,21 +259,25 @@ def test_what_cannot_be_evaluated_says_why() -> None:
     ("wide", "narrow", "covers"),
     [
         ("a~ = 'x'~", "a~ = 'x'~ AND speed > 3", True),
-        ("a~ = 'x'~", "a~ = 'x'~ AND b~ = 'y'~", False),  # the mean of both may reach what a alone does not
+        (
+            "a~ = 'x'~",
+            "a~ = 'x'~ AND b~ = 'y'~",
+            False,
+        ),  # the mean of both may reach a threshold that a~ alone does not
         ("a~ = 'x'~", "a~ = 'x'~ OR a~ = 'x'~ AND b~ = 'y'~", False),
-        ("a~ = 'x'~ AND b = 1", "a~ = 'x'~ AND b IN (1)", False),  # there b can be what a~ means
+        ("a~ = 'x'~ AND b = 1", "a~ = 'x'~ AND b IN (1)", False),  # there a~ may be mapped to b
         ("speed > 3", "a~ = 'x'~ AND speed > 4", True),
         ("a~ = 'x'~ AND b = 1 OR a~ = 'x'~", "a~ = 'x'~ AND b = 1", True),
         ("a~ = 'x'~ OR b~ = 'y'~", "a~ = 'x'~", False),  # there b~ may be a rival of a~
-        ("NOT a~ = 'x'~", "NOT a~ = 'x'~ AND NOT b~ = 'y'~", False),  # and here it may take from a~
+        ("NOT a~ = 'x'~", "NOT a~ = 'x'~ AND NOT b~ = 'y'~", False),  # and here it may lower a~
         ("speed > 3 OR a~ = 'x'~", "speed > 4 AND b~ = 'y'~", True),
     ],
 )
-def test_covering_knows_that_a_predicate_more_may_fit_better(wide: str, narrow: str, covers: bool) -> None:
+def test_additional_predicate_with_tilde_prevents_covering(wide: str, narrow: str, covers: bool) -> None:
     assert Filter(wide).covers(Filter(narrow)) is covers
 
 
-def test_a_rival_more_takes_from_a_filter_that_would_cover() -> None:
+def test_additional_rival_prevents_covering() -> None:
     known = Likeness({("device", "machine"): 0.5, ("laptop", "notebook"): 0.5})
     wide, narrow = "device~ = 'laptop'~ OR machine = 'car'~ AND z = 1", "device~ = 'laptop'~"
     event = {"machine": "notebook"}

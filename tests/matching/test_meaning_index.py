@@ -1,4 +1,4 @@
-"""The index of filters with ~ against the scan, and what it remembers."""
+"""The index of filters with ~ compared with the scan, and its caches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.matching import meaning_index, meaning_rows
 
 
 class Chance:
-    """Figures that look random, the same for the same words and themes."""
+    """Relatedness that looks random, but is the same for the same words and themes."""
 
     threshold = 0.4
 
@@ -103,24 +103,26 @@ def _refused(text: str, schema: Schema | None = None) -> bool:
 
 
 def compared(matchers: Sequence[Matcher], batches: Sequence[Any]) -> None:
-    """All matchers say the same of all forms of a batch."""
+    """Assert that all matchers give the same result for all forms of a batch."""
     wanted: list[Any] | None = None
     for matcher in matchers:
         for batch in batches:
-            found = matcher.match(batch)
-            event, subscription = found.pairs()
-            said = [*zip(event.tolist(), subscription.tolist(), found.degrees().round(9).tolist(), strict=True)]
-            wanted = said if wanted is None else wanted
-            assert said == wanted
-            for n, name, degree in said[:3]:
-                best = found.mappings(n, name)
+            actual = matcher.match(batch)
+            event, subscription = actual.pairs()
+            answer = [*zip(event.tolist(), subscription.tolist(), actual.degrees().round(9).tolist(), strict=True)]
+            wanted = answer if wanted is None else wanted
+            assert answer == wanted
+            for n, name, degree in answer[:3]:
+                best = actual.mappings(n, name)
                 if best and " OR " not in matcher.filter(name).text and "FUZZY" not in matcher.filter(name).text:
                     assert best[0].degree == pytest.approx(degree, abs=1e-9)  # which is rounded
 
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(texts, min_size=1, max_size=6), st.lists(events, min_size=1, max_size=6), st.booleans(), st.booleans())
-def test_it_agrees_with_the_scan(filters: list[str], rows: list[dict[str, Any]], competes: bool, themes: bool) -> None:
+def test_index_agrees_with_the_scan(
+    filters: list[str], rows: list[dict[str, Any]], competes: bool, themes: bool
+) -> None:
     matchers = [
         Matcher(engine=engine, semantics=Chance(competes), threshold=None if themes else 0.3, themes=["city"] * themes)
         for engine in ("scan", "columnar")
@@ -156,7 +158,7 @@ typed_events = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(texts, min_size=1, max_size=4), st.lists(typed_events, min_size=1, max_size=5))
-def test_it_agrees_with_the_scan_on_a_typed_service(filters: list[str], rows: list[dict[str, Any]]) -> None:
+def test_index_agrees_with_the_scan_with_a_schema(filters: list[str], rows: list[dict[str, Any]]) -> None:
     matchers = [Matcher(TYPED, engine=engine, semantics=Chance()) for engine in ("scan", "columnar")]
     for matcher in matchers:
         for n, text in enumerate(filters):
@@ -165,21 +167,21 @@ def test_it_agrees_with_the_scan_on_a_typed_service(filters: list[str], rows: li
     compared(matchers, [rows, pa.RecordBatch.from_pylist(rows), pa.RecordBatch.from_pylist(rows, TYPED.to_arrow())])
 
 
-def test_each_word_is_looked_at_once() -> None:
+def test_semantics_is_asked_once_per_word() -> None:
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.0)
     matcher.add("s", "device~ = 'laptop'~")
     rows = [{"kind": text, "device": "noise"} for text in TEXTS]
     matcher.match(rows)
-    asked = len(known.asked)
+    calls = len(known.asked)
     matcher.match(rows * 3)
     matcher.match(pa.RecordBatch.from_pylist(rows))
-    assert len(known.asked) == asked
+    assert len(known.asked) == calls
     matcher.match([{"kind": "new"}])
-    assert known.asked[asked:] == [("new",)]
+    assert known.asked[calls:] == [("new",)]
 
 
-def test_an_attribute_that_is_like_no_name_is_not_read() -> None:
+def test_attribute_similar_to_no_name_is_not_read() -> None:
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.9)
     matcher.add("s", "device = 'laptop'~ AND kind~ = 'x'")
@@ -187,7 +189,7 @@ def test_an_attribute_that_is_like_no_name_is_not_read() -> None:
     assert not any("plate" in term for terms in known.asked for term in terms)
 
 
-def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuple_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning_rows, "MAX_CACHED_TUPLES", 20)
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add("s", "device~ = 'laptop'~")
@@ -206,7 +208,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     ],
     ids=["attributes", "tags", "letters"],
 )
-def test_attributes_and_tags_and_letters_count_too(monkeypatch: pytest.MonkeyPatch, event: Any) -> None:
+def test_cache_limit_counts_attributes_tags_and_characters(monkeypatch: pytest.MonkeyPatch, event: Any) -> None:
     monkeypatch.setattr(meaning_rows, "MAX_CACHED_TUPLES", 100)
     monkeypatch.setattr(meaning_rows, "MAX_CACHED_CHARACTERS", 40_000)
     known = Chance()
@@ -215,50 +217,50 @@ def test_attributes_and_tags_and_letters_count_too(monkeypatch: pytest.MonkeyPat
     for n in range(0, 400, 20):
         matcher.match([event(m) for m in range(n, n + 20)])
     memory = _memory(matcher)
-    kept = [text for tags, met in memory._met.items() for text in (*tags, *met.lines, *met.rows.get("device", ()))]
-    assert len(kept) <= 220
-    assert sum(map(len, kept)) <= 80_000
+    remaining = [text for tags, met in memory._met.items() for text in (*tags, *met.lines, *met.rows.get("device", ()))]
+    assert len(remaining) <= 220
+    assert sum(map(len, remaining)) <= 80_000
     assert matcher.match([{"device": "laptop"}]).for_event(0) == ["s"]
 
 
 def _memory(matcher: Matcher) -> meaning_rows.TupleCache:
     index: Any = matcher._semantic_index
     ((part,),) = (group.parts for group in index._groups)
-    found: meaning_rows.TupleCache = part.memory
-    return found
+    actual: meaning_rows.TupleCache = part.memory
+    return actual
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(-1, 60)), st.integers(61, 2_000))
-def test_codes_are_told_apart_however_many_there_could_be(codes: list[int], bound: int) -> None:
+def test_distinct_codes_are_found_for_any_number_of_codes(codes: list[int], bound: int) -> None:
     used, places = meaning_rows._distinct(np.array(codes, np.int64), bound)
     assert used.tolist() == sorted(set(codes) - {-1})
     assert [-1 if place < 0 else used[place] for place in places] == codes
 
 
-def test_tags_of_their_own_for_each_event_take_no_table_of_all_pairs() -> None:
+def test_different_tags_per_event_need_no_quadratic_table() -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.9)
     matcher.add("s", "device = 'laptop'~ THRESHOLD 1")
     rows = [{"device": "laptop" if n % 2 else f"word {n}", "_themes": [f"tag {n}"]} for n in range(600)]
-    matcher.match(rows)  # so that only what a match takes is counted
+    matcher.match(rows)  # so that only the memory of a match is counted
     tracemalloc.start()
-    found = matcher.match(rows)
+    actual = matcher.match(rows)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.pairs()[0].tolist() == list(range(1, 600, 2))
+    assert actual.pairs()[0].tolist() == list(range(1, 600, 2))
     assert peak < 2**20  # five bytes for each pair would be 1.8 million
 
 
 @pytest.mark.parametrize("text", ["device~ = 'laptop'~", "NOT device = 'laptop'~ OR kind IS NULL"])
-def test_a_batch_without_events_matches_nothing(text: str) -> None:
+def test_empty_batch_matches_nothing(text: str) -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add("s", text)
     empty = pa.RecordBatch.from_pylist([], pa.schema([("device", pa.string()), ("_themes", pa.list_(pa.string()))]))
     forms: tuple[Any, ...] = (empty, empty.select(["device"]), empty.select([]), [])
     for batch in forms:
-        found = matcher.match(batch)
-        assert len(found) == 0
-        assert found.degrees().tolist() == []
+        actual = matcher.match(batch)
+        assert len(actual) == 0
+        assert actual.degrees().tolist() == []
 
 
 def test_numbers_are_compared_exactly_in_every_form() -> None:
@@ -288,7 +290,7 @@ def test_numbers_are_compared_exactly_in_every_form() -> None:
     ],
     ids=["list view", "large list view", "dictionary of lists", "text", "text view", "dictionary of texts"],
 )
-def test_tags_come_in_every_kind_of_list_and_alone(column: pa.Array) -> None:
+def test_tags_may_be_any_kind_of_list_or_one_string(column: pa.Array) -> None:
     rows = [{"device": "computer", "_themes": tags} for tags in (["city"], None, ["power"])]
     batch = pa.RecordBatch.from_pydict({"device": ["computer"] * 3, "_themes": column})
     matchers = [Matcher(engine=engine, semantics=Chance(), threshold=0.1) for engine in ("scan", "columnar")]
@@ -297,32 +299,32 @@ def test_tags_come_in_every_kind_of_list_and_alone(column: pa.Array) -> None:
     compared(matchers, [rows, batch])
 
 
-def test_what_has_no_text_for_a_name_is_no_tuple() -> None:
+def test_attribute_name_that_is_no_string_is_no_tuple() -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add("s", "device~ = 'laptop'~")
     stray: Any = {5: "laptop", ("device",): "laptop"}
-    found = matcher.match([{**stray, "device": "laptop"}, stray])
-    assert found.pairs()[0].tolist() == [0]
+    actual = matcher.match([{**stray, "device": "laptop"}, stray])
+    assert actual.pairs()[0].tolist() == [0]
 
 
-def test_more_matches_than_there_is_room_for() -> None:
+def test_output_buffer_grows_with_the_matches() -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add_all({f"s{n}": f"device~ = 'laptop'~ THRESHOLD 0.{n + 100}" for n in range(50)})
-    found = matcher.match([{"device": "laptop"}] * 40)
-    assert len(found) == 2_000
-    assert found.degrees().tolist() == [1.0] * 2_000
+    actual = matcher.match([{"device": "laptop"}] * 40)
+    assert len(actual) == 2_000
+    assert actual.degrees().tolist() == [1.0] * 2_000
 
 
-def test_threads_may_match_and_change_at_once() -> None:
+def test_threads_match_and_change_concurrently() -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add("s", "device~ = 'laptop'~")
     wrong: list[Any] = []
 
     def match(begin: int) -> None:
         for n in range(30):
-            found = matcher.match([{"device": "laptop", "kind": f"word {begin + n}"}] * 3)
-            if "s" not in found.for_event(2):
-                wrong.append(found.pairs())
+            actual = matcher.match([{"device": "laptop", "kind": f"word {begin + n}"}] * 3)
+            if "s" not in actual.for_event(2):
+                wrong.append(actual.pairs())
 
     threads = [Thread(target=match, args=(n * 100,)) for n in range(3)]
     for thread in threads:
@@ -336,7 +338,7 @@ def test_threads_may_match_and_change_at_once() -> None:
 
 
 class Changing(RuleBasedStateMachine):
-    """Filters come and go between matches; groups are joined early, so that a few of them make many."""
+    """Filters are added and removed between matches; groups are joined early, so that few filters make many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -389,7 +391,7 @@ TestChanging = Changing.TestCase
 TestChanging.settings = settings(deadline=None, max_examples=8, stateful_step_count=20)
 
 
-def test_one_more_of_many_is_indexed_alone_and_nothing_else_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_filter_is_indexed_alone_without_asking_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning_index, "MAX_INLINE_FILTERS", 8)
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.0)
@@ -408,7 +410,7 @@ def test_one_more_of_many_is_indexed_alone_and_nothing_else_is_asked_again(monke
     assert matcher.describe()["by_meaning"]["gone"] == 2
 
 
-def test_groups_are_joined_in_the_background_which_asks_what_a_match_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_join_asks_semantics_so_that_a_match_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning_index, "MAX_INLINE_FILTERS", 2)
     known = Chance()
     matcher = Matcher(semantics=known, threshold=0.0)
@@ -429,7 +431,7 @@ def test_groups_are_joined_in_the_background_which_asks_what_a_match_need_not(mo
     assert matcher.match(event).for_event(0) == []
 
 
-def test_an_index_that_is_sent_to_a_process_matches_the_same() -> None:
+def test_pickled_index_matches_the_same() -> None:
     matcher = Matcher(semantics=Chance(), threshold=0.0)
     matcher.add_all({f"s{n}": f"device~ = 'word {n}'~" for n in range(5)})
     event = [{"device": "word 3"}]
@@ -437,8 +439,8 @@ def test_an_index_that_is_sent_to_a_process_matches_the_same() -> None:
     assert pickle.loads(pickle.dumps(matcher)).match(event).for_event(0) == wanted
 
 
-def test_an_id_in_use_is_refused_with_meaning_too() -> None:
+def test_duplicate_id_is_refused_for_filters_with_tilde() -> None:
     matcher = Matcher(semantics=Chance())
     matcher.add("s", "device~ = 'laptop'~")
-    with pytest.raises(MatcherError, match="subscription 's' is there already"):
+    with pytest.raises(MatcherError, match="subscription 's' already exists"):
         matcher.add("s", "device~ = 'laptop'~")

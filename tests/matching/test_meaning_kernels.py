@@ -1,4 +1,4 @@
-"""The best mapping by each of the ways that a kernel has for it, held to trying all of them."""
+"""The kernels' methods for the best mapping, compared with trying all mappings."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def _tables(draw: st.DrawFn, most: int) -> np.ndarray:
 
 
 def _tried(table: np.ndarray) -> float:
-    """The greatest product of a tuple for each predicate, no tuple twice."""
+    """Return the greatest product of one tuple per predicate, no tuple twice."""
     chosen = permutations(range(table.shape[1]), len(table))
-    return max((math.prod(table[n, at] for n, at in enumerate(each)) for each in chosen), default=0.0)
+    return max((math.prod(table[n, at] for n, at in enumerate(item)) for item in chosen), default=0.0)
 
 
 @given(_tables(most=kernels.MAX_SUBSET_PREDICATES))
-def test_the_best_mapping_by_sets_and_by_trying_is_the_best_of_all(table: np.ndarray) -> None:
+def test_subset_and_search_methods_find_the_best_mapping(table: np.ndarray) -> None:
     predicates, expected = np.arange(len(table)), _tried(table)
     by_sets = kernels._best_product(table, predicates, table.shape[1], np.empty(1 << kernels.MAX_SUBSET_PREDICATES))
     assert by_sets == pytest.approx(expected, rel=1e-12)
     if len(table) in (3, 4):
-        found = kernels._searched(table, predicates, table.max(axis=1), table.shape[1])
-        assert found == pytest.approx(expected, rel=1e-12)
+        actual = kernels._searched(table, predicates, table.max(axis=1), table.shape[1])
+        assert actual == pytest.approx(expected, rel=1e-12)
 
 
 @given(_tables(most=5))
-def test_the_cheapest_assignment_is_the_best_mapping(table: np.ndarray) -> None:
+def test_cheapest_assignment_is_the_best_mapping(table: np.ndarray) -> None:
     with np.errstate(divide="ignore"):
-        found = np.exp(-kernels._cheapest(-np.log(table)))
-    assert found == pytest.approx(_tried(table), rel=1e-9)
+        actual = np.exp(-kernels._cheapest(-np.log(table)))
+    assert actual == pytest.approx(_tried(table), rel=1e-9)
 
 
 @given(st.floats(0, 1), st.integers(1, 6))
-def test_the_root_is_that_of_so_many_factors(product: float, size: int) -> None:
+def test_root_is_the_nth_root_of_the_product(product: float, size: int) -> None:
     assert kernels._root(product, size) == pytest.approx(product ** (1 / size), rel=1e-12)

@@ -1,4 +1,4 @@
-"""The search for a value's place among thresholds, against the plain one."""
+"""The search for the rank of a value among thresholds, compared with a plain search."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def test_ranks_agree_with_a_plain_search(dtype: type, numbers: st.SearchStrategy
     def check(thresholds: list[float], values: list[float]) -> None:
         thresholds.sort()
         values = [*values, *thresholds]
-        found = Grid.of(np.array(thresholds, dtype)).ranks(np.array(values, dtype))
-        assert found.tolist() == [bisect_right(thresholds, value) for value in values]
+        actual = Grid.of(np.array(thresholds, dtype)).ranks(np.array(values, dtype))
+        assert actual.tolist() == [bisect_right(thresholds, value) for value in values]
 
     check()
 
 
-def test_ranks_agree_where_thresholds_are_many_and_uneven() -> None:
+def test_ranks_agree_for_many_uneven_thresholds() -> None:
     rng = np.random.default_rng(5)
     for spread in (rng.random(5_000), rng.lognormal(0, 3, 5_000), np.repeat(rng.random(50), 100)):
         thresholds = np.sort(spread)
         values = np.concatenate([rng.choice(thresholds, 2_000), rng.random(2_000) * thresholds[-1], [-1.0, 1e300]])
-        found = Grid.of(thresholds).ranks(values)
-        assert found.tolist() == np.searchsorted(thresholds, values, side="right").tolist()
+        actual = Grid.of(thresholds).ranks(values)
+        assert actual.tolist() == np.searchsorted(thresholds, values, side="right").tolist()
 
 
-def test_thresholds_beyond_a_type_are_always_or_never_reached() -> None:
+def test_thresholds_outside_a_type_are_always_or_never_reached() -> None:
     ladder = NumberThresholds(np.array([-(2**70), -(2**63), 0, 5, 2**63, 2**64 - 1, 2**70], dtype=object))
     rng = Random(1)
     for dtype, least, most in ((np.int64, -(2**63), 2**63 - 1), (np.uint64, 0, 2**64 - 1), (np.int8, -128, 127)):

@@ -1,4 +1,4 @@
-"""A text that goes the short way, by its template, ends where the long way ends."""
+"""Compilation by template gives the same result as parsing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def compiled(make: Any) -> Any:
 
 @given(st.integers(0, 2**64).map(Random))
 @settings(max_examples=2 * LARGE_EXAMPLES)
-def test_both_ways_end_in_the_same_row_or_in_the_same_error(rng: Random) -> None:
+def test_template_and_parser_give_the_same_row_or_error(rng: Random) -> None:
     axes = Axes()
     templates = Templates(axes, SCHEMA)
     terms = rng.sample(PREDICATES, rng.randint(1, 3))
@@ -103,7 +103,7 @@ def test_both_ways_end_in_the_same_row_or_in_the_same_error(rng: Random) -> None
             templates.learn(Filter(text, SCHEMA))
 
 
-def test_plain_texts_do_go_the_short_way() -> None:
+def test_plain_text_is_compiled_from_its_template() -> None:
     axes = Axes()
     templates = Templates(axes, SCHEMA)
     text = "speed BETWEEN {} AND {} AND vid = 'B{}' AND lane >= {} AND time > '2026-01-{}T00:00:00Z' AND pos.x < {}.5"
@@ -113,7 +113,7 @@ def test_plain_texts_do_go_the_short_way() -> None:
 
 
 @pytest.mark.parametrize("text", ["lane > 20", "lane = -3", "pos.x < -200.5", "lane > 3 AND lane < 4"])
-def test_what_would_be_refused_is_refused_after_its_template_is_known(text: str) -> None:
+def test_invalid_text_is_refused_also_with_a_known_template(text: str) -> None:
     matcher = Matcher(SCHEMA)
     matcher.add("fine", "lane > 5")
     matcher.add("fine too", "lane = 5")
@@ -127,7 +127,7 @@ def test_what_would_be_refused_is_refused_after_its_template_is_known(text: str)
     assert "s" not in matcher
 
 
-def test_the_filter_of_a_subscription_is_its_own() -> None:
+def test_filter_returns_the_subscriptions_own_text() -> None:
     matcher = Matcher(SCHEMA)
     for n in range(5):
         matcher.add(f"s{n}", f"speed > {n}.5 AND vid = 'v{n}'")
@@ -137,7 +137,7 @@ def test_the_filter_of_a_subscription_is_its_own() -> None:
     assert matcher.match([{"speed": 5.0, "vid": "v4"}]).for_event(0) == ["s4", "s3"]
 
 
-def test_templates_are_bounded() -> None:
+def test_template_cache_is_bounded() -> None:
     templates = Templates(Axes(), None)
     for n in range(MAX_TEMPLATES + 10):
         templates.learn(Filter(f"x{'y' * n} > 3"))

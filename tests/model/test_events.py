@@ -51,7 +51,7 @@ GOOD = {"vid": "B17", "speed": 61.5, "kind": "CAR"}
         {"_id": "a", "_time": "2026-11-15T12:00:00Z", "_themes": ["traffic"], "_src": "gps:0:17"},
     ],
 )
-def test_a_good_event_is_valid(extra: dict[str, Any]) -> None:
+def test_valid_event_is_accepted(extra: dict[str, Any]) -> None:
     events.validate({**GOOD, **extra}, SCHEMA)
 
 
@@ -86,7 +86,7 @@ def test_a_good_event_is_valid(extra: dict[str, Any]) -> None:
         ({"vid": ["x" * 100]}, "..."),
     ],
 )
-def test_a_bad_event_says_where_and_why(extra: dict[str, Any], message: str) -> None:
+def test_invalid_event_names_path_and_reason(extra: dict[str, Any], message: str) -> None:
     with pytest.raises(EventError) as caught:
         events.validate({**GOOD, **extra}, SCHEMA)
     assert message in str(caught.value)
@@ -99,7 +99,7 @@ def test_every_violation_is_found() -> None:
     assert [violation.path for violation in caught.value.violations] == ["vid", "speed", "kind"]
 
 
-def test_an_event_is_an_object() -> None:
+def test_event_that_is_no_object_is_refused() -> None:
     with pytest.raises(EventError, match="event: expected an object of attributes, not 5"):
         events.validate(5, SCHEMA)
 
@@ -115,18 +115,18 @@ def test_events_survive_arrow(rng: Random) -> None:
 
 
 def _comparable(value: Any) -> Any:
-    """NaN equals itself here."""
+    """Return a value in a form in which NaN equals itself."""
     match value:
         case dict():
-            return {key: _comparable(each) for key, each in value.items()}
+            return {key: _comparable(item) for key, item in value.items()}
         case list():
-            return [_comparable(each) for each in value]
+            return [_comparable(item) for item in value]
         case float() if math.isnan(value):
             return "nan"
     return value
 
 
-def test_a_batch_carries_reserved_keys_and_refuses_bad_values() -> None:
+def test_batch_has_reserved_keys_and_refuses_invalid_values() -> None:
     batch = arrow.to_batch([{**GOOD, "_id": "a"}, GOOD], SCHEMA)
     assert batch.column("_id").to_pylist() == ["a", None]
     with pytest.raises(EventError, match="event 1, speed: expected a number"):
@@ -140,7 +140,7 @@ def test_a_batch_carries_reserved_keys_and_refuses_bad_values() -> None:
     assert arrow.to_batch((GOOD for _ in range(3)), SCHEMA).num_rows == 3
 
 
-def test_event_time_is_the_reserved_key_else_the_attribute() -> None:
+def test_event_time_prefers_the_reserved_key() -> None:
     assert events.event_time({"time": "1970-01-01T00:00:01Z"}, SCHEMA) == 1_000_000
     assert events.event_time({"time": "1970-01-01T00:00:01Z", "_time": "1970-01-01T00:00:02Z"}, SCHEMA) == 2_000_000
     assert events.event_time({"time": datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)}, SCHEMA) == 3_000_000
@@ -148,7 +148,7 @@ def test_event_time_is_the_reserved_key_else_the_attribute() -> None:
     assert events.event_time({"time": 5}, SCHEMA) is None
 
 
-def test_small_letters_are_rfc_3339_too() -> None:
+def test_lower_case_times_are_accepted() -> None:
     assert timestamps.from_text("1970-01-01t00:00:01z") == 1_000_000
 
 
@@ -180,5 +180,5 @@ def test_timestamps_survive_text(micros: int) -> None:
         "2026-01-01T00:00:60Z",
     ],
 )
-def test_what_is_no_time_is_none(text: str) -> None:
+def test_invalid_time_is_none(text: str) -> None:
     assert timestamps.from_text(text) is None

@@ -1,4 +1,4 @@
-"""Schemas: every notation says the same, and says it back."""
+"""Schemas: every notation gives the same schema and survives a round trip."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ INT = {"a": "int32"}
 
 
 def odd(given: object) -> Any:
-    """What a type checker would not let through."""
+    """Pass a value that a type checker would refuse."""
     return given
 
 
 @given(randoms)
-def test_a_schema_survives_every_notation(rng: Random) -> None:
+def test_schema_survives_every_notation(rng: Random) -> None:
     schema = generate.schema(rng)
     assert Schema(schema.to_dict()) == schema
     assert Schema.from_json_schema(schema.to_json_schema()) == schema
@@ -58,12 +58,12 @@ def test_optional_attributes_survive_every_notation(rng: Random) -> None:
         (" { } ", Struct(())),
     ],
 )
-def test_types_as_text(text: str, expected: Any) -> None:
+def test_types_have_text_notation(text: str, expected: Any) -> None:
     assert parse_type(text) == expected
     assert parse_type(str(expected)) == expected
 
 
-def test_a_question_mark_makes_an_attribute_optional() -> None:
+def test_question_mark_makes_an_attribute_optional() -> None:
     assert parse_field_type("float64?") == (Scalar("float64"), False)
     assert parse_field_type("int32[4]?") == (Array("int32", 4), False)
     assert parse_field_type(Optional({"x": "float64"})) == (Struct((Field("x", Scalar("float64")),)), False)
@@ -76,23 +76,23 @@ def test_a_question_mark_makes_an_attribute_optional() -> None:
         ({"a": "flot64"}, "a: unknown type 'flot64'; did you mean 'float64'?"),
         ({"a": "zzz"}, "a: unknown type 'zzz'; expected one of bool, int8"),
         ({"a": {"b": "x"}}, "a.b: unknown type 'x'"),
-        ({"a": "int32[0]"}, "a: an array's bound is a whole number above 0, not '0'"),
-        ({"a": "int32[x]"}, "a: an array's bound is a whole number above 0, not 'x'"),
+        ({"a": "int32[0]"}, "a: an array's bound must be a whole number above 0, not '0'"),
+        ({"a": "int32[x]"}, "a: an array's bound must be a whole number above 0, not 'x'"),
         ({"a": "int32[4"}, "a: expected ']' in type 'int32[4', but the text ends"),
         ({"a": "int32 4"}, "a: expected the end of the type in type 'int32 4', but found '4'"),
         ({"a": "{x: int32"}, "a: expected ',' in type '{x: int32', but the text ends"),
         ({"a": "{x int32}"}, "a: expected ':' in type"),
         ({"a": "{x: int32, x: bool}"}, "a: attribute 'x' occurs twice"),
         ({"a": "enum()"}, "a: expected a label in type 'enum()', but found ')'"),
-        ({"a": "enum(A, A)"}, "an enum's labels differ from each other"),
-        ({"a": "{a:" * 70}, "a: a type may nest 64 deep at the most"),
+        ({"a": "enum(A, A)"}, "enum labels must be distinct"),
+        ({"a": "{a:" * 70}, "a: a type may nest 64 levels deep at most"),
         ({"a": 5}, "a: 5 is not a type; expected a name such as 'float64', 'enum(CAR, BUS)' or 'int32[4]?', a dict"),
-        ({5: "int32"}, "an attribute's name is a string that is not empty, not 5"),
-        ({"": "int32"}, "an attribute's name is a string that is not empty, not ''"),
+        ({5: "int32"}, "an attribute's name must be a non-empty string, not 5"),
+        ({"": "int32"}, "an attribute's name must be a non-empty string, not ''"),
         ({"_a": "int32"}, "_a: names that start with _ are reserved"),
     ],
 )
-def test_a_bad_schema_says_where_and_why(given_: Any, message: str) -> None:
+def test_invalid_schema_names_path_and_reason(given_: Any, message: str) -> None:
     with pytest.raises(SchemaError) as caught:
         Schema(given_)
     assert message in str(caught.value)
@@ -102,9 +102,9 @@ def test_a_bad_schema_says_where_and_why(given_: Any, message: str) -> None:
     ("make", "message"),
     [
         (lambda: Enum(), "an enum needs at least one label"),
-        (lambda: Enum("A", 5), "an enum's label is a string that is not empty, not 5"),  # type: ignore[arg-type]
-        (lambda: Array("int32", 0), "an array's bound is a whole number above 0, not 0"),
-        (lambda: Array("int32?"), "'int32?' is optional where a type is wanted"),
+        (lambda: Enum("A", 5), "an enum label must be a non-empty string, not 5"),  # type: ignore[arg-type]
+        (lambda: Array("int32", 0), "an array's bound must be a whole number above 0, not 0"),
+        (lambda: Array("int32?"), "'int32?' is optional, but a type that is required was expected"),
         (lambda: Schema({"a": "int32"}, event_time="a"), "expected the name of a timestamp attribute, not 'a'"),
         (lambda: Schema(INT, constraints=odd({"a": 5})), "constraints.a: expected text such as '> 0', not 5"),
         (lambda: Schema(INT, constraints=odd(["a"])), "constraints: expected names with text such as '> 0'"),
@@ -112,39 +112,39 @@ def test_a_bad_schema_says_where_and_why(given_: Any, message: str) -> None:
         (lambda: Schema(INT, terms=odd(["a"])), "terms: expected terms by attribute"),
     ],
 )
-def test_bad_parts_are_refused(make: Any, message: str) -> None:
+def test_invalid_parts_of_a_schema_are_refused(make: Any, message: str) -> None:
     with pytest.raises(SchemaError) as caught:
         make()
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("given_", [None, "float64", [("a", "int32")], 5])
-def test_a_schema_is_made_of_a_dict(given_: Any) -> None:
+def test_schema_refuses_anything_but_a_dict(given_: Any) -> None:
     with pytest.raises(SchemaError, match="expected a dict of attributes, such as"):
         Schema(given_)
 
 
-def test_a_deep_dict_is_refused() -> None:
+def test_too_deep_dict_is_refused() -> None:
     deep: Any = "int32"
     for _ in range(3_000):
         deep = {"a": deep}
-    with pytest.raises(SchemaError, match="a type may nest 64 deep at the most"):
+    with pytest.raises(SchemaError, match="a type may nest 64 levels deep at most"):
         Schema(deep)
 
 
-def test_two_attributes_of_one_name_are_refused() -> None:
-    with pytest.raises(SchemaError, match="attributes need names that are not empty and differ from each other"):
+def test_duplicate_attribute_names_are_refused() -> None:
+    with pytest.raises(SchemaError, match="attribute names must be non-empty and distinct"):
         Schema.from_arrow(pa.schema([("a", pa.int32()), ("a", pa.string())]))
 
 
-def test_a_schema_does_not_change() -> None:
+def test_schema_is_immutable() -> None:
     schema = Schema({"a": "int32"}, constraints={"a": "> 0"}, terms={"a": {"low": "Z(0, 1)"}})
     with pytest.raises(TypeError):
         schema.constraints["a"] = "< 0"  # type: ignore[index]
     with pytest.raises(TypeError):
         schema.terms["a"]["low"] = "S(0, 1)"  # type: ignore[index]
     schema = Schema({"a": "int32"})
-    with pytest.raises(AttributeError, match="a Schema does not change"):
+    with pytest.raises(AttributeError, match="a Schema is immutable"):
         schema.root = Struct(())
     assert repr(schema) == "Schema({'a': 'int32'})"
 
@@ -167,7 +167,7 @@ def test_a_schema_does_not_change() -> None:
         ({"properties": {"x": {"type": "number"}}, "required": ["x"]}, {"x": "float64"}),
     ],
 )
-def test_a_foreign_json_schema_is_read_by_its_types(document: dict[str, Any], expected: Any) -> None:
+def test_foreign_json_schema_is_read_by_its_types(document: dict[str, Any], expected: Any) -> None:
     whole = {"type": "object", "properties": {"a": document, "_id": {"type": "string"}}, "required": ["a"]}
     assert Schema.from_json_schema(whole) == Schema({"a": expected})
 
@@ -185,17 +185,17 @@ def test_a_foreign_json_schema_is_read_by_its_types(document: dict[str, Any], ex
         ({"type": "object", "properties": {}, "required": "speedy"}, "required as a list of names"),
     ],
 )
-def test_a_bad_json_schema_says_where_and_why(document: dict[str, Any], message: str) -> None:
+def test_invalid_json_schema_names_path_and_reason(document: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError) as caught:
         Schema.from_json_schema(document)
     assert message in str(caught.value)
 
 
-def test_a_deep_json_schema_is_refused() -> None:
+def test_too_deep_json_schema_is_refused() -> None:
     document: dict[str, Any] = {"type": "number"}
     for _ in range(100):
         document = {"type": "object", "properties": {"a": document}}
-    with pytest.raises(SchemaError, match="a schema may nest 64 deep at the most"):
+    with pytest.raises(SchemaError, match="a schema may nest 64 levels deep at most"):
         jsonschema.read(document)
 
 
@@ -214,13 +214,13 @@ def test_a_deep_json_schema_is_refused() -> None:
         (pa.struct([pa.field("x", pa.float64(), nullable=False)]), {"x": "float64"}),
     ],
 )
-def test_a_foreign_arrow_schema_is_read_by_its_types(kind: pa.DataType, expected: Any) -> None:
+def test_foreign_arrow_schema_is_read_by_its_types(kind: pa.DataType, expected: Any) -> None:
     foreign = pa.schema([pa.field("a", kind, nullable=False), pa.field("_id", pa.string())])
     assert Schema.from_arrow(foreign) == Schema({"a": expected})
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.decimal128(19, 0), pa.decimal128(20, 0), pa.decimal128(9, 2)])
-def test_an_arrow_type_without_a_counterpart_is_named(kind: pa.DataType) -> None:
+def test_unsupported_arrow_type_is_named(kind: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"a: Arrow's .* has no counterpart"):
         Schema.from_arrow(pa.schema([("a", kind)]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from tidegate.services import check, loads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.pipelines.resources import RunnerResources
 
 KEY = b"a secret of the tests"
 START = 1_767_225_600_000_000
@@ -68,12 +70,19 @@ def scanned(spark: SparkSession, lines: Lines) -> DataFrame:
     return spark.createDataFrame(table(lines)).coalesce(1)
 
 
-def run(spark: SparkSession, text: str, **streams: Lines) -> list[Written]:
-    """All that the one service of a file gives for its inputs."""
+def run(spark: SparkSession, text: str, remote: RunnerResources | None = None, /, **streams: Lines) -> list[Written]:
+    """All that the one service of a file gives for its inputs.
+
+    `remote`: it came over the network, and may use these resources.
+    """
     service, inputs = _service(text)
     from tidegate.pipelines.compiler import compile_service
 
-    compiled = compile_service(service, inputs, lambda name, _: scanned(spark, streams[name]), key=KEY)
+    if remote is not None:
+        service = replace(service, origin="remote")
+    compiled = compile_service(
+        service, inputs, lambda name, _: scanned(spark, streams[name]), key=KEY, resources=remote
+    )
     return _rows(compiled.frame)
 
 

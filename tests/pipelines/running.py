@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.logs import EventLog, KafkaLog, SegmentLog
+from tidegate.logs import EventLog, KafkaLog, SegmentLog, ends_of
 from tidegate.model import Schema
+from tidegate.registry import Beginning
 from tidegate.services import loads, stream_schemas
 
 if TYPE_CHECKING:
@@ -83,8 +85,10 @@ class World:
         self.definitions = loads(text)
         self.schemas: Mapping[str, Schema] = stream_schemas(self.definitions)
         self.best_mode = "micro-batch" if plain else "real-time"
+        self._reopened: Callable[[], EventLog] = partial(SegmentLog, folder / "log")
         if kafka is not None:
             self.log, streams_ = _kafka(spark, kafka, prefix)
+            self._reopened = partial(KafkaLog, kafka, prefix=prefix)
         else:
             self.log, streams_ = (_plain if plain else _embedded)(spark, folder / "log")
         for stream in self.definitions.streams.values():
@@ -92,12 +96,24 @@ class World:
         self.engine: Engine = Engine(spark, self.log, streams_, folder / "checkpoints", key=KEY)
         self.jobs: dict[str, Job] = {}
 
-    def start(self, name: str, version: int = 1, *, backfill: bool = False) -> Job:
+    def ends(self, name: str) -> dict[str, Beginning]:
+        """Where a service begins that is applied now, as a registry keeps it."""
+        found = ends_of(self._reopened, self.definitions.services[name].inputs)
+        return {stream: Beginning(found.get(stream, ""), 1) for stream in self.definitions.services[name].inputs}
+
+    def start(
+        self,
+        name: str,
+        version: int = 1,
+        *,
+        backfill: bool = False,
+        begins: Mapping[str, Beginning] | None = None,
+    ) -> Job:
         """Start a service and wait until it reads."""
         service = self.definitions.services[name]
         inputs = {each: self.schemas[each] for each in service.inputs}
         for _ in range(TRIES):
-            job = self.jobs[name] = self.engine.start(service, version, inputs, backfill=backfill)
+            job = self.jobs[name] = self.engine.start(service, version, inputs, backfill=backfill, begins=begins or {})
             until(lambda job=job: self._ready(job) or _is_late(job), f"{name} to start")  # type: ignore[misc]
             if not _is_late(job):
                 return job

@@ -34,13 +34,14 @@ def test_it_is_compiled_once_for_each_content_and_to_the_same_bytes(
 
 @pytest.mark.kafka  # Maven fetches its client
 def test_a_packaged_jar_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ours = {build.jar().name, build.kafka_jars()[0].name}
+    ours = {build.jar().name, build.kafka_jars()[0].name, build.loopback_jar().name}
     monkeypatch.setattr(build, "_HERE", tmp_path)
     (tmp_path / "tidegate-connector-0000.jar").touch()  # of an older content
     packaged = build.package()
     assert {jar.name for jar in packaged} == ours
     assert build.find() == packaged[0]
     assert build.kafka_jars()[0] == packaged[1]
+    assert build.loopback_jar() == packaged[2]
     assert sorted(tmp_path.glob("*.jar")) == packaged
 
 
@@ -58,7 +59,17 @@ def test_what_is_in_the_way_of_real_time(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert build.obstacle().startswith("the connector is not compiled and there is no javac: install a JDK 17")
     (build.cache() / build._name()).parent.mkdir()
     (build.cache() / build._name()).touch()
-    assert build.obstacle() == "", "it was compiled before"
+    assert build.obstacle(), "what keeps its shuffle on loopback is missing"
+    (build.cache() / build._loopback_name()).touch()
+    assert build.obstacle() == "", "both were compiled before"
+
+
+def test_netty_finds_what_keeps_servers_on_loopback_by_its_name_in_the_jar(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build.compile_loopback_to(tmp_path / "loopback.jar")) as packed:
+        (service,) = [name for name in packed.namelist() if name.startswith("META-INF/services/")]
+        assert service == "META-INF/services/io.netty.bootstrap.ChannelInitializerExtension"
+        name = packed.read(service).decode().strip()
+        assert f"{name.replace('.', '/')}.class" in packed.namelist()
 
 
 def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

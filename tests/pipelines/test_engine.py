@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pipelines.running import KEY, World, until
+from tidegate.errors import ServiceError
 from tidegate.gateway.quarantine import Entry, Marks, Planner, Subject, Wanted, select
 from tidegate.model import timestamps
 from tidegate.services.quality import LATENCY_BOUNDS_S
@@ -145,6 +146,40 @@ def test_a_new_service_begins_now_and_with_backfill_at_the_beginning(world: MADE
     here.start("slow", version=2, backfill=True)
     assert [e["speed"] for e in here.await_events("slow", 11)] == [float(n) for n in range(11)]
     assert here.log.end("slow").generation != generation, "old cursors would point into another output"
+
+
+def test_a_service_that_starts_late_gets_all_events_since_it_was_applied(world: MADE) -> None:
+    here = world("services: {both: {from: [a, b], pipeline: [merge]}, on: {from: both}}")
+    here.append("a", [gps(n) for n in range(10)])
+    begins, begins_on = here.ends("both"), here.ends("on")
+    assert begins_on["both"].cursor == "", "its input is not there yet"
+    here.append("a", [gps(10)])
+    here.append("b", [gps(11)])
+    here.start("both", begins=begins)
+    assert [e["speed"] for e in here.await_events("both", 2)] == [10.0, 11.0]
+    here.start("on", begins=begins_on)
+    here.append("b", [gps(12)])
+    assert sorted(e["speed"] for e in here.await_events("on", 3)) == [10.0, 11.0, 12.0]
+    here.stop("both")
+    here.append("a", [gps(13)])
+    here.start("both", begins=begins)
+    assert sorted(e["speed"] for e in here.await_events("both", 4)) == [10.0, 11.0, 12.0, 13.0], "nothing twice"
+
+
+def test_a_service_that_needs_more_slots_than_there_are_takes_none_from_others(world: MADE) -> None:
+    here = world(
+        """
+  wide: {schema: {vid: string, speed: float64, time: timestamp}, event_time: time, partitions: 200}
+services: {slow: {from: wide}, other: {from: a}}
+"""
+    )
+    with pytest.raises(ServiceError, match=r"it has 200 real-time tasks, and of Spark's 128 slots 120 are free: give"):
+        here.start("slow")
+    here.start("other")
+    with pytest.raises(ServiceError, match=r"of Spark's 128 slots 119 are free"):
+        here.start("slow")
+    here.append("a", [gps(1)])
+    assert len(here.await_events("other", 1)) == 1
 
 
 def test_a_new_version_goes_on_where_the_old_one_was(world: MADE) -> None:

@@ -24,6 +24,7 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     test_a_filter_that_python_evaluates_goes_on_where_its_output_ends,
     test_a_new_service_begins_now_and_with_backfill_at_the_beginning,
     test_a_service_on_a_service,
+    test_a_service_that_starts_late_gets_all_events_since_it_was_applied,
     test_a_stateless_service_goes_on_where_its_output_ends,
     test_final_values_once_each_after_a_restart,
     test_flagged_and_dropped,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from tidegate.errors import EnvironmentProblem
 from tidegate.pipelines.connector import build, maven
-from tidegate.pipelines.connector.maven import fetch, kafka_jars
+from tidegate.pipelines.connector.maven import CHECKSUMS, fetch, kafka_jars
 
 BROUGHT = (
     "kafka-clients-3.9.2.jar",
@@ -21,6 +22,10 @@ BROUGHT = (
 )
 
 
+EMPTY = hashlib.sha256(b"").hexdigest()
+"""The checksum of the jars that our Maven brings."""
+
+
 @pytest.fixture
 def mvn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Maven that does what its script says; it notes every call."""
@@ -28,6 +33,9 @@ def mvn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     script = folder / "mvn"
+    pinned = tmp_path / "jars.sha256"
+    pinned.write_text("".join(f"{EMPTY}  {jar}\n" for jar in BROUGHT))
+    monkeypatch.setattr(maven, "CHECKSUMS", pinned)
     say(script, "mkdir -p $into", *(f"touch $into/{jar}" for jar in BROUGHT))
     return script
 
@@ -74,7 +82,8 @@ def test_without_maven_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
         fetch("a:b:1", tmp_path / "cache")
     (tmp_path / "cache" / "b-1").mkdir(parents=True)
     (tmp_path / "cache" / "b-1" / "b-1.jar").touch()
-    assert [jar.name for jar in fetch("a:b:1", tmp_path / "cache")] == ["b-1.jar"]
+    (tmp_path / "pinned").write_text(f"{EMPTY}  b-1.jar\n")
+    assert [jar.name for jar in fetch("a:b:1", tmp_path / "cache", tmp_path / "pinned")] == ["b-1.jar"]
 
 
 @pytest.mark.kafka
@@ -91,3 +100,36 @@ def test_kafkas_client_can_be_fetched_and_ours_compiles_over_it(
     with zipfile.ZipFile(ours) as packed, zipfile.ZipFile(build.jar()) as log:
         assert "tidegate/KafkaSource.class" in packed.namelist()
         assert not {*packed.namelist()} & {*log.namelist()}
+
+
+def test_an_altered_jar_is_refused_and_not_kept(mvn: Path, tmp_path: Path) -> None:
+    say(mvn, "mkdir -p $into", *(f"touch $into/{jar}" for jar in BROUGHT), f"echo altered > $into/{BROUGHT[0]}")
+    with pytest.raises(
+        EnvironmentProblem, match=rf"^{BROUGHT[0]} of a:b:1 has SHA-256 .*, expected {EMPTY}: it is not"
+    ):
+        fetch("a:b:1", tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_jar_that_nobody_pinned_is_refused(mvn: Path, tmp_path: Path) -> None:
+    say(mvn, "mkdir -p $into; touch $into/stranger-1.0.jar")
+    with pytest.raises(
+        EnvironmentProblem, match=r"^stranger-1\.0\.jar, which Maven brought for a:b:1, has no checksum"
+    ):
+        fetch("a:b:1", tmp_path / "cache")
+
+
+def test_a_jar_that_was_altered_in_the_cache_is_refused(mvn: Path, tmp_path: Path) -> None:
+    jar = fetch("a:b:1", tmp_path / "cache")[1]
+    jar.write_text("altered")
+    with pytest.raises(
+        EnvironmentProblem, match=rf"^{jar.name} of a:b:1 has SHA-256 .* Delete .*b-1, and fetch it again"
+    ):
+        fetch("a:b:1", tmp_path / "cache")
+
+
+def test_every_jar_of_the_client_is_pinned() -> None:
+    pinned = [line.split() for line in CHECKSUMS.read_text().splitlines()]
+    assert all(len(checksum) == 64 for checksum, _ in pinned)
+    assert "kafka-clients-3.9.2.jar" in {name for _, name in pinned}
+    assert maven.KAFKA_CLIENTS.endswith("kafka-clients:3.9.2")

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from tests.services import generate
 from tidegate.errors import ExpressionError, ServiceError
 from tidegate.model import Schema, timestamps
 from tidegate.model.types import Type
+from tidegate.pipelines.resources import JdbcConnection, RunnerResources
 from tidegate.services import loads
 from tidegate.services.expressions import evaluate, resolve
 from tidegate.services.functions import APPROXIMATE, FUNCTIONS
@@ -543,7 +545,11 @@ def database(spark: SparkSession) -> Iterator[str]:
     if postgres.FOLDER is None:
         pytest.skip("needs a PostgreSQL server in /usr/lib/postgresql, and a user that is not root")
     try:
-        jars = maven.fetch("org.postgresql:postgresql:42.7.7", Path(__file__).parents[2] / ".cache" / "postgresql")
+        jars = maven.fetch(
+            "org.postgresql:postgresql:42.7.7",
+            Path(__file__).parents[2] / ".cache" / "postgresql",
+            Path(__file__).parents[1] / "jars.sha256",
+        )
     except EnvironmentProblem as problem:
         pytest.skip(f"needs the driver, which Maven fetches: {problem}")
     for jar in jars:
@@ -559,6 +565,31 @@ def test_enriched_from_a_database(spark: SparkSession, database: str) -> None:
     events = some(30)
     found = run(spark, service(f"{{enrich: {{{table}, on: [k]}}}}"), a=lines(events))
     assert [row.body["lanes"] for row in found] == [2 if e["k"] == "x" else None for e in events]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A secret that a test knows."""
+
+    value: str
+
+    def reveal(self) -> str:
+        return self.value
+
+
+def test_remote_definition_is_enriched_by_a_connection_and_by_no_url(spark: SparkSession, database: str) -> None:
+    connection = JdbcConnection(database, "org.postgresql.Driver", "tests", Known("hunter2"))
+    resources = RunnerResources(connections={"roads": connection})
+    columns = "on: [k], schema: {k: string, lanes: int32?}"
+    events = some(30)
+    named = service(f"{{enrich: {{table: {{connection: roads, table: public.roads}}, {columns}}}}}")
+    found = run(spark, named, resources, a=lines(events))
+    assert [row.body["lanes"] for row in found] == [2 if e["k"] == "x" else None for e in events]
+    with pytest.raises(ServiceError, match="the profile has no jdbc connection 'roads'; add it: connections: "):
+        run(spark, named, RunnerResources(), a=[])
+    own = service(f"{{enrich: {{jdbc: {{url: '{database}', table: roads}}, {columns}}}}}")
+    with pytest.raises(ServiceError, match="names no database of its own: expected a connection of the profile, or st"):
+        run(spark, own, resources, a=[])
 
 
 # Custom --------------------------------------------------------------------------------
@@ -660,6 +691,15 @@ def test_nothing_of_a_masked_value_leaves(spark: SparkSession, pipeline: str, ho
         assert first["k"] == hmac.new(KEY, SECRET.encode(), hashlib.sha256).hexdigest()
         assert (first["f"], first["u"], "e" in first) == (2.3, None, False)
         assert [row.verdict for row in found] == ["pass", how, how, *["quarantine"] * 3]
+
+
+@pytest.mark.parametrize("given", [{"n": 1}, {"n": -1}, {"n": "x"}])
+def test_ids_from_upstream_are_hashed_where_an_attribute_is_masked(spark: SparkSession, given: dict[str, Any]) -> None:
+    event = {"_id": f"{SECRET}@2026-01-01T00:00:05Z", "k": SECRET, "time": moment(1), **given}
+    first, second = run(spark, service("", MASKED), a=[event, {"k": SECRET, "n": 1, "time": moment(2)}])
+    assert SECRET not in repr(first)
+    assert first.id == hmac.new(KEY, f"id:{event['_id']}".encode(), hashlib.sha256).hexdigest()
+    assert second.id == "a:0:1", "this id only says where the event is"
 
 
 def test_a_masked_event_time_does_not_leave_as_the_time(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ from tests.pipelines.test_engine import (  # noqa: F401 - laws that hold here to
     gps,
     moment,
     test_a_service_that_is_told_to_fail_says_why,
+    test_a_service_that_starts_late_gets_all_events_since_it_was_applied,
     test_merged_filtered_judged_masked,
     test_what_was_filtered_out_is_not_read_again,
 )

@@ -190,7 +190,7 @@ def test_a_folder_of_files_is_read_by_their_names(spark: SparkSession, tmp_path:
 def test_what_is_no_corpus_is_named(spark: SparkSession, tmp_path: Path) -> None:
     from tidegate.pipelines import semantics
 
-    with pytest.raises(SpaceError, match=r"none is not there: expected a folder"):
+    with pytest.raises(SpaceError, match=r"none does not exist: expected a folder"):
         semantics.build(spark, tmp_path / "none", tmp_path / "space")
     pq.write_table(pa.table({"title": ["a"]}), tmp_path / "a.parquet")
     with pytest.raises(SpaceError, match=r"a.parquet has no column 'text'; it has title"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +127,19 @@ def test_operator_who_states_a_remote_definition_again_makes_a_new_version_where
     changed = loads(f"{STREAMS}services:\n  joined: {{from: gps}}")
     assert registry.apply(changed, origin="remote", force=True).changed == {"joined": 3}
     assert registry.service("joined").service.origin == "remote", "what somebody else changes is not trusted"
+
+
+def test_operator_who_states_something_else_imports_nothing_that_others_stated(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    planted = '  planted: {from: gps, pipeline: [{custom: {function: "planted_module:f", schema: {vid: string}}}]}'
+    registry.apply(loads(f"{STREAMS}services:\n{planted}"), origin="remote")
+    assert registry.apply(loads(f"{STREAMS}services:\n{FAST}")).added == {"fast": 1}
+    assert "planted_module" not in sys.modules
+    with pytest.raises(DefinitionError, match="can't import 'planted_module': SystemExit: imported"):
+        registry.apply(loads(f"{STREAMS}services:\n{planted}"))
 
 
 def test_force_alone_is_not_forced(registry: Registry) -> None:

@@ -96,7 +96,7 @@ def test_keys_count_as_changes(registry: Registry) -> None:
 def test_what_can_not_be_done_is_told(registry: Registry) -> None:
     key, _ = registry.create_key("a", "consumer")
     role: Any = "king"
-    with pytest.raises(RegistryError, match=r"^unknown role 'king': expected provider, consumer, admin$"):
+    with pytest.raises(RegistryError, match=r"^unknown role 'king': expected consumer, publisher, provider, admin$"):
         registry.create_key("a", role)
     with pytest.raises(RegistryError, match=r"^expected the names of services, got the text 'gps'$"):
         registry.create_key("a", "admin", "gps")

@@ -67,7 +67,7 @@ def test_subscriptions_are_found_by_service_and_owner(city: Registry) -> None:
 
 
 def test_a_service_that_is_not_there_has_no_subscriptions(city: Registry) -> None:
-    with pytest.raises(NotRegistered, match=r"^there is no service 'fats'; did you mean 'fast'\?$"):
+    with pytest.raises(NotRegistered, match=r"^there is no service 'fats'$"):
         city.subscribe(Subscription("s", "fats"), None)
     with pytest.raises(NotRegistered, match=r"^there is no service 'gps'$"):
         city.subscribe(Subscription("s", "gps"), None)

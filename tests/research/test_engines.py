@@ -32,7 +32,7 @@ TestImprovedTreeMachine = ImprovedTreeMachine.TestCase
 TestImprovedTreeMachine.settings = settings(max_examples=LARGE_EXAMPLES // 5, stateful_step_count=12, deadline=None)
 
 
-def test_conjuncts_that_begin_alike_share_their_beginning() -> None:
+def test_conjuncts_share_common_prefixes() -> None:
     shapes = {}
     for engine in ("tree", "improved-tree", "counting"):
         matcher = Matcher(engine=engine)

@@ -13,9 +13,9 @@ from tidegate import Filter
 from tidegate.research.fuzzy_discovery import PaperMatching
 
 
-def test_as_printed_a_service_that_fits_not_at_all_matches_fully() -> None:
+def test_algorithm_as_printed_matches_a_service_without_any_membership() -> None:
     nothing = {"price": 100, "rate": 20, "region": "north"}
-    printed, corrected = (PaperMatching.of(CHEAP, corrected=each) for each in (False, True))
+    printed, corrected = (PaperMatching.of(CHEAP, corrected=item) for item in (False, True))
     assert printed.degree(nothing) == 1.0
     assert printed.matches(nothing)
     assert corrected.degree(nothing) is None
@@ -24,7 +24,7 @@ def test_as_printed_a_service_that_fits_not_at_all_matches_fully() -> None:
 
 
 @given(st.lists(rows, max_size=8))
-def test_the_mended_algorithm_is_a_fuzzy_group_with_the_papers_thresholds(services: list[dict[str, Any]]) -> None:
+def test_corrected_algorithm_agrees_with_a_fuzzy_group(services: list[dict[str, Any]]) -> None:
     corrected = PaperMatching.of(CHEAP)
     expected = [n for n, row in enumerate(services) if CHEAP.matches(row)]
     assert corrected.match(services) == expected
@@ -32,6 +32,6 @@ def test_the_mended_algorithm_is_a_fuzzy_group_with_the_papers_thresholds(servic
         assert corrected.degree(services[n]) == pytest.approx(CHEAP.degree(services[n]))
 
 
-def test_the_algorithm_takes_one_group() -> None:
+def test_paper_algorithm_accepts_one_fuzzy_group_only() -> None:
     with pytest.raises(ValueError, match=r"expected one fuzzy group, such as FUZZY.*, not price < 3"):
         PaperMatching.of(Filter("price < 3"))

@@ -1,4 +1,4 @@
-"""The improved tree: what one verdict settles, and what it saves."""
+"""The improved tree: what one verdict decides, and how many evaluations that saves."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ randoms = st.integers(0, 2**64).map(Random)
 
 
 def entries(*filters: str | Filter, schema: Schema | None = None) -> dict[int, IndexEntry]:
-    made = [Filter(each, schema) if isinstance(each, str) else each for each in filters]
+    built = [Filter(item, schema) if isinstance(item, str) else item for item in filters]
     axes = Axes()
-    return {n: IndexEntry(each, axes.compile(each), (f"s{n}",)) for n, each in enumerate(made)}
+    return {n: IndexEntry(item, axes.compile(item), (f"s{n}",)) for n, item in enumerate(built)}
 
 
 def tree(*filters: str, schema: Schema | None = None) -> Tree:
@@ -47,18 +47,18 @@ def work(events: list[dict[str, Any]], *filters: str, schema: Schema | None = No
 class TestShape:
     def test_predicates_are_ordered_by_attribute_then_operator_then_value(self) -> None:
         text = "c LIKE 'x%' AND b < 2 AND a >= 1 AND (d = 1 OR e = 1) AND b < 1 AND a < 5"
-        found = [[render_node(term) for term in terms] for _, terms in conjuncts(entries(text))]
+        actual = [[render_node(term) for term in terms] for _, terms in conjuncts(entries(text))]
         shared = ["a < 5", "a >= 1", "b < 1", "b < 2", "c LIKE 'x%'"]
-        assert found == [[*shared, "d = 1"], [*shared, "e = 1"]]
+        assert actual == [[*shared, "d = 1"], [*shared, "e = 1"]]
 
-    def test_between_enters_two_ordered_lists(self) -> None:
-        made = tree("speed BETWEEN 10 AND 20", "speed <= 20 AND speed >= 5")
-        assert made.root.size() == 3
-        assert made.index.lengths == [1, 2]
+    def test_between_is_in_two_ordered_lists(self) -> None:
+        built = tree("speed BETWEEN 10 AND 20", "speed <= 20 AND speed >= 5")
+        assert built.root.size() == 3
+        assert built.index.lengths == [1, 2]
 
-    def test_a_list_has_one_kind_of_literal(self) -> None:
-        made = tree("x < 1 OR x < 2", "x < 1.5", "x < 'a'", "x <= 1", "x < 1 AND y LIKE 'a%'")
-        keys = [(key[1], key[2]) for key in made.index.keys if key is not None]
+    def test_predicate_list_has_one_kind_of_literal(self) -> None:
+        built = tree("x < 1 OR x < 2", "x < 1.5", "x < 'a'", "x <= 1", "x < 1 AND y LIKE 'a%'")
+        keys = [(key[1], key[2]) for key in built.index.keys if key is not None]
         assert sorted(keys) == [("<", "float"), ("<", "int"), ("<", "string"), ("<=", "int")]
 
     def test_describe_reports_nodes_lists_and_workers(self) -> None:
@@ -80,55 +80,55 @@ class TestShape:
 class TestSettling:
     """How many predicates are evaluated for one event; each filter here is one predicate."""
 
-    def test_a_true_verdict_settles_all_looser_ones(self) -> None:
+    def test_true_verdict_decides_all_weaker_predicates(self) -> None:
         assert work([{"x": 0}], "x < 1", "x < 2", "x < 3") == WalkCost(visits=3, verifications=1, settled=2)
         assert work([{"x": 9}], "x >= 3", "x >= 2", "x >= 1") == WalkCost(visits=3, verifications=1, settled=2)
 
-    def test_a_false_verdict_settles_all_tighter_ones(self) -> None:
+    def test_false_verdict_decides_all_stricter_predicates(self) -> None:
         assert work([{"x": 9}], "x < 3", "x < 2", "x < 1") == WalkCost(visits=3, verifications=1, settled=2)
         assert work([{"x": 0}], "x > 1", "x > 2", "x > 3") == WalkCost(visits=3, verifications=1, settled=2)
 
-    def test_what_neither_side_settles_is_asked(self) -> None:
+    def test_undecided_predicate_is_evaluated(self) -> None:
         assert work([{"x": 2.5}], "x < 2", "x < 3", "x < 1", "x < 4").verifications == 2
 
-    def test_an_equality_that_holds_settles_all_others(self) -> None:
+    def test_true_equality_decides_all_others(self) -> None:
         assert work([{"v": "a"}], "v = 'a'", "v = 'b'", "v = 'c'").verifications == 1
         assert work([{"v": "c"}], "v = 'a'", "v = 'b'", "v = 'c'").verifications == 3
 
-    def test_an_inequality_that_fails_settles_all_others(self) -> None:
+    def test_false_inequality_decides_all_others(self) -> None:
         assert work([{"v": "a"}], "v <> 'a'", "v <> 'b'", "v <> 'c'").verifications == 1
         assert work([{"v": "c"}], "v <> 'a'", "v <> 'b'", "v <> 'c'").verifications == 3
 
-    def test_the_same_predicate_is_asked_once_wherever_it_stands(self) -> None:
+    def test_same_predicate_is_evaluated_once_in_the_whole_tree(self) -> None:
         filters = "a = 1 AND z = 1", "a < 2 AND z = 1", "b = 1 AND z = 1", "b = 1 AND z LIKE 'x'"
-        made = work([{"a": 1, "b": 1, "z": 1}], *filters)
-        assert made == WalkCost(visits=7, verifications=5, settled=2)
+        built = work([{"a": 1, "b": 1, "z": 1}], *filters)
+        assert built == WalkCost(visits=7, verifications=5, settled=2)
 
     @pytest.mark.parametrize("value", [None, math.nan, "text", [1]])
-    def test_a_value_that_does_not_compare_satisfies_nothing(self, value: object) -> None:
-        made = tree("x < 1", "x < 2", "x <> 1", "x <> 2", "x = 1", "x >= 1", "x >= 2")
-        pieces, _ = walk(made, DictEvents([{"x": value}]))
+    def test_incomparable_value_satisfies_nothing(self, value: object) -> None:
+        built = tree("x < 1", "x < 2", "x <> 1", "x <> 2", "x = 1", "x >= 1", "x >= 2")
+        pieces, _ = walk(built, DictEvents([{"x": value}]))
         assert len(sort_pairs(pieces)[0]) == 0
 
-    def test_nothing_is_concluded_from_one_kind_for_another(self) -> None:
+    def test_verdict_decides_nothing_for_another_kind(self) -> None:
         """A truth value compares with whole numbers, not with fractions."""
-        made = tree("x < 2", "x < 3.5", "x <> 0", "x <> 1", "x <> 0.5")
-        _, numbers = sort_pairs(walk(made, DictEvents([{"x": True}]))[0])
+        built = tree("x < 2", "x < 3.5", "x <> 0", "x <> 1", "x <> 0.5")
+        _, numbers = sort_pairs(walk(built, DictEvents([{"x": True}]))[0])
         assert numbers.tolist() == [0, 2]
 
-    def test_text_that_reads_as_a_time_has_two_orders(self) -> None:
+    def test_text_that_is_a_time_has_two_orders(self) -> None:
         texts = "2026-01-01T10:00:00+02:00", "2026-01-01T09:00:00Z"
-        made = tree(
+        built = tree(
             *(f"t < '{text}'" for text in texts), *(f"t = '{text}'" for text in texts), "t = '2026-01-01T08:00Z'"
         )
         moment = datetime(2026, 1, 1, 8, tzinfo=UTC)
-        _, numbers = sort_pairs(walk(made, DictEvents([{"t": moment}]))[0])
+        _, numbers = sort_pairs(walk(built, DictEvents([{"t": moment}]))[0])
         assert numbers.tolist() == [1, 2, 4]
 
-    def test_labels_of_an_enum_are_ordered_as_they_are_declared(self) -> None:
+    def test_enum_labels_are_ordered_by_position(self) -> None:
         schema = Schema({"light": Enum("RED", "AMBER", "GREEN")})
-        made = tree("light < 'AMBER'", "light < 'GREEN'", "light = 'RED'", "light = 'AMBER'", schema=schema)
-        pieces, cost = walk(made, DictEvents([{"light": "RED"}]))
+        built = tree("light < 'AMBER'", "light < 'GREEN'", "light = 'RED'", "light = 'AMBER'", schema=schema)
+        pieces, cost = walk(built, DictEvents([{"light": "RED"}]))
         assert sort_pairs(pieces)[1].tolist() == [0, 1, 2]
         assert cost.verifications == 2
 
@@ -136,7 +136,7 @@ class TestSettling:
 class TestWork:
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
-    def test_it_finds_what_the_plain_tree_finds(self, rng: Random) -> None:
+    def test_improved_tree_agrees_with_the_plain_tree(self, rng: Random) -> None:
         schema = generate.schema(rng)
         put = entries(*(drawn(rng, schema, schema) for _ in range(20)))
         events = read_batch(arrow.to_batch([generate.event(rng, schema) for _ in range(12)], schema))
@@ -149,7 +149,7 @@ class TestWork:
 
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
-    def test_no_predicate_is_verified_twice_for_an_event(self, rng: Random) -> None:
+    def test_no_predicate_is_evaluated_twice_for_an_event(self, rng: Random) -> None:
         schema = generate.schema(rng)
         index = ImprovedTreeIndex()
         index.apply(entries(*(drawn(rng, schema, schema) for _ in range(20))))
@@ -161,7 +161,7 @@ class TestWork:
 
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
-    def test_each_verdict_is_the_one_that_the_predicate_itself_gives(self, rng: Random) -> None:
+    def test_each_verdict_agrees_with_the_predicate(self, rng: Random) -> None:
         """Any order of questions, over lists that are long enough for verdicts to travel."""
         values = ["0", "1", "2", "1.5", "TRUE", "'a'", "'b'", "'2010-01-01'", "2.0", "-3"]
         texts = [f"x {relation} {value}" for relation in ("<", "<=", ">", ">=", "=", "<>") for value in values]
@@ -169,42 +169,42 @@ class TestWork:
         odd = [0, 1, 1.5, True, "a", "b", "c", "2010-01-01", None, math.nan, 2**70, []]
         rows: list[dict[str, Any]] = [{"x": rng.choice(odd), "y": 1} for _ in range(30)]
         texts += [f"{text} AND y = 1" for text in texts]
-        found = sort_pairs(walk(tree(*texts), DictEvents(rows))[0])
+        actual = sort_pairs(walk(tree(*texts), DictEvents(rows))[0])
         filters = [Filter(text) for text in texts]
-        expected = [(e, n) for e, row in enumerate(rows) for n, each in enumerate(filters) if each.matches(row)]
-        assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
+        expected = [(e, n) for e, row in enumerate(rows) for n, filter_ in enumerate(filters) if filter_.matches(row)]
+        assert list(zip(actual[0].tolist(), actual[1].tolist(), strict=True)) == expected
 
-    def test_it_asks_less_than_the_plain_tree(self) -> None:
+    def test_improved_tree_evaluates_less_than_the_plain_tree(self) -> None:
         filters = [f"speed > {n} AND vid = 'v{n % 20}'" for n in range(200)]
         rows = [{"speed": float(n % 200), "vid": f"v{n % 20}"} for n in range(100)]
-        made = tree(*filters)
-        cost = walk(made, DictEvents(rows))[1]
+        built = tree(*filters)
+        cost = walk(built, DictEvents(rows))[1]
         # The plain tree asks each of 220 predicates of each of 100 events.
-        assert len(made.index.slots) == 220
+        assert len(built.index.slots) == 220
         assert cost.verifications < 220 * 100 / 2
 
 
 class TestCostBound:
     @given(randoms)
     @settings(max_examples=LARGE_EXAMPLES)
-    def test_it_bounds_what_events_pass_on_their_way_down(self, rng: Random) -> None:
+    def test_cost_bound_is_above_the_measured_cost(self, rng: Random) -> None:
         values, attributes = rng.randint(2, 4), rng.randint(1, 4)
         count = rng.choice([1, 5, 60])
-        made: set[str] = set()
+        built: set[str] = set()
         for _ in range(count):
             chosen = rng.sample(range(attributes), k=rng.randint(1, attributes))
-            made.add(" AND ".join(f"a{n} = {rng.randrange(values)}" for n in sorted(chosen)))
-        rows = [{f"a{n}": v for n, v in enumerate(each)} for each in product(range(values), repeat=attributes)]
-        passed = _passed(tree(*sorted(made)), rows)
-        assert passed / len(rows) <= cost_bound(len(made), values, attributes, visit_s=1.0, verify_s=0.0)
+            built.add(" AND ".join(f"a{n} = {rng.randrange(values)}" for n in sorted(chosen)))
+        rows = [{f"a{n}": v for n, v in enumerate(item)} for item in product(range(values), repeat=attributes)]
+        passed = _passed(tree(*sorted(built)), rows)
+        assert passed / len(rows) <= cost_bound(len(built), values, attributes, visit_s=1.0, verify_s=0.0)
 
-    def test_it_grows_slower_than_the_number_of_conditions(self) -> None:
+    def test_cost_bound_grows_slower_than_the_number_of_conditions(self) -> None:
         small, large = (cost_bound(n, 10, 4, 1e-7, 1e-6) for n in (1_000, 10_000))
         assert small < large < 10 * small
 
 
 def _passed(made: Tree, rows: list[dict[str, int]]) -> int:
-    """How many predicates all events satisfy on their way down."""
+    """Return how many predicates all events satisfy on their way down."""
     events, total = DictEvents(rows), 0
     pending = [(made.root, np.arange(len(rows)))]
     while pending:

@@ -1,4 +1,4 @@
-"""Several processes give what one gives, and say so when they can't."""
+"""Worker processes give the same result as one process, and report failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests import generate
-from tests.matching.contract import drawn, expected, found
+from tests.matching.contract import drawn, expected, matched
 from tidegate import Filter, Schema
 from tidegate.errors import EventError, MatcherError, Violation
 from tidegate.matching import Matcher
@@ -27,36 +27,36 @@ from tidegate.research.workers import Workers
 
 @pytest.fixture(scope="module")
 def matcher() -> Iterator[Matcher]:
-    """One for all tests: processes start slowly."""
-    made = Matcher(engine="improved-tree", workers=2)
-    yield made
-    made.close()
+    """One matcher for all tests, because processes start slowly."""
+    built = Matcher(engine="improved-tree", workers=2)
+    yield built
+    built.close()
 
 
 def refilled(matcher: Matcher, filters: dict[str, Filter]) -> None:
     for name in matcher:
         matcher.remove(name)
-    for name, each in filters.items():
-        matcher.add(name, each)
+    for name, filter_ in filters.items():
+        matcher.add(name, filter_)
 
 
 class TestMatching:
-    def test_it_agrees_with_each_filter(self, matcher: Matcher) -> None:
+    def test_improved_tree_agrees_with_each_filter(self, matcher: Matcher) -> None:
         for seed in range(12):
             rng = Random(seed)
             of = generate.schema(rng)
             filters = {f"s{n}": drawn(rng, of, None) for n in range(rng.choice([0, 1, 5, 30]))}
             refilled(matcher, filters)
             batch = arrow.to_batch([generate.event(rng, of) for _ in range(12)], of)
-            assert found(matcher, batch, 12) == expected(filters, batch.to_pylist())
+            assert matched(matcher, batch, 12) == expected(filters, batch.to_pylist())
             events = [generate.wild_event(rng, of) for _ in range(12)]
-            assert found(matcher, events, 12) == expected(filters, events)
+            assert matched(matcher, events, 12) == expected(filters, events)
 
-    def test_a_filter_whose_conjuncts_lie_in_both_parts_matches_once(self, matcher: Matcher) -> None:
+    def test_filter_with_conjuncts_in_two_parts_matches_once(self, matcher: Matcher) -> None:
         refilled(matcher, {"both": Filter("a = 1 OR b = 1"), "all": Filter("")})
         assert matcher.match([{"a": 1, "b": 1}]).for_event(0) == ["both", "all"]
 
-    def test_threads_take_turns_and_see_changes_whole(self, matcher: Matcher) -> None:
+    def test_threads_take_turns_and_see_complete_changes(self, matcher: Matcher) -> None:
         refilled(matcher, {f"s{n}": Filter(f"y = {n}") for n in range(10)})
         matcher.add("watched", "x < 0")
         failed: list[object] = []
@@ -76,12 +76,12 @@ class TestMatching:
             thread.join()
         assert failed == []
 
-    def test_a_sliced_batch_travels_as_its_slice(self, matcher: Matcher) -> None:
+    def test_sliced_batch_is_sent_as_its_slice(self, matcher: Matcher) -> None:
         refilled(matcher, {"low": Filter("x < 3")})
         batch = arrow.to_batch([{"x": n} for n in range(10)], Schema({"x": "int32"}))
         assert matcher.match(batch.slice(2, 4)).pairs()[0].tolist() == [0]
 
-    def test_a_pickled_matcher_carries_no_processes(self, matcher: Matcher) -> None:
+    def test_pickled_matcher_has_no_processes(self, matcher: Matcher) -> None:
         refilled(matcher, {"low": Filter("x < 3"), "high": Filter("x > 5")})
         matcher.match([{"x": 1}])
         again = pickle.loads(pickle.dumps(matcher))
@@ -89,11 +89,11 @@ class TestMatching:
         assert again.describe()["workers"] == 2
         assert again._index._workers.pids == []
 
-    def test_events_that_cannot_travel_are_refused(self, matcher: Matcher) -> None:
+    def test_events_that_cannot_be_pickled_are_refused(self, matcher: Matcher) -> None:
         with pytest.raises(MatcherError, match=r"these events can't be sent to a worker: .*lambda"):
             matcher.match([{"x": lambda: 1}])
 
-    def test_a_worker_that_dies_is_named_and_replaced(self, matcher: Matcher) -> None:
+    def test_dead_worker_is_named_and_replaced(self, matcher: Matcher) -> None:
         refilled(matcher, {"low": Filter("x < 3"), "high": Filter("x > 5")})
         assert matcher.match([{"x": 1}]).for_event(0) == ["low"]
         index = matcher._index
@@ -108,7 +108,7 @@ class TestMatching:
         assert matcher.match([{"x": 1}, {"x": 9}]).pairs()[1].tolist() == ["low", "high"]
         assert index._workers.pids[1] == second
 
-    def test_after_close_the_next_match_starts_them_again(self, matcher: Matcher) -> None:
+    def test_match_after_close_restarts_workers(self, matcher: Matcher) -> None:
         refilled(matcher, {"low": Filter("x < 3")})
         matcher.match([{"x": 1}])
         matcher.close()
@@ -120,22 +120,22 @@ class TestMatching:
 
 
 class TestMisuse:
-    def test_an_engine_of_one_process_takes_no_workers(self) -> None:
+    def test_single_process_engine_refuses_workers(self) -> None:
         message = "engine 'columnar' matches in one process: use workers=1, not 4, or the engine 'improved-tree'"
         with pytest.raises(MatcherError, match=message):
             Matcher(workers=4)
         Matcher(engine="scan", workers=1).close()
 
     @pytest.mark.parametrize("workers", [0, -1, 1.5, "2", None])
-    def test_a_number_of_workers_is_whole_and_positive(self, workers: Any) -> None:
+    def test_number_of_workers_must_be_a_positive_integer(self, workers: Any) -> None:
         with pytest.raises(MatcherError, match=f"workers: expected a whole number from 1, not {workers!r}"):
             Matcher(engine="improved-tree", workers=workers)
 
-    def test_an_unknown_split_is_named_at_once(self) -> None:
+    def test_unknown_split_is_refused_by_the_constructor(self) -> None:
         with pytest.raises(MatcherError, match="unknown split 'counts'; did you mean 'count'"):
             ImprovedTreeIndex(2, "counts")  # type: ignore[arg-type]
 
-    def test_a_script_without_a_guard_is_told(self, tmp_path: Any) -> None:
+    def test_script_without_main_guard_gets_a_clear_error(self, tmp_path: Any) -> None:
         """A spawned process imports the script, which must not start workers again."""
         script = tmp_path / "script.py"
         script.write_text(
@@ -152,14 +152,14 @@ class TestMisuse:
 
 
 def answer(held: bytes, question: Any) -> Any:
-    """Fails as it is told; module level, because it travels by name."""
+    """Fail as the question says. At module level, because it is pickled by name."""
     if isinstance(question, Exception):
         raise question
     return held, question
 
 
 class Unsendable(Exception):  # noqa: N818 - named for what it is
-    """Can be pickled, not unpickled: its text is no longer what its constructor takes."""
+    """An error that can be pickled but not unpickled: its constructor takes other arguments."""
 
     def __init__(self, one: str, two: str) -> None:
         super().__init__(f"{one} {two}")
@@ -174,7 +174,7 @@ def interrupted(_: Workers, n: int) -> Any:
 
 
 class TestWorkers:
-    def test_each_holds_its_part_and_errors_come_back(self) -> None:
+    def test_worker_holds_its_part_and_returns_errors(self) -> None:
         workers = Workers(bytes.upper, answer)
         try:
             assert workers.ask([b"a", b"b"], 1) == [(b"A", 1), (b"B", 1)]
@@ -185,7 +185,7 @@ class TestWorkers:
         finally:
             workers.close()
 
-    def test_an_interrupted_question_leaves_no_answer_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_interrupted_question_leaves_no_pending_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         workers = Workers(bytes.upper, answer)
         try:
             with monkeypatch.context() as patch:
@@ -196,7 +196,7 @@ class TestWorkers:
         finally:
             workers.close()
 
-    def test_an_error_that_cannot_travel_is_told(self) -> None:
+    def test_error_that_cannot_be_pickled_is_reported(self) -> None:
         workers = Workers(bytes.upper, fail)
         try:
             with pytest.raises(MatcherError, match=r"a worker failed: Unsendable\('no no'\)"):
@@ -204,7 +204,7 @@ class TestWorkers:
         finally:
             workers.close()
 
-    def test_they_end_with_whoever_owned_them(self) -> None:
+    def test_workers_end_with_their_owner(self) -> None:
         workers = Workers(bytes.upper, answer)
         workers.ask([b"a"], 1)
         (worker,) = workers._running

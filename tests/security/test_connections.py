@@ -21,9 +21,13 @@ from tests.pipelines.sources.kit import events
 from tests.pipelines.sources.mosquitto import Mosquitto
 from tidegate.cli.home import Home
 from tidegate.cli.profile import load_profile
-from tidegate.errors import SourceError
+from tidegate.errors import ServiceError, SourceError
 from tidegate.logs import SegmentLog
+from tidegate.logs.clock import SystemClock
+from tidegate.logs.intake import Intake
+from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.sources import Backoff, Feeds, start_feeds
+from tidegate.pipelines.sources.feed import Surroundings, make_feed
 from tidegate.services import Definitions, loads
 
 pytestmark = pytest.mark.processes
@@ -210,6 +214,32 @@ def test_kafka_with_sasl_and_tls_feeds_a_stream(tmp_path: Path) -> None:
             until(lambda: [each["n"] for each in events(log, "s")] == list(range(5)), "the records of the topic", 60)
 
 
+# What is not the operator's --------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", ["remote", "", "Operator", "operator ", None])
+def test_import_path_of_any_origin_but_the_operators_is_refused(origin: Any) -> None:
+    resources = RunnerResources({"named": "city:named"})
+    with pytest.raises(ServiceError, match=r"'os:system' is an import path .* tidegate apply FILE"):
+        resources.function("os:system", origin)
+    assert resources.function("named", origin) == "city:named"
+    assert resources.function("os:system", "operator") == "os:system"
+    with pytest.raises(ServiceError, match="no function 'nmed' is registered; did you mean 'named'"):
+        resources.function("nmed", "operator")
+
+
+def test_address_with_a_password_is_not_shown(tmp_path: Path) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    log = SegmentLog(tmp_path / "log")
+    stream = loads("streams: {s: {schema: {n: int64}, source: {mqtt: {topic: t, broker: 'u:hunter2@h:1'}}}}").streams[
+        "s"
+    ]
+    with pytest.raises(SourceError) as caught:
+        make_feed(stream, Intake(log, stream, SystemClock()), Surroundings(log), print)
+    assert "broker: expected host or host:port, without a user and a password before it" in str(caught.value)
+    log.close()
+
+
 # Hosts of the caller's choice --------------------------------------------------
 
 
@@ -222,7 +252,8 @@ def test_kafka_with_sasl_and_tls_feeds_a_stream(tmp_path: Path) -> None:
 )
 def test_host_that_was_planted_in_the_registry_is_not_reached(tmp_path: Path, source: str) -> None:
     log = SegmentLog(tmp_path / "log")
-    planted = remote(f"streams: {{s: {{schema: {{n: int64}}, source: {source}}}}}")
+    planted = remote(f"streams: {{s: {{schema: {{n: int64}}, source: {source}}}}}").streams["s"]
+    around = Surroundings(log, env={"PATH": "secret"})
     with pytest.raises(SourceError, match=r"names no host of its own: .*tidegate apply FILE"):
-        start_feeds(planted, log, env={"PATH": "secret"})
+        make_feed(planted, Intake(log, planted, SystemClock()), around, print)
     log.close()

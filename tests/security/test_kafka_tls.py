@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,11 @@ from tests.security import processes
 from tidegate.cli.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem, LogError, TidegateError
-from tidegate.logs import KafkaLog
+from tidegate.logs import KafkaLog, SegmentLog
+from tidegate.logs.intake import Intake
+from tidegate.pipelines.resources import KafkaConnection
+from tidegate.services import loads
+from tidegate.services.definitions import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.xdist_group("secure-kafka")]
 
@@ -141,6 +146,29 @@ def test_service_runs_over_secure_kafka_and_shows_no_secret(broker: Broker, tmp_
         for text in shown:
             for secret in secret_lines:
                 assert secret not in text, json.dumps(text[max(0, text.find(secret) - 200) :][:300])
+
+
+def test_a_topic_is_a_source_over_a_named_connection(broker: Broker, tmp_path: Path) -> None:
+    from tidegate.pipelines.sources.kafka import KafkaFeed
+
+    profile = load_profile(str(broker.profile(tmp_path)))
+    connection = KafkaConnection(str(profile.kafka), profile.kafka_security)
+    events = [json.dumps({"vid": f"B{n}", "speed": 1.0, "time": "2026-01-01T00:00:00Z"}).encode() for n in range(5)]
+    elsewhere = Home(tmp_path, profile).log()
+    elsewhere.create("source_of_this")
+    elsewhere.append("source_of_this", "0", events)
+    elsewhere.close()
+    stream, log, stop = loads(CITY).streams["gps_taxi"], SegmentLog(tmp_path / "log"), threading.Event()
+    log.create("gps_taxi")
+    feed = KafkaFeed(Kafka("source_of_this", connection="plant"), Intake(log, stream), connection=connection)
+    running = threading.Thread(target=feed.run, args=[stop])
+    running.start()
+    try:
+        until(lambda: len(log.read("gps_taxi", log.begin("gps_taxi"), 10).records) == 5, "the records of the topic")
+    finally:
+        stop.set()
+        running.join()
+        log.close()
 
 
 def test_plans_and_logs_of_spark_show_no_secret(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import socket
 import threading
@@ -16,11 +17,14 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.gateway.running import World
 from tests.security.processes import Running, create_key, gateway, tidegate, write_profile
+from tidegate.gateway.loopback import is_loopback_host
+from tidegate.gateway.settings import AccessSettings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("open-gateway")]
 
@@ -133,6 +137,8 @@ FORWARDED = [
     ),
     *("CF-Connecting-IP", "CF-Ray", "True-Client-IP", "X-Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP"),
     *("X-Original-URL", "X-Envoy-External-Address", "X-Amzn-Trace-Id", "X-Azure-ClientIP", "CDN-Loop"),
+    *("X_Forwarded_For", "Forwarded-For", "X-HTTP-Forwarded-For", "X-Real_IP", "Ali-CDN-Real-IP", "X-Scheme"),
+    *("X-Forwarded", "X-Forwarded-By", "X-Host", "Front-End-Https", "Tailscale-User-Login", "HTTP_CLIENT_IP"),
 ]
 
 
@@ -210,7 +216,14 @@ def test_nothing_gets_through_a_reverse_proxy(open_gateway: Running, adds: bytes
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/services/gps/events", "/v1/links/socket"])
 def test_sockets_are_for_this_machine_too(open_gateway: Running, path: str) -> None:
     address = f"ws://127.0.0.1:{port_of(open_gateway)}{path}"
-    for headers in ({"Host": "evil.example"}, {"X-Forwarded-For": "203.0.113.9"}, {"Sec-Fetch-Site": "cross-site"}):
+    for headers in (
+        {"Host": "evil.example"},
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+    ):
         with pytest.raises(InvalidStatus) as refused:
             connect(address, additional_headers=headers)
         assert refused.value.response.status_code == 403
@@ -269,6 +282,54 @@ def test_names_and_proxies_are_free_where_keys_are_required(tmp_path: Path) -> N
         proxied = {"host": "tidegate.example.org", "x-forwarded-for": "203.0.113.9", "sec-fetch-site": "cross-site"}
         assert http.get("/v1/services", headers=proxied).status_code == 200
         assert httpx.get(f"{running.url}/v1/services", headers=proxied).status_code == 401
+
+
+# Deployment examples ---------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+
+
+def requires_keys(document: Any) -> bool:
+    return isinstance(document, dict) and bool(document.get("access", {}).get("required"))
+
+
+def deployed() -> Iterator[tuple[str, list[str]]]:
+    """The commands of `deploy/` that start a gateway, with the file that has them."""
+    (unit,) = re.findall(r"^ExecStart=\S+ (.*)$", (ROOT / "deploy/tidegate.service").read_text(), re.MULTILINE)
+    yield "tidegate.service", unit.split()
+    (container,) = re.findall(r"^CMD (\[.*\])$", (ROOT / "deploy/Containerfile").read_text(), re.MULTILINE)
+    yield "Containerfile", json.loads(container)
+    compose = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        if service.get("command", [""])[0] in ("up", "gateway"):
+            yield f"compose.yaml, {name}", service["command"]
+
+
+def test_every_deployment_example_requires_keys() -> None:
+    """By the profile that it names, or as it listens beyond loopback and no profile says otherwise."""
+    described = (ROOT / "docs/deploy.md").read_text()
+    written = dict(re.findall(r"^echo '(.*)' > (\S+)", described, re.MULTILINE))
+    profiles = {path: yaml.safe_load(text) for text, path in written.items()}
+    mounted = yaml.safe_load((ROOT / "deploy/profile.yaml").read_text())
+    found = list(deployed())
+    assert len(found) == 4
+    for name, command in found:
+        if "--profile" in command:
+            path = command[command.index("--profile") + 1]
+            profile = mounted if name.startswith("compose") else profiles[path]
+            assert requires_keys(profile), name
+        else:
+            host = command[command.index("--host") + 1]
+            assert AccessSettings().requires(is_loopback=is_loopback_host(host)), name
+
+
+def test_every_profile_in_the_documents_for_operators_requires_keys() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE | re.DOTALL)
+    profiles = [
+        yaml.safe_load(each) for each in blocks if re.search(r"^(master|semantics|webhooks):", each, re.MULTILINE)
+    ]
+    assert profiles
+    assert all(map(requires_keys, profiles))
 
 
 # A real browser --------------------------------------------------------------------------------

@@ -384,8 +384,27 @@ def test_certificates_of_strangers_expired_ones_and_those_of_servers_are_refused
     made, running, _ = certified
     foreign = Authority(tmp_path / "foreign").client("fleet")
     for each in (foreign, made.authority.client("fleet", ends=EXPIRED), made.authority.server("fleet")):
+        context = contexts(made.authority.cert)
+        context.load_cert_chain(*each.pair)  # as a client that does not look at its own certificate
         with pytest.raises((httpx.TransportError, ssl.SSLError)):
-            made.get(running, each)
+            httpx.get(f"{running.url}/v1/me", verify=context, timeout=30)
+
+
+def test_command_line_signs_in_by_certificate_and_says_why_it_is_refused(
+    certified: tuple[Certified, Running, str], tmp_path: Path
+) -> None:
+    made, running, _ = certified
+    asked = ("services", "--url", running.url, "--ca", made.authority.cert, "--json")
+    fleet, expired = made.authority.client("fleet"), made.authority.client("expired", ends=EXPIRED)
+    known = processes.tidegate(*asked, "--cert", fleet.cert, "--cert-key", fleet.key, data=tmp_path)
+    assert known.returncode == 0, known.stderr
+    assert json.loads(known.stdout)[0]["service"] == "gps"
+    foreign = Authority(tmp_path / "foreign").client("fleet")
+    for issued, said in ((expired, "expired at"), (foreign, "a gateway that does not trust its authority ends")):
+        refused = processes.tidegate(*asked, "--cert", issued.cert, "--cert-key", issued.key, data=tmp_path)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+        assert "Traceback" not in refused.stderr
 
 
 def test_a_key_decides_where_a_certificate_is_shown_too(certified: tuple[Certified, Running, str]) -> None:

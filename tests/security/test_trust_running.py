@@ -15,7 +15,7 @@ import pytest
 from tests.pipelines.running import until
 from tests.security import processes
 from tests.security.processes import Running, create_key, tidegate, write_profile
-from tidegate.registry import SqliteRegistry
+from tidegate.cli.home import Home
 from tidegate.services import loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.xdist_group("trust_running")]
@@ -121,7 +121,7 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
     }
     with processes.up(data, "--profile", profile, env={"PYTHONPATH": path}) as running:
         # Past the gateway's check, as an older version would have stored them.
-        registry = SqliteRegistry(data / "registry.sqlite")
+        registry = Home(data).registry()
         registry.apply(loads(PLANTED.replace("SECRET_FILE", str(folder / "secret.csv"))), origin="remote")
         registry.close()
         yield City(running, folder, keys)

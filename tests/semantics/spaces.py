@@ -1,4 +1,4 @@
-"""Small corpora, and the slow, obvious space that judges the fast one: dicts, and every formula as it is written."""
+"""Small corpora, and the slow, obvious oracle: dicts, and every formula as it is written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make(
 
 
 def narrow(space: Space) -> Best:
-    """As `esa_only`, but nothing outside of a theme counts: in six documents everything is related to everything."""
+    """As `esa_only`, but documents outside the theme do not count: in six documents everything is related."""
     return Best([(Esa(space, CosineEsa(outside=0.0)), ESA_SCALE)], COMPETITION)
 
 
@@ -57,11 +57,11 @@ class Oracle:
 
     def basis(self, themes: Iterable[str]) -> set[int]:
         every = set(range(len(self.texts)))
-        found = set()
+        actual = set()
         for tag in themes:
             words = Analyser().terms(tag)
-            found |= {d for d in every if words and all(word in self.texts[d] for word in words)}
-        return found or every
+            actual |= {d for d in every if words and all(word in self.texts[d] for word in words)}
+        return actual or every
 
     def paper_word(self, word: str, basis: set[int]) -> dict[int, float]:
         having = [d for d in basis if word in self.texts[d]]
@@ -87,11 +87,11 @@ class Oracle:
         return {d: out[d] / length * math.log(1 + len(within) / len(within & set(having))) for d in best}
 
     def _log(self, word: str, d: int, basis: set[int]) -> float:
-        having = sum(word in self.texts[each] for each in basis)
+        having = sum(word in self.texts[basi] for basi in basis)
         return (1 + math.log(self.texts[d].count(word))) * math.log(1 + len(basis) / having)
 
     def vector(self, term: str, themes: Sequence[str], most: int | None, outside: float = 0.0) -> dict[int, float]:
-        """By the paper, or by the best measure with so many documents."""
+        """Return the vector by the paper, or by the best measure with this many documents."""
         basis = self.basis(themes)
         vectors = [
             self.paper_word(word, basis) if most is None else self.best_word(word, basis, most, outside)

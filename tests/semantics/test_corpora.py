@@ -1,4 +1,4 @@
-"""Corpora out of files."""
+"""Corpora read from files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARTICLES = [Document("Tea", "Tea & milk in a small cup"), Document("Empty", "")]
 
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
-def test_a_wikipedia_dump_is_its_articles(tmp_path: Path, name: str) -> None:
+def test_wikipedia_dump_yields_its_articles(tmp_path: Path, name: str) -> None:
     data = DUMP.encode()
     (tmp_path / name).write_bytes(bz2.compress(data) if name.endswith("bz2") else data)
     corpus = open_corpus(tmp_path / name)
@@ -38,30 +38,30 @@ def test_a_wikipedia_dump_is_its_articles(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2"])
-def test_a_dump_that_is_cut_short_says_so(tmp_path: Path, name: str) -> None:
+def test_truncated_dump_is_refused(tmp_path: Path, name: str) -> None:
     data = DUMP.encode()
     (tmp_path / name).write_bytes(bz2.compress(data)[:-20] if name.endswith("bz2") else data[:-30])
     with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
         list(open_corpus(tmp_path / name).read())
 
 
-def test_a_dump_in_an_unknown_encoding_says_so(tmp_path: Path) -> None:
+def test_dump_in_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dump.xml").write_text(f'<?xml version="1.0" encoding="klingon"?>{DUMP}', "utf-8")
     with pytest.raises(SpaceError, match=r"dump.xml can't be read to its end: unknown encoding: klingon"):
         list(open_corpus(tmp_path / "dump.xml").read())
 
 
 @pytest.mark.parametrize(("name", "data"), [("dump.xml", b""), ("dump.xml.bz2", bz2.compress(b""))])
-def test_an_empty_dump_says_so(tmp_path: Path, name: str, data: bytes) -> None:
+def test_empty_dump_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(SpaceError, match=rf"{name} can't be read to its end: "):
         list(open_corpus(tmp_path / name).read())
 
 
 @pytest.mark.parametrize("data", [b"", DUMP.encode()])
-def test_what_is_bzip2_by_name_alone_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_file_that_is_bzip2_only_by_name_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "dump.xml.bz2").write_bytes(data)
-    with pytest.raises(SpaceError, match=r"dump.xml.bz2 is no bzip2: expected a dump as it was fetched, or unpacked"):
+    with pytest.raises(SpaceError, match=r"dump.xml.bz2 is not bzip2: expected a dump as downloaded, or unpacked"):
         open_corpus(tmp_path / "dump.xml.bz2")
 
 
@@ -79,11 +79,11 @@ def test_what_is_bzip2_by_name_alone_is_refused(tmp_path: Path, data: bytes) -> 
         ("{{never closed", "{{never closed"),
     ],
 )
-def test_markup_is_taken_off(wikitext: str, expected: str) -> None:
+def test_markup_is_removed(wikitext: str, expected: str) -> None:
     assert plain_text(wikitext) == expected
 
 
-def test_a_folder_is_its_texts_by_path(tmp_path: Path) -> None:
+def test_folder_yields_texts_in_path_order(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tea.txt").write_text("Hot")
     (tmp_path / "a.txt").write_text("Café")
@@ -93,7 +93,7 @@ def test_a_folder_is_its_texts_by_path(tmp_path: Path) -> None:
     assert (corpus.name, corpus.done) == (tmp_path.name, 1)
 
 
-def test_parquet_is_its_titles_and_texts(tmp_path: Path) -> None:
+def test_parquet_yields_titles_and_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3], "title": ["a", None, "c"], "text": ["x", "y", "z"]}), path)
     corpus = open_corpus(path)
@@ -115,13 +115,13 @@ def test_text_in_parquet_may_be_bytes(tmp_path: Path) -> None:
         ({"title": [{"en": "a"}], "text": ["b"]}, r"expected text in the column 'title', not struct<"),
     ],
 )
-def test_parquet_whose_columns_are_no_text_says_so(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
+def test_parquet_without_text_columns_is_refused(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(SpaceError, match=rf"a.parquet: {said}"):
         open_corpus(tmp_path / "a.parquet")
 
 
-def test_damaged_parquet_is_to_blame_and_not_the_space(tmp_path: Path) -> None:
+def test_damaged_parquet_is_named_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"title": ["a"] * 50, "text": [f"{n} words" * n for n in range(50)]}), path)
     data = bytearray(path.read_bytes())
@@ -131,7 +131,7 @@ def test_damaged_parquet_is_to_blame_and_not_the_space(tmp_path: Path) -> None:
         build(open_corpus(path), tmp_path / "space", parameters=EVERYTHING)
 
 
-def test_a_folder_of_parquet_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
+def test_parquet_folder_is_read_in_file_name_order(tmp_path: Path) -> None:
     for name in ("b", "a"):
         pq.write_table(pa.table({"title": [name, None], "text": ["x", "y"]}), tmp_path / f"{name}.parquet")
     corpus = open_corpus(tmp_path)
@@ -140,7 +140,7 @@ def test_a_folder_of_parquet_is_read_by_the_names_of_its_files(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["texts", "parquet", "dump"])
-def test_a_corpus_is_read_on_from_where_it_was_left(tmp_path: Path, kind: str) -> None:
+def test_corpus_read_skips_documents_already_read(tmp_path: Path, kind: str) -> None:
     if kind == "texts":
         for name in "abc":
             (tmp_path / f"{name}.txt").write_text(name)
@@ -164,9 +164,9 @@ def test_a_fingerprint_changes_with_the_corpus(tmp_path: Path) -> None:
     assert open_corpus(tmp_path).fingerprint != first
 
 
-def test_what_is_no_corpus_is_named(tmp_path: Path) -> None:
+def test_path_that_is_no_corpus_is_refused_by_name(tmp_path: Path) -> None:
     expected = r"expected a folder of .txt or .parquet files, a .xml or .xml.bz2 dump, or .parquet"
-    with pytest.raises(SpaceError, match=rf"nothing is not there: {expected}"):
+    with pytest.raises(SpaceError, match=rf"nothing does not exist: {expected}"):
         open_corpus(tmp_path / "nothing")
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     with pytest.raises(SpaceError, match=rf"a.pdf: {expected}"):

@@ -1,4 +1,4 @@
-"""What is shown of terms and of mappings, and what many share."""
+"""Explanations of terms and mappings, and shared semantics."""
 
 from __future__ import annotations
 
@@ -30,31 +30,29 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
 
 
 @given(st.sampled_from(WORDS), st.sampled_from(WORDS), st.sampled_from([(), ("energy",), ("garage", "politics")]))
-def test_shared_concepts_are_the_products_of_both_vectors(
-    space: Space, a: str, b: str, themes: tuple[str, ...]
-) -> None:
+def test_shared_concepts_are_shares_of_the_inner_product(space: Space, a: str, b: str, themes: tuple[str, ...]) -> None:
     by = Relatedness(space)
     left, right = by.vector(a, themes), by.vector(b)
     one = dict(zip(left.documents.tolist(), left.weights.tolist(), strict=True))
     other = dict(zip(right.documents.tolist(), right.weights.tolist(), strict=True))
     products = {space.titles[document]: one[document] * other[document] for document in one.keys() & other.keys()}
     total = sum(products.values())
-    found = shared(by, a, b, themes)
-    assert dict(found) == pytest.approx({title: product / total for title, product in products.items()})
-    assert [share for _, share in found] == sorted((share for _, share in found), reverse=True)
+    actual = shared(by, a, b, themes)
+    assert dict(actual) == pytest.approx({title: product / total for title, product in products.items()})
+    assert [share for _, share in actual] == sorted((share for _, share in actual), reverse=True)
 
 
-def test_whatever_knows_documents_shows_them(space: Space) -> None:
-    for each in (space, Relatedness(space), esa_only(space), paper(space), Shared(esa_only(space))):
-        by = documents_of(each)
+def test_semantics_with_documents_shows_them(space: Space) -> None:
+    for item in (space, Relatedness(space), esa_only(space), paper(space), Shared(esa_only(space))):
+        by = documents_of(item)
         assert by is not None
         assert by.space is space
-        assert related(each, "laptop", "computer")["concepts"]
+        assert related(item, "laptop", "computer")["concepts"]
     assert documents_of(None) is None
 
 
 class Lengths:
-    """Knows no documents: words of one length are related; and it must not be asked by two at once."""
+    """Semantics without documents: words of equal length are related. Fails if two threads call it at once."""
 
     threshold = 0.3
     rivalry = 1.0
@@ -71,18 +69,18 @@ class Lengths:
     ) -> NumpyArray:
         self.inside += 1
         assert self.inside == 1
-        found = [[float(len(one) == len(other)) for other in terms] for one in subscribed]
+        actual = [[float(len(one) == len(other)) for other in terms] for one in subscribed]
         self.inside -= 1
-        return np.array(found).reshape(len(subscribed), len(terms))
+        return np.array(actual).reshape(len(subscribed), len(terms))
 
 
-def test_what_knows_no_documents_shows_none() -> None:
-    said = look(Lengths(), "energy", to_themes=["x"], others=["garage", "car"])
-    assert [each["relatedness"] for each in said["related"]] == [1, 0]
-    assert (said["concepts"], said["nearest"], said["words"], said["documents"]) == ([], [], [], 0)
+def test_semantics_without_documents_shows_none() -> None:
+    actual = look(Lengths(), "energy", to_themes=["x"], others=["garage", "car"])
+    assert [item["relatedness"] for item in actual["related"]] == [1, 0]
+    assert (actual["concepts"], actual["nearest"], actual["words"], actual["documents"]) == ([], [], [], 0)
 
 
-def test_what_is_shared_is_asked_by_one_thread_at_a_time() -> None:
+def test_shared_semantics_is_called_by_one_thread_at_a_time() -> None:
     inner = Lengths()
     semantics = Shared(inner)
     assert (semantics.rivalry, semantics.threshold) == (0, LONE_THRESHOLD)
@@ -96,15 +94,15 @@ def test_what_is_shared_is_asked_by_one_thread_at_a_time() -> None:
             failed.append(problem)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not failed
     assert semantics.relatedness([], ["a"], NOTHING, NOTHING).shape == (0, 1)
 
 
-def test_rivals_change_nothing_where_semantics_are_shared(space: Space) -> None:
+def test_shared_semantics_ignores_rivals(space: Space) -> None:
     event = {"device": "laptop"}
     filters = {"one": "device~ = 'computer'~ THRESHOLD 0", "other": "device~ = 'laptop'~"}
     for semantics, same in ((Shared(esa_only(space)), True), (esa_only(space), False)):
@@ -115,13 +113,13 @@ def test_rivals_change_nothing_where_semantics_are_shared(space: Space) -> None:
         assert bool(matcher.match([event]).degrees()[0] == alone) is same
 
 
-def test_a_mapping_says_what_is_taken_to_mean_what(space: Space) -> None:
+def test_mapping_lists_each_predicate_with_its_attribute(space: Space) -> None:
     filter_ = Filter("device~ = 'computer'~ AND level = 3", semantics=Meaning.of(Shared(esa_only(space))))
     (best, *_) = meant(filter_, {"device": "laptop", "level": 3})
     (pair,) = best["pairs"]
     assert (pair["predicate"], pair["attribute"], pair["value"]) == ("device~ = 'computer'~", "device", "laptop")
     assert pair["by_name"]["relatedness"] == 1
-    assert [each["concept"] for each in pair["by_value"]["concepts"]] == ["Computer", "Laptop"]
+    assert [item["concept"] for item in pair["by_value"]["concepts"]] == ["Computer", "Laptop"]
     assert meant(filter_, {"level": 4, "device": "laptop"}) == []
     assert meant(Filter("a = 1"), {"a": 1}) == []
 
@@ -130,9 +128,9 @@ def test_names_are_found_by_meaning(space: Space) -> None:
     known = ["laptopName", "garage", "name", *(f"parking_{n}" for n in range(40))]
     alike = by_meaning(Shared(esa_only(space)))
     assert dict(alike("laptop_name", known)).keys() == {"laptop_name", "laptopName"}
-    found = alike("parking lot", known)
-    assert len(found) == MAX_SIMILAR_NAMES
-    assert found["parking lot"] == 1
-    assert min(found.values()) >= LONE_THRESHOLD
+    actual = alike("parking lot", known)
+    assert len(actual) == MAX_SIMILAR_NAMES
+    assert actual["parking lot"] == 1
+    assert min(actual.values()) >= LONE_THRESHOLD
     with pytest.raises(DiscoveryError, match=r"names can't be compared by meaning here: install an embedding"):
         by_meaning(None)("a", known)

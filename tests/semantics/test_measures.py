@@ -1,4 +1,4 @@
-"""Matrices of figures, held to one pair at a time; and the laws that every semantics keeps."""
+"""Matrices of relatedness, compared with single pairs; and properties of every semantics."""
 
 from __future__ import annotations
 
@@ -57,42 +57,40 @@ def installed() -> Embedding:
 
 @pytest.fixture(scope="module", params=["letter", "paper", "esa", "embedding", "both"])
 def semantics(request: pytest.FixtureRequest, city: Space, installed: Embedding) -> NamedSemantics:
-    made: dict[str, NamedSemantics] = {
+    built: dict[str, NamedSemantics] = {
         "letter": paper(city, rules=False),
         "paper": paper(city),
         "esa": esa_only(city),
         "embedding": embedding_only(installed),
         "both": both(city, installed),
     }
-    return made[request.param]
+    return built[request.param]
 
 
 @given(lists, lists)
-def test_the_rules_over_a_matrix_are_those_of_each_pair(subscribed: list[str], terms: list[str]) -> None:
-    found = rules.all_settled(subscribed, terms)
+def test_rules_over_a_matrix_agree_with_each_pair(subscribed: list[str], terms: list[str]) -> None:
+    actual = rules.all_settled(subscribed, terms)
     expected = [[rules.settled(a, b) for b in terms] for a in subscribed]
-    assert found.shape == (len(subscribed), len(terms))
-    assert [[None if np.isnan(each) else each for each in row] for row in found.tolist()] == expected
+    assert actual.shape == (len(subscribed), len(terms))
+    assert [[None if np.isnan(item) else item for item in row] for row in actual.tolist()] == expected
     opposed = rules.all_opposed(subscribed, terms)
-    assert opposed.shape == found.shape
+    assert opposed.shape == actual.shape
     assert opposed.tolist() == [[rules.opposed(a, b) for b in terms] for a in subscribed]
 
 
 @given(lists, lists, themes, themes)
-def test_a_matrix_of_esa_has_the_figures_of_each_pair(
+def test_esa_matrix_agrees_with_each_pair(
     city: Space, subscribed: list[str], terms: list[str], of_filters: list[str], of_events: list[str]
 ) -> None:
     for measure in (PaperEsa(), CosineEsa(2)):
         one = Relatedness(city, measure)
         many = Alone(Esa(city, measure), 0.5).relatedness(subscribed, terms, of_filters, of_events)
         expected = [[one(a, b, of_filters, of_events) for b in terms] for a in subscribed]
-        # The square that is multiplied out loses half of the digits where vectors are equal.
+        # The expanded square loses half of the digits if vectors are equal.
         assert many.reshape(-1) == pytest.approx(np.array(expected).reshape(-1), abs=1e-6)
 
 
-def test_what_is_subscribed_to_is_turned_once_and_what_is_kept_has_a_bound(
-    city: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_subscribed_terms_are_indexed_once_and_cache_is_bounded(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     turned: list[int] = []
     turn = bulk.Lines.of
 
@@ -124,11 +122,11 @@ def test_many_terms_and_long_ones_are_compared_in_parts(
     monkeypatch.setattr(relatedness, "_MAX_TERMS_AT_ONCE", terms)
     monkeypatch.setattr(relatedness, "_MAX_PRODUCTS", words)
     for few in (texts[:2], texts):
-        found = Esa(city).figures(few, texts, (), ())
-        assert found == pytest.approx(whole[: len(few)], nan_ok=True)
+        actual = Esa(city).figures(few, texts, (), ())
+        assert actual == pytest.approx(whole[: len(few)], nan_ok=True)
 
 
-def test_a_process_that_is_handed_what_knows_words_is_not_handed_what_it_remembers(city: Space) -> None:
+def test_pickled_semantics_has_empty_caches(city: Space) -> None:
     semantics = esa_only(city)
     expected = semantics.relatedness(WORDS, WORDS)
     again = pickle.loads(pickle.dumps(semantics))
@@ -139,28 +137,28 @@ def test_a_process_that_is_handed_what_knows_words_is_not_handed_what_it_remembe
 
 
 @given(subscribed=lists, terms=lists)
-def test_figures_are_from_0_to_1_and_the_same_text_is_1(
+def test_relatedness_is_0_to_1_and_1_for_equal_texts(
     semantics: NamedSemantics, subscribed: list[str], terms: list[str]
 ) -> None:
-    found = semantics.relatedness(subscribed, terms, frozenset(), frozenset())
-    assert found.shape == (len(subscribed), len(terms))
-    assert np.isfinite(found).all()
-    assert ((0 <= found) & (found <= 1)).all()
+    actual = semantics.relatedness(subscribed, terms, frozenset(), frozenset())
+    assert actual.shape == (len(subscribed), len(terms))
+    assert np.isfinite(actual).all()
+    assert ((0 <= actual) & (actual <= 1)).all()
     if semantics.name.endswith("letter"):
         return
-    for a, row in zip(subscribed, found.tolist(), strict=True):
+    for a, row in zip(subscribed, actual.tolist(), strict=True):
         for b, figure in zip(terms, row, strict=True):
             known = rules.settled(a, b)
             assert known is None or figure == known
             assert known is not None or semantics.name == "esa-paper" or not rules.opposed(a, b) or figure == 0
 
 
-def test_no_term_is_known_to_have_nothing_in_common(semantics: NamedSemantics) -> None:
+def test_empty_text_has_relatedness_0(semantics: NamedSemantics) -> None:
     assert semantics.relatedness([""], ["energy"], frozenset(), frozenset()) == 0
     assert 0 <= semantics.threshold <= 1
 
 
-def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: Space) -> None:
+def test_letter_mode_has_equal_texts_below_1_in_two_themes(city: Space) -> None:
     def figure(given: NamedSemantics) -> float:
         return float(given.relatedness(["laptop"], ["laptop"], frozenset({"power"}), frozenset({"energy"}))[0, 0])
 
@@ -168,51 +166,51 @@ def test_by_the_letter_of_the_paper_the_same_text_in_two_themes_is_not_1(city: S
     assert figure(paper(city)) == 1
 
 
-def test_a_space_is_opened_as_the_mode_that_is_asked_for(city: Space) -> None:
+def test_space_opens_in_the_requested_mode(city: Space) -> None:
     wanted, met, tags = ["energy", "laptop"], ["power", "energy", "xyzzy"], (frozenset({"laptop"}), frozenset({"car"}))
-    made: dict[str, NamedSemantics] = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
-    for mode, expected in made.items():
+    built: dict[str, NamedSemantics] = {"letter": paper(city, rules=False), "paper": paper(city), "esa": esa_only(city)}
+    for mode, expected in built.items():
         space = Space.open(city.folder, mode=mode)
         several: list[meaning.Semantics] = [space, default_semantics(space), pickle.loads(pickle.dumps(space))]
-        for each in several:
-            assert (each.threshold, each.rivalry) == (expected.threshold, expected.rivalry)
-            assert np.array_equal(each.relatedness(wanted, met, *tags), expected.relatedness(wanted, met, *tags))
+        for item in several:
+            assert (item.threshold, item.rivalry) == (expected.threshold, expected.rivalry)
+            assert np.array_equal(item.relatedness(wanted, met, *tags), expected.relatedness(wanted, met, *tags))
     assert city.mode == "best"
     assert city.semantics.name == default_semantics(city).name
     assert "mode 'paper'" in repr(Space.open(city.folder, mode="paper"))
 
 
-def test_a_mode_that_there_is_not_is_refused(city: Space) -> None:
+def test_unknown_mode_is_refused(city: Space) -> None:
     with pytest.raises(MatcherError, match=r"unknown mode 'papers'; did you mean 'paper'\?"):
         Space.open(city.folder, mode="papers")
     with pytest.raises(MatcherError, match="unknown mode 'zzz'; expected one of best, esa, paper, letter"):
         Space.open(city.folder, mode="zzz")
 
 
-def test_an_unknown_word_is_0_in_a_space_and_the_embedding_decides(city: Space, installed: Embedding) -> None:
+def test_embedding_decides_for_a_word_unknown_to_the_space(city: Space, installed: Embedding) -> None:
     pair: tuple[Sequence[str], Sequence[str]] = (["electricity"], ["voltage"])
     assert esa_only(city).relatedness(*pair) == 0
     assert both(city, installed).relatedness(*pair) > 0.1
 
 
-def test_no_text_is_too_odd(city: Space, installed: Embedding) -> None:
+def test_any_text_is_accepted(city: Space, installed: Embedding) -> None:
     odd = ["", " ", "\x00", "\ud800", "😀", "שלום", "ß", "SS", "word " * 20_000, "\u0665", "1e400"]
-    found = both(city, installed).relatedness(odd, odd, ["", "\ud800"], ["😀"])
-    assert ((found >= 0) & (found <= 1)).all()
-    assert found.diagonal().tolist() == [1] * len(odd)
-    assert found[odd.index("ß"), odd.index("SS")] == 1
+    actual = both(city, installed).relatedness(odd, odd, ["", "\ud800"], ["😀"])
+    assert ((actual >= 0) & (actual <= 1)).all()
+    assert actual.diagonal().tolist() == [1] * len(odd)
+    assert actual[odd.index("ß"), odd.index("SS")] == 1
 
 
-def test_of_a_long_text_the_beginning_counts_but_the_same_is_the_whole(city: Space, installed: Embedding) -> None:
+def test_long_text_is_compared_by_its_beginning_but_equal_as_a_whole(city: Space, installed: Embedding) -> None:
     long = "laptop " * 1_000
     for semantics in (esa_only(city), embedding_only(installed)):
-        found = semantics.relatedness(["computer", long + "garage"], [long, long + "garage"])
-        assert found[0, 0] == found[0, 1] > 0
-        assert found[1].tolist() == [pytest.approx(1, abs=2e-2), 1]
+        actual = semantics.relatedness(["computer", long + "garage"], [long, long + "garage"])
+        assert actual[0, 0] == actual[0, 1] > 0
+        assert actual[1].tolist() == [pytest.approx(1, abs=2e-2), 1]
 
 
 class Table:
-    """A source of figures that are given."""
+    """A source with a table of relatedness."""
 
     name = "table"
 
@@ -227,13 +225,13 @@ COMPETITION = Competition(rivalry=1.0, threshold=0.5)
 SCALE = Scale(centre=0.2, unit=0.1)
 
 
-def test_a_lone_term_is_believed_by_its_own_figure() -> None:
+def test_single_term_has_its_own_belief() -> None:
     best = Best([(Table({("ireland", "eire"): 0.1, ("spain", "eire"): 0.2}), SCALE)], COMPETITION)
     assert best.relatedness(["ireland"], ["eire"])[0, 0] == pytest.approx(0.5)
     assert best.relatedness(["spain"], ["eire"])[0, 0] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
-def test_the_more_words_both_texts_have_the_more_of_a_figure_is_chance() -> None:
+def test_evidence_falls_with_the_number_of_words() -> None:
     texts = [
         "noise",
         "noise level",
@@ -242,31 +240,31 @@ def test_the_more_words_both_texts_have_the_more_of_a_figure_is_chance() -> None
         "one two three four five",
     ]
     best = Best([(Table({(a, b): 0.2 for a in texts for b in texts}), SCALE)], COMPETITION)
-    found = best.evidence(texts, texts)
-    assert found.diagonal().tolist() == pytest.approx([1, 0, -1, -2, -2])
-    assert found[0].tolist() == found[:, 0].tolist() == pytest.approx([1] * 5)  # the shorter one counts
+    actual = best.evidence(texts, texts)
+    assert actual.diagonal().tolist() == pytest.approx([1, 0, -1, -2, -2])
+    assert actual[0].tolist() == actual[:, 0].tolist() == pytest.approx([1] * 5)  # the shorter one counts
 
 
-def test_what_else_is_asked_for_changes_no_figure() -> None:
+def test_other_terms_do_not_change_a_result() -> None:
     best = Best([(Table({("ireland", "eire"): 0.6, ("spain", "eire"): 0.3}), SCALE)], COMPETITION)
     alone = [best.relatedness([term], ["eire"])[0, 0] for term in ("ireland", "spain", "france")]
     assert best.relatedness(["ireland", "spain", "france"], ["eire"])[:, 0].tolist() == alone
     assert alone[2] == 0
 
 
-def test_evidence_is_the_mean_of_sources_and_what_one_does_not_know_the_other_decides() -> None:
+def test_evidence_is_the_mean_of_the_sources_that_know_both_terms() -> None:
     one, two = Table({("p 1", "x y"): 0.3, ("b 1", "x y"): 0.3}), Table({("p 1", "x y"): 0.4})
     best = Best([(one, SCALE), (two, SCALE)], COMPETITION)
     assert best.evidence(["p 1", "b 1", "c 1"], ["x y"])[:, 0].tolist() == pytest.approx([1.5, 1.0, -np.inf])
 
 
-def test_a_scale_takes_the_root_of_figures_and_knows_nothing_of_what_is_unknown() -> None:
+def test_scale_applies_its_power_and_keeps_nan() -> None:
     scale = Scale(centre=0.5, unit=0.1, power=0.5)
     assert scale.evidence(np.array([0.25, 0.36, 0.0, -0.1])).tolist() == pytest.approx([0, 1, -5, -5])
     assert np.isnan(scale.evidence(np.array([np.nan]))).all()
 
 
-def test_the_embedding_tells_what_words_mean(installed: Embedding) -> None:
+def test_embedding_relates_synonyms(installed: Embedding) -> None:
     electricity, motor = installed.figures(["energy consumption"], ["electricity usage", "motor car"])[0]
     assert electricity > 0.4 > motor
     assert np.isnan(installed.figures([""], ["energy"])[0, 0])
@@ -282,7 +280,7 @@ def test_full_vector_cache_changes_no_figure(monkeypatch: pytest.MonkeyPatch) ->
     assert len(small._vectors) == 1
 
 
-def test_the_default_is_the_best_of_what_there_is(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_semantics_uses_everything_available(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_semantics(city).name == "best-esa-best+embedding"
     assert default_semantics(city.folder).name == "best-esa-best+embedding"
     assert default_semantics().name == "best-embedding"
@@ -294,12 +292,12 @@ def test_the_default_is_the_best_of_what_there_is(city: Space, monkeypatch: pyte
         Embedding.open()
 
 
-def test_a_folder_that_is_no_space_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+def test_folder_that_is_no_space_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpaceError, match="is no semantic space"):
         default_semantics(tmp_path)
 
 
-def test_a_damaged_embedding_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_embedding_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text("no")

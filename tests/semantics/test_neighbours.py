@@ -1,4 +1,4 @@
-"""What is near to a term, held to comparing it with all."""
+"""The nearest terms, compared with all terms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.semantics.builder import Document
 from tidegate.semantics.storage import Parameters
 
 
-def test_a_document_of_rare_terms_alone_is_near_to_nothing(tmp_path: Path) -> None:
+def test_document_of_rare_terms_has_no_neighbours(tmp_path: Path) -> None:
     corpus = [Document("a", "car street"), Document("b", "car street"), Document("c", "coal noise")]
     space = make(tmp_path / "space", corpus, Parameters(1, 2))
     assert space.lengths[2] == 0
@@ -25,18 +25,18 @@ def test_a_document_of_rare_terms_alone_is_near_to_nothing(tmp_path: Path) -> No
 
 
 @given(documents, st.sampled_from(WORDS), st.lists(st.sampled_from(WORDS), max_size=2), st.integers(1, 12))
-def test_the_nearest_terms_are_the_most_related(corpus: list[Document], word: str, tags: list[str], chunk: int) -> None:
+def test_nearest_terms_are_the_most_related(corpus: list[Document], word: str, tags: list[str], chunk: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "_CHUNK", chunk)
         space = make(Path(folder, "space"), corpus)
         related = Relatedness(space, CosineEsa())
-        found = neighbours.nearest(related, word, tags, 5)
+        actual = neighbours.nearest(related, word, tags, 5)
         vector = related.vector(word, tags)
         others = [space.terms[n] for n in range(len(space.terms)) if space.terms[n] not in space.words(word)]
         vectors = [related.term_vector(term, tags) for term in others]
         every = [related.measure.compare(vector, other) for other in vectors if len(other) and len(vector)]
         concepts = neighbours.concepts(related, word, tags, 3)
         titles = {space.titles[int(n)] for n in vector.documents}
-    assert [figure for _, figure in found] == pytest.approx(sorted((x for x in every if x > 0), reverse=True)[:5])
+    assert [figure for _, figure in actual] == pytest.approx(sorted((x for x in every if x > 0), reverse=True)[:5])
     assert [weight for _, weight in concepts] == sorted(vector.weights.tolist(), reverse=True)[:3]
     assert {title for title, _ in concepts} <= titles

@@ -1,4 +1,4 @@
-"""Projection and relatedness, held to dicts and the formulas as they are written."""
+"""Projection and relatedness, compared with dicts and the formulas as they are written."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def city() -> Iterator[Space]:
 
 
 @given(documents, themes)
-def test_a_themes_basis_are_the_documents_with_all_words_of_any_tag(corpus: list[Document], tags: list[str]) -> None:
+def test_basis_is_the_documents_with_all_words_of_any_tag(corpus: list[Document], tags: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         basis = basis_of(make(Path(folder, "space"), corpus), tags)
     expected = Oracle.of(corpus).basis(tags)
-    held = set(range(len(corpus))) if basis.holds is None else set(basis.holds.nonzero()[0].tolist())
-    assert (held, basis.size) == (expected, len(expected))
+    holding = set(range(len(corpus))) if basis.holds is None else set(basis.holds.nonzero()[0].tolist())
+    assert (holding, basis.size) == (expected, len(expected))
 
 
 @given(documents, terms, terms, themes, themes, st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0]))
-def test_relatedness_is_what_the_formulas_say(
+def test_relatedness_agrees_with_the_formulas(
     corpus: list[Document], a: str, b: str, themes_a: list[str], themes_b: list[str], most: int, outside: float
 ) -> None:
     oracle = Oracle.of(corpus)
     with tempfile.TemporaryDirectory() as folder:
         space = make(Path(folder, "space"), corpus)
         paper, best = Relatedness(space, PaperEsa()), Relatedness(space, CosineEsa(most, outside))
-        found = [r(a, b, themes_a, themes_b) for r in (paper, best)]
+        actual = [r(a, b, themes_a, themes_b) for r in (paper, best)]
         mirrored = [r(b, a, themes_b, themes_a) for r in (paper, best)]
         vectors = [r.vector(a, themes_a) for r in (paper, best)]
     by_paper = [oracle.vector(a, themes_a, None), oracle.vector(b, themes_b, None)]
@@ -52,12 +52,12 @@ def test_relatedness_is_what_the_formulas_say(
     for vector, expected in zip(vectors, (by_paper[0], by_best[0]), strict=True):
         assert dict(zip(vector.documents.tolist(), vector.weights.tolist(), strict=True)) == pytest.approx(expected)
     figures = [1.0, 1.0] if a == b else [oracle.paper(*by_paper), oracle.best(*by_best)]
-    assert found == pytest.approx(figures, abs=1e-9)
-    assert mirrored == pytest.approx(found, abs=1e-12)
-    assert all(0 <= each <= 1 for each in found)
+    assert actual == pytest.approx(figures, abs=1e-9)
+    assert mirrored == pytest.approx(actual, abs=1e-12)
+    assert all(0 <= item <= 1 for item in actual)
 
 
-def test_a_theme_chooses_among_the_meanings_of_a_word(city: Space) -> None:
+def test_theme_selects_the_sense_of_a_word(city: Space) -> None:
     related = Relatedness(city)
     assert related("power", "president", ["politics"], ["politics"]) > related("power", "president")
     assert related("power", "energy", ["station"], ["computer"]) < related(
@@ -66,10 +66,10 @@ def test_a_theme_chooses_among_the_meanings_of_a_word(city: Space) -> None:
     assert related("parking", "garage") > related("parking", "energy") == 0
 
 
-# The cases in which the paper's formulas say something odd, or nothing ----------------------------------
+# Cases in which the paper's formulas give a strange result, or none -------------------------------------
 
 
-def test_a_term_in_every_document_of_its_theme_has_no_weight_by_the_paper_and_goes_without_it(city: Space) -> None:
+def test_term_in_every_document_of_its_theme_is_read_without_the_theme(city: Space) -> None:
     paper, best = Relatedness(city, PaperEsa()), Relatedness(city)
     assert len(paper.term_vector("energi", ["energy"])) == 0
     assert paper.vector("energy", ["energy"]).weights.tolist() == paper.vector("energy").weights.tolist()
@@ -78,7 +78,7 @@ def test_a_term_in_every_document_of_its_theme_has_no_weight_by_the_paper_and_go
     assert best("energy", "power", ["energy"], ["power"]) > 0.5
 
 
-def test_a_term_in_every_document_of_the_space_is_the_same_without_a_theme(tmp_path: Path) -> None:
+def test_term_in_every_document_is_independent_of_the_theme(tmp_path: Path) -> None:
     space = make(tmp_path / "space", [Document("a", "energy car"), Document("b", "energy bus")])
     assert len(Relatedness(space, PaperEsa()).vector("energy")) == 0
     assert len(Relatedness(space).vector("energy")) == 2
@@ -86,7 +86,7 @@ def test_a_term_in_every_document_of_the_space_is_the_same_without_a_theme(tmp_p
     assert basis_of(space, ["energy car"]).size == 1
 
 
-def test_an_unknown_term_is_related_to_nothing_but_itself(city: Space) -> None:
+def test_unknown_term_is_related_only_to_itself(city: Space) -> None:
     for related in (Relatedness(city), Relatedness(city, PaperEsa())):
         assert related("xyzzy", "laptop") == related("laptop", "xyzzy") == related("xyzzy", "plugh") == 0
         assert related("xyzzy", " XYZZY ") == 1
@@ -94,13 +94,13 @@ def test_an_unknown_term_is_related_to_nothing_but_itself(city: Space) -> None:
         assert related("", " ") == 1
 
 
-def test_unknown_and_common_words_of_a_term_do_not_count(city: Space) -> None:
+def test_unknown_words_and_stop_words_of_a_term_are_ignored(city: Space) -> None:
     related = Relatedness(city)
     assert related("the laptop xyzzy", "energy") == pytest.approx(related("laptop", "energy"))
     assert related("laptop", "laptop xyzzy") == pytest.approx(1)
 
 
-def test_a_term_that_its_theme_never_names_is_what_it_is_without_one(city: Space) -> None:
+def test_term_absent_from_its_theme_is_read_without_the_theme(city: Space) -> None:
     for related in (Relatedness(city), Relatedness(city, PaperEsa()), Relatedness(city, CosineEsa(outside=0))):
         assert related("laptop", "computer", ["garage"]) == pytest.approx(related("laptop", "computer"))
         assert related("laptop", "laptop", ["garage"]) == 1
@@ -109,7 +109,7 @@ def test_a_term_that_its_theme_never_names_is_what_it_is_without_one(city: Space
     assert len(narrow.vector("laptop", ["garage"])) == 2
 
 
-def test_a_document_outside_of_the_theme_counts_less_and_not_nothing(city: Space) -> None:
+def test_document_outside_the_theme_counts_less(city: Space) -> None:
     def share_of(document: str, outside: float) -> float:
         vector = Relatedness(city, CosineEsa(outside=outside)).vector("power", ["politics"])
         weights = dict(zip([city.titles[n] for n in vector.documents.tolist()], vector.weights, strict=True))
@@ -121,13 +121,13 @@ def test_a_document_outside_of_the_theme_counts_less_and_not_nothing(city: Space
 
 
 @pytest.mark.parametrize("tags", [[], ["xyzzy"], ["the"], [""], ["energy xyzzy"], ["car politics"]])
-def test_a_theme_without_documents_narrows_nothing(city: Space, tags: list[str]) -> None:
+def test_theme_without_documents_is_ignored(city: Space, tags: list[str]) -> None:
     assert basis_of(city, tags).holds is None
     assert basis_of(city, tags).size == city.size
     assert basis_of(city, [*tags, "garage"]).size == 2
 
 
-def test_of_very_many_tags_and_of_a_long_one_the_first_count(city: Space) -> None:
+def test_tags_beyond_the_limits_are_ignored(city: Space) -> None:
     none = [f"tag {n:05}" for n in range(1_000)]
     assert basis_of(city, [*none[1:], "a car"]).size == basis_of(city, ["car"]).size < city.size
     assert basis_of(city, [*none[1:], "time"]).size == basis_of(city, ["time"]).size < city.size
@@ -136,12 +136,12 @@ def test_of_very_many_tags_and_of_a_long_one_the_first_count(city: Space) -> Non
     assert basis_of(city, [beginning + "politics"]).size == basis_of(city, ["car"]).size
 
 
-def test_themes_without_a_common_document_relate_nothing_by_cosine_and_little_by_the_paper(city: Space) -> None:
+def test_disjoint_themes_have_relatedness_0_by_cosine(city: Space) -> None:
     assert Relatedness(city)("car", "power", ["garage"], ["politics"]) == 0
     assert 0 < Relatedness(city, PaperEsa())("parking", "president", ["street", "laptop"], ["station", "politics"]) < 1
 
 
-def test_rare_terms_look_related_by_the_papers_distance_and_not_by_the_angle(tmp_path: Path) -> None:
+def test_rare_terms_seem_related_by_distance_but_not_by_cosine(tmp_path: Path) -> None:
     texts = [("car " * (n < 500)) + ("street " * (250 <= n < 750)) + ("coal" * (n == 800)) for n in range(1_000)]
     texts[900] = "noise"
     corpus = [Document(str(n), text or "room") for n, text in enumerate(texts)]
@@ -167,16 +167,16 @@ def test_rare_terms_look_related_by_the_papers_distance_and_not_by_the_angle(tmp
         ("3.5 kW", "3.6 kW", 0),
     ],
 )
-def test_numbers_are_equal_or_not(city: Space, a: str, b: str, expected: float) -> None:
+def test_numbers_have_relatedness_1_or_0(city: Space, a: str, b: str, expected: float) -> None:
     assert Relatedness(city)(a, b) == expected
 
 
-def test_a_number_on_one_side_alone_settles_nothing(city: Space) -> None:
+def test_number_on_one_side_only_decides_nothing(city: Space) -> None:
     assert Relatedness(city)("laptop 7", "laptop") == pytest.approx(1)
     assert Relatedness(city)("laptop 7", "computer 7") == pytest.approx(Relatedness(city)("laptop", "computer"))
 
 
-def test_what_is_remembered_has_a_bound_and_changes_nothing(city: Space) -> None:
+def test_result_cache_is_bounded_and_changes_no_result(city: Space) -> None:
     short, long = Relatedness(city, remembered=1), Relatedness(city)
     for word in WORDS * 2:
         assert math.isclose(short(word, "power", [word]), long(word, "power", [word]))
@@ -185,15 +185,15 @@ def test_what_is_remembered_has_a_bound_and_changes_nothing(city: Space) -> None
 TERMS = [*WORDS, "power station", "Room 112", "room 113", " 5", "5.0", "zzz", "the", "laptop battery power"]
 
 
-def test_weights_that_are_remembered_have_a_bound(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_weights_are_bounded(city: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relatedness, "_MAX_CACHED_WEIGHTS", 30)
     monkeypatch.setattr(relatedness, "_MAX_BASIS_BYTES", 3 * city.size)
     related = Relatedness(city)
     for n in range(40):
         text = " ".join(["energy", "power", "laptop", *["car"] * n])
         assert len(related.vector(text, [f"tag {n}"])) == len(Relatedness(city).vector(text))
-        held = sum(len(each) for cache in (related._vectors, related._terms) for each in cache.values())
-        assert held <= 2 * (30 + city.size)
+        holding = sum(len(item) for cache in (related._vectors, related._terms) for item in cache.values())
+        assert holding <= 2 * (30 + city.size)
         assert len(related._bases) <= 3
 
 
@@ -201,8 +201,8 @@ def test_weights_that_are_remembered_have_a_bound(city: Space, monkeypatch: pyte
 def test_many_terms_at_once_are_as_related_as_one_by_one(city: Space, measure: CosineEsa | PaperEsa) -> None:
     theme, of = frozenset({"energy"}), frozenset({"politics", "car"})
     for left, right in ((TERMS, TERMS[::-1]), (TERMS[:1], TERMS), ([], TERMS), (TERMS, [])):
-        found = Relatedness(city, measure).relatedness(left, right, theme, of)
+        actual = Relatedness(city, measure).relatedness(left, right, theme, of)
         alone = Relatedness(city, measure)
-        assert found.shape == (len(left), len(right))
-        for row, one in zip(found.tolist(), left, strict=True):
+        assert actual.shape == (len(left), len(right))
+        for row, one in zip(actual.tolist(), left, strict=True):
             assert row == pytest.approx([alone(one, other, theme, of) for other in right], abs=1e-7)

@@ -1,4 +1,4 @@
-"""What needs no measure, case by case; that many at once are the same is held in `test_measures.py`."""
+"""The rules that need no measure, case by case. `test_measures.py` compares them with their matrix form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidegate.semantics.rules import all_opposed, opposed, settled
         ("energy", "power", None),
     ],
 )
-def test_texts_and_numbers(a: str, b: str, expected: float | None) -> None:
+def test_settled_texts_and_numbers(a: str, b: str, expected: float | None) -> None:
     assert settled(a, b) == settled(b, a) == expected
 
 
@@ -49,7 +49,7 @@ def test_texts_and_numbers(a: str, b: str, expected: float | None) -> None:
         ("Western Europe", "Eastern Europe"),
     ],
 )
-def test_opposites_are_not_related_however_often_they_are_met_together(a: str, b: str) -> None:
+def test_opposites_have_relatedness_0(a: str, b: str) -> None:
     assert opposed(a, b)
     assert opposed(b, a)
 
@@ -59,25 +59,25 @@ def test_opposites_are_not_related_however_often_they_are_met_together(a: str, b
     [
         ("increased noise event", "increased sound emission event"),
         ("increased noise event", "noise event"),
-        ("rise and fall of the tide", "increase of the tide"),  # who says both says neither
+        ("rise and fall of the tide", "increase of the tide"),  # a text with both words says neither
         ("import", "export"),
         ("public transport", "private transport"),
         ("", "decrease"),
     ],
 )
-def test_what_is_no_opposite_is_left_to_a_measure(a: str, b: str) -> None:
+def test_words_that_are_no_opposites_are_left_to_the_measure(a: str, b: str) -> None:
     assert not opposed(a, b)
     assert not opposed(b, a)
 
 
-def test_every_word_has_a_side_of_its_own() -> None:
+def test_no_word_is_twice_in_a_group() -> None:
     assert len(rules._opposites()) > 80
     for sides in rules._opposites().values():
         assert len({group for group, _ in sides}) == len(sides)
     assert max(group for sides in rules._opposites().values() for group, _ in sides) < 64  # bits of a number
 
 
-def test_of_a_long_text_the_beginning_is_read_for_opposites() -> None:
+def test_opposites_are_found_only_in_the_beginning_of_a_long_text() -> None:
     long = "noise " * 20_000
     assert not opposed(long + "increased", "decreased")
     assert opposed("increased " + long, "decreased")

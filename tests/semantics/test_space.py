@@ -27,12 +27,12 @@ from tidegate.semantics.words import Analyser
 
 
 @given(documents, st.integers(1, 3), st.integers(1, 6), st.integers(1, 30))
-def test_a_space_holds_what_was_counted(
+def test_space_holds_the_counted_terms(
     corpus: list[Document], least_documents: int, least_words: int, in_memory: int
 ) -> None:
     counts = [Counter(Analyser().terms(document.text)) for document in corpus]
-    kept = [(d, c) for d, c in zip(corpus, counts, strict=True) if sum(c.values()) >= least_words]
-    having = Counter(term for _, c in kept for term in c)
+    remaining = [(d, c) for d, c in zip(corpus, counts, strict=True) if sum(c.values()) >= least_words]
+    having = Counter(term for _, c in remaining for term in c)
     terms = sorted(term for term, n in having.items() if n >= least_documents)
     parameters = Parameters(least_words, least_documents)
     with tempfile.TemporaryDirectory() as folder:
@@ -42,16 +42,16 @@ def test_a_space_holds_what_was_counted(
             return
         space = make(Path(folder, "space"), corpus, parameters, in_memory)
         assert [space.terms[n] for n in range(len(space.terms))] == terms
-        assert [space.titles[n] for n in range(len(space.titles))] == [d.title for d, _ in kept]
-        assert space.peaks.tolist() == [max(c.values()) for _, c in kept]
+        assert [space.titles[n] for n in range(len(space.titles))] == [d.title for d, _ in remaining]
+        assert space.peaks.tolist() == [max(c.values()) for _, c in remaining]
         for term in terms:
-            found = space.occurrences(term)
-            assert found is not None
-            expected = [(n, c[term]) for n, (_, c) in enumerate(kept) if term in c]
-            assert list(zip(found.documents.tolist(), found.counts.tolist(), strict=True)) == expected
-        assert space.corpus.left_out == len(corpus) - len(kept)
-        assert space.corpus.words == sum(sum(c.values()) for _, c in kept)
-        assert (space.size, space.corpus.name, space.parameters) == (len(kept), "test", parameters)
+            actual = space.occurrences(term)
+            assert actual is not None
+            expected = [(n, c[term]) for n, (_, c) in enumerate(remaining) if term in c]
+            assert list(zip(actual.documents.tolist(), actual.counts.tolist(), strict=True)) == expected
+        assert space.corpus.left_out == len(corpus) - len(remaining)
+        assert space.corpus.words == sum(sum(c.values()) for _, c in remaining)
+        assert (space.size, space.corpus.name, space.parameters) == (len(remaining), "test", parameters)
 
 
 def test_runs_and_one_pass_write_the_same_bytes(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_many_runs_are_merged_in_groups(corpus: list[Document], in_memory: int, 
         assert list(documents_of(merged)) == sorted(documents_of(runs))
         counts = [Counter(Analyser().terms(document.text)) for document in corpus]
         expected = {term: [(n, c[term]) for n, c in enumerate(counts) if term in c] for term in set().union(*counts)}
-        found = [(term, list(zip(at.tolist(), of.tolist(), strict=True))) for term, at, of in postings_of(merged)]
-        assert found == sorted(expected.items())
+        actual = [(term, list(zip(at.tolist(), of.tolist(), strict=True))) for term, at, of in postings_of(merged)]
+        assert actual == sorted(expected.items())
 
 
 KILLED = """
@@ -93,7 +93,7 @@ build(open_corpus(sys.argv[1]), sys.argv[2], parameters=Parameters(1, 1), postin
 """
 
 
-def test_a_build_that_was_killed_goes_on_from_what_it_finished(tmp_path: Path) -> None:
+def test_killed_build_continues_from_its_finished_parts(tmp_path: Path) -> None:
     (tmp_path / "city").mkdir()
     for document in CITY:
         (tmp_path / "city" / f"{document.title}.txt").write_text(document.text)
@@ -105,7 +105,7 @@ def test_a_build_that_was_killed_goes_on_from_what_it_finished(tmp_path: Path) -
         with pytest.raises(SpaceError, match=r"space is being built by another process: wait for it, or stop it"):
             build(corpus, tmp_path / "space", parameters=Parameters(1, 1))
         builder.kill()
-    finished = sorted(each.name for each in (tmp_path / "space.building").iterdir())
+    finished = sorted(item.name for item in (tmp_path / "space.building").iterdir())
     assert [name for name in finished if name.startswith("part")] == ["part-00000", "part-00001"]
 
     seen: list[int] = []
@@ -114,11 +114,11 @@ def test_a_build_that_was_killed_goes_on_from_what_it_finished(tmp_path: Path) -
     build(open_corpus(tmp_path / "city"), tmp_path / "whole", parameters=Parameters(1, 1))
     for name in (*FILES, "space.json"):
         assert (tmp_path / "space" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["city", "space", "whole"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["city", "space", "whole"]
 
 
 class Stopped(BaseException):
-    """As Ctrl-C."""
+    """An interruption such as Ctrl-C."""
 
 
 def stop_after(number: int) -> Callable[[int], None]:
@@ -130,7 +130,7 @@ def stop_after(number: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("changed", ["text", "parameters", "nothing"])
-def test_another_corpus_or_other_parameters_begin_anew(tmp_path: Path, changed: str) -> None:
+def test_build_starts_again_for_another_corpus_or_parameters(tmp_path: Path, changed: str) -> None:
     (tmp_path / "city").mkdir()
     for document in CITY:
         (tmp_path / "city" / f"{document.title}.txt").write_text(document.text)
@@ -144,12 +144,12 @@ def test_another_corpus_or_other_parameters_begin_anew(tmp_path: Path, changed: 
     if changed == "text":
         (tmp_path / "city" / "Parking.txt").write_text("Parking is dear.")
     seen: list[int] = []
-    parameters = Parameters(2 if changed == "parameters" else 1, 2)  # terms are chosen when all are merged
+    parameters = Parameters(2 if changed == "parameters" else 1, 2)  # terms are chosen in the merge
     build(open_corpus(tmp_path / "city"), tmp_path / "space", parameters=parameters, counted=seen.append)
     assert seen == ([4, 5, 6] if changed == "nothing" else [1, 2, 3, 4, 5, 6])
 
 
-def test_what_was_counted_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
+def test_finished_parts_are_kept_when_the_disk_is_full(tmp_path: Path) -> None:
     (tmp_path / "city").mkdir()
     for document in CITY:
         (tmp_path / "city" / f"{document.title}.txt").write_text(document.text)
@@ -165,13 +165,13 @@ def test_what_was_counted_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
         build(corpus, tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=1, counted=full)
 
 
-def test_unknown_terms_are_nowhere(tmp_path: Path) -> None:
+def test_unknown_terms_have_no_occurrences(tmp_path: Path) -> None:
     space = make(tmp_path / "space", CITY)
     assert [space.occurrences(term) for term in ("", "a", "zzz", "laptops")] == [None] * 4
     assert repr(space) == f"<Space '{tmp_path / 'space'}': {len(space.terms)} terms over 6 documents>"
 
 
-def test_nothing_stays_of_a_build_that_failed(tmp_path: Path) -> None:
+def test_failed_build_leaves_no_files(tmp_path: Path) -> None:
     def broken() -> object:
         yield CITY[0]
         raise ZeroDivisionError
@@ -181,7 +181,7 @@ def test_nothing_stays_of_a_build_that_failed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     seen: list[int] = []
     build(CITY, tmp_path / "space", parameters=Parameters(1, 1), counted=seen.append)
     assert seen == [1, 2, 3, 4, 5, 6]
@@ -190,14 +190,14 @@ def test_progress_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "parameters", "message"),
     [
-        ([], Parameters(), "no document has 100 words that count; 0 were read"),
-        (CITY, Parameters(), r"no document has 100 words that count; 6 were read: .* \(--least-words"),
-        ([Document("a", "the of and")], Parameters(0, 1), "no document has 0 words that count; 1 were read"),
-        (CITY, Parameters(1, 7), r"no term occurs in 7 documents; 6 were read: .* \(--least-documents"),
+        ([], Parameters(), "no document has 100 content words; 0 were read"),
+        (CITY, Parameters(), r"no document has 100 content words; 6 were read: .* --least-words"),
+        ([Document("a", "the of and")], Parameters(0, 1), "no document has 0 content words; 1 were read"),
+        (CITY, Parameters(1, 7), r"no term occurs in 7 documents; 6 were read: .* --least-documents"),
         ([Document("", "energy")], Parameters(1, 1), "none of 1 documents has a title"),
     ],
 )
-def test_too_little_makes_no_space(
+def test_too_few_documents_or_terms_are_refused(
     tmp_path: Path, corpus: list[Document], parameters: Parameters, message: str
 ) -> None:
     with pytest.raises(SpaceError, match=message):
@@ -205,17 +205,17 @@ def test_too_little_makes_no_space(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_there_is_not_written_over(tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match=r"exists already: expected the name of a folder to make"):
+def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"already exists: expected the name of a new folder"):
         build(CITY, tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpaceError, match=r"file/space can't be made: (Not a directory|File exists)"):
+    with pytest.raises(SpaceError, match=r"file/space can't be created: (Not a directory|File exists)"):
         build(CITY, tmp_path / "file" / "space")
 
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
-def test_a_folder_without_a_name_is_there(name: str) -> None:
-    with pytest.raises(SpaceError, match=r"exists already: expected the name of a folder to make"):
+def test_existing_path_without_a_name_is_refused(name: str) -> None:
+    with pytest.raises(SpaceError, match=r"already exists: expected the name of a new folder"):
         build(CITY, name)
 
 
@@ -237,7 +237,7 @@ def cut(name: str) -> Callable[[Path], object]:
 
 
 def swapped(folder: Path) -> None:
-    """Offsets that fall, in a file of the right size."""
+    """Write decreasing offsets into a file of the right size."""
     path = folder / "postings.u64"
     data = path.read_bytes()
     path.write_bytes(data[:8] + data[16:24] + data[8:16] + data[24:])
@@ -259,23 +259,26 @@ def swapped(folder: Path) -> None:
             "the space has version 2, and this Tidegate reads 1: update Tidegate, or build it again",
         ),
         (change("version", "x"), "the space has version 'x', and this Tidegate reads 1: build it again"),
-        (change("analysis", "german-1"), "was read as 'german-1', and this Tidegate reads text as 'english-1': build"),
+        (
+            change("analysis", "german-1"),
+            "built with text analysis 'german-1', but this Tidegate uses 'english-1': build",
+        ),
         (change("corpus", {"name": "x"}), "space.json is damaged: KeyError: 'documents'"),
         (change("parameters", {"least_words": "many"}), "space.json is damaged: ValueError"),
         (change("files", {}), "space.json is damaged: it does not name terms.utf8"),
-        (without("counts.u32"), "counts.u32 can't be read: No such file or directory; the space is not whole"),
+        (without("counts.u32"), "counts.u32 can't be read: No such file or directory; the space is incomplete"),
         (cut("documents.u32"), r"documents.u32 is damaged: it has \d+ bytes, not \d+: build the space again"),
         (swapped, "postings.u64 is damaged: it does not fit the other files: build the space again"),
     ],
 )
-def test_what_is_no_whole_space_is_refused(tmp_path: Path, harm: Callable[[Path], object], message: str) -> None:
+def test_incomplete_space_is_refused(tmp_path: Path, harm: Callable[[Path], object], message: str) -> None:
     make(tmp_path / "space", CITY)
     harm(tmp_path / "space")
     with pytest.raises(SpaceError, match=message):
         Space.open(tmp_path / "space")
 
 
-def test_a_changed_byte_is_found_by_verifying(tmp_path: Path) -> None:
+def test_verify_finds_a_changed_byte(tmp_path: Path) -> None:
     make(tmp_path / "space", CITY)
     path = tmp_path / "space" / "counts.u32"
     data = bytearray(path.read_bytes())
@@ -287,7 +290,7 @@ def test_a_changed_byte_is_found_by_verifying(tmp_path: Path) -> None:
 
 
 @given(st.sampled_from([*FILES, "space.json"]), st.integers(0), st.integers(0, 255))
-def test_any_byte_may_be_wrong(name: str, place: int, byte: int) -> None:
+def test_verify_finds_any_changed_byte(name: str, place: int, byte: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "space") / name
         make(path.parent, CITY)
@@ -302,14 +305,14 @@ def test_any_byte_may_be_wrong(name: str, place: int, byte: int) -> None:
                 Space.open(path.parent, verify=True)
 
 
-def test_a_space_goes_to_other_processes_by_its_folder(tmp_path: Path) -> None:
+def test_space_pickles_by_its_folder(tmp_path: Path) -> None:
     space = make(tmp_path / "space", CITY)
     data = pickle.dumps(space)
     assert len(data) < 1_000
     assert repr(pickle.loads(data)) == repr(space)
 
 
-def test_what_can_not_be_written_is_told(tmp_path: Path) -> None:
+def test_write_error_is_reported(tmp_path: Path) -> None:
     def cleaned_away() -> Iterator[Document]:
         yield CITY[0]
         for scratch in tmp_path.iterdir():
@@ -320,7 +323,7 @@ def test_what_can_not_be_written_is_told(tmp_path: Path) -> None:
         build(cleaned_away(), tmp_path / "space", parameters=Parameters(1, 1), postings_in_memory=10)
 
 
-def test_a_document_number_past_the_end_is_refused_by_verifying(tmp_path: Path) -> None:
+def test_verify_refuses_a_document_number_past_the_end(tmp_path: Path) -> None:
     make(tmp_path / "space", CITY)
     path = tmp_path / "space" / "documents.u32"
     path.write_bytes(b"\xff" * len(path.read_bytes()))

@@ -51,7 +51,7 @@ EVENT = {
 }
 
 
-def test_the_papers_event_matches_the_papers_subscription(related: Relatedness) -> None:
+def test_paper_example_matches(related: Relatedness) -> None:
     (best,) = match(related, PAPER, EVENT)
     assert best.attributes == ("type", "device", "office")
     assert 0 < best.degree < 1
@@ -59,7 +59,7 @@ def test_the_papers_event_matches_the_papers_subscription(related: Relatedness) 
     assert best.mapping.similarities[2] == 1
 
 
-def test_what_has_no_tilde_must_be_equal(related: Relatedness) -> None:
+def test_side_without_tilde_must_be_equal(related: Relatedness) -> None:
     assert match(related, PAPER, {**EVENT, "office": "room 113"}) == []
     assert match(related, PAPER, {**EVENT, "office": "Room 112"}) == []
     renamed = {**EVENT, "Office": "room 112"}
@@ -67,7 +67,7 @@ def test_what_has_no_tilde_must_be_equal(related: Relatedness) -> None:
     assert match(related, PAPER, renamed) == []
 
 
-def test_each_predicate_wants_a_tuple_of_its_own(related: Relatedness) -> None:
+def test_each_predicate_needs_its_own_tuple(related: Relatedness) -> None:
     twice = Thematic(
         (ThematicPredicate("computer", "laptop", True, True), ThematicPredicate("computer", "energy", True, True))
     )
@@ -76,7 +76,7 @@ def test_each_predicate_wants_a_tuple_of_its_own(related: Relatedness) -> None:
     assert best.attributes == ("laptop", "computer")
 
 
-def test_the_threshold_is_the_least_degree(related: Relatedness) -> None:
+def test_threshold_is_the_minimum_degree(related: Relatedness) -> None:
     predicate = (ThematicPredicate("device", "laptop", soft_value=True),)
     (best,) = match(related, Thematic(predicate), {"device": "computer"})
     assert match(related, Thematic(predicate, threshold=best.degree), {"device": "computer"}) == [best]
@@ -84,17 +84,17 @@ def test_the_threshold_is_the_least_degree(related: Relatedness) -> None:
     assert match(related, Thematic(predicate), {"device": "garage"}) == []  # 0, and a threshold of 0
 
 
-def test_the_k_best_come_with_their_probabilities(related: Relatedness) -> None:
+def test_k_best_mappings_have_probabilities(related: Relatedness) -> None:
     wanted = Thematic((ThematicPredicate("power", "energy", True, True),))
     event = {"energy": "energy", "power": "power", "garage": "garage"}
-    found = match(related, wanted, event, k=5)
-    assert [each.attributes for each in found][:1] in ([("energy",)], [("power",)])
-    assert len(found) == 2
-    assert sum(each.probability for each in found) == pytest.approx(1)
-    assert match(related, wanted, event, k=1) == found[:1]
+    actual = match(related, wanted, event, k=5)
+    assert [item.attributes for item in actual][:1] in ([("energy",)], [("power",)])
+    assert len(actual) == 2
+    assert sum(item.probability for item in actual) == pytest.approx(1)
+    assert match(related, wanted, event, k=1) == actual[:1]
 
 
-def test_themes_of_service_and_event_count_together(related: Relatedness) -> None:
+def test_service_and_event_themes_are_combined(related: Relatedness) -> None:
     wanted = Thematic((ThematicPredicate("kind", "president", soft_value=True),), frozenset(("politics",)))
     alone = match(related, wanted, {"kind": "power"})[0].degree
     by_service = match(related, wanted, {"kind": "power"}, ["politics"])[0].degree
@@ -119,7 +119,7 @@ names = st.sampled_from(["device", "energy", "parking", "power", "room"])
     st.lists(st.sampled_from(["energy", "car", "zzz"]), max_size=2),
     st.floats(0, 1),
 )
-def test_the_degree_is_that_of_the_best_of_all_permutations(
+def test_degree_agrees_with_all_permutations(
     related: Relatedness,
     predicates: list[ThematicPredicate],
     event: dict[str, TupleValue],
@@ -141,28 +141,28 @@ def test_the_degree_is_that_of_the_best_of_all_permutations(
         for predicate, (attribute, value) in zip(predicates, chosen, strict=True):
             product *= similarity(predicate, attribute, value)
         best = max(best, product ** (1 / max(1, len(predicates))))
-    found = match(related, Thematic(tuple(predicates), frozenset(["power"])), event, themes)
-    assert (found[0].degree if found else 0) == pytest.approx(best)
+    actual = match(related, Thematic(tuple(predicates), frozenset(["power"])), event, themes)
+    assert (actual[0].degree if actual else 0) == pytest.approx(best)
     if abs(best - threshold) > 1e-9:
         reached = match(related, Thematic(tuple(predicates), frozenset(["power"]), threshold), event, themes)
         assert bool(reached) == (best > threshold)
 
 
-def test_the_papers_measure_does_it_too(related: Relatedness) -> None:
+def test_paper_example_matches_with_the_paper_measure(related: Relatedness) -> None:
     without = Thematic(PAPER.predicates), {**EVENT, "_themes": []}
     (best,) = match(Relatedness(related.space, PaperEsa()), *without)
     assert best.attributes == ("type", "device", "office")
-    # In the theme `energy` every document has the word: its weight is 0 by the paper, so it goes without the theme.
+    # In the theme `energy` every document has the word: its weight is 0 by the paper, so the theme is ignored.
     (best,) = match(Relatedness(related.space, PaperEsa()), PAPER, EVENT)
     assert best.attributes == ("type", "device", "office")
 
 
-def test_tuples_are_values_that_can_be_meant() -> None:
+def test_tuples_skip_values_without_relatedness() -> None:
     event = {"_id": "7", "a": 1, "b": None, "c": float("nan"), "d": [1], "pos": {"x": 1.5, "_y": True}, "e": "text"}
     assert list(tuples_of(event)) == [("a", 1), ("pos.x", 1.5), ("pos._y", True), ("e", "text")]
 
 
-def test_themes_that_are_no_texts_are_none() -> None:
+def test_themes_that_are_no_strings_are_ignored() -> None:
     assert themes_of({"_themes": ["a", 1, None]}) == {"a"}
     assert themes_of({"_themes": 5}) == themes_of({"_themes": {"a": "b"}}) == themes_of({}) == frozenset()
 
@@ -170,11 +170,11 @@ def test_themes_that_are_no_texts_are_none() -> None:
 @pytest.mark.parametrize(
     "tags", ["land transport", ("land transport",), {"land transport"}, np.array(["land transport"])]
 )
-def test_a_single_tag_and_any_collection_of_tags_are_themes(tags: Any) -> None:
+def test_themes_may_be_one_tag_or_any_collection(tags: Any) -> None:
     assert themes_of({"_themes": tags}) == {"land transport"}
 
 
-def test_names_and_values_as_words(related: Relatedness) -> None:
+def test_names_and_values_become_words(related: Relatedness) -> None:
     assert readable("measurementUnit") == "measurement Unit"
     assert [text_of(value) for value in (True, False, 5, 5.0, 5.5, "x", float("inf"))] == [
         *("true", "false", "5", "5", "5.5", "x", "inf")
@@ -184,7 +184,7 @@ def test_names_and_values_as_words(related: Relatedness) -> None:
         assert match(related, soft, {name: "x"})[0].degree == 1
 
 
-def test_what_is_too_much_is_refused() -> None:
+def test_too_many_predicates_are_refused() -> None:
     with pytest.raises(MatcherError, match="expected at most 16 predicates to be matched by meaning together, not 17"):
         Thematic((ThematicPredicate("a", 1),) * 17)
     with pytest.raises(MatcherError, match=r"expected a threshold from 0 to 1, not 1.5"):

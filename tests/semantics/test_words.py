@@ -1,4 +1,4 @@
-"""Text as terms."""
+"""Text analysis: words to terms."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ controlling control
 
 
 @pytest.mark.parametrize(("word", "expected"), [pair.split() for pair in STEMS.replace("\n", " ").split(";")])
-def test_words_have_the_stems_that_snowball_gives_them(word: str, expected: str) -> None:
+def test_stems_agree_with_snowball(word: str, expected: str) -> None:
     assert stem(word) == expected
 
 
 @given(st.text(max_size=12) | st.text("aeiouybdfglmnprtslize", max_size=14))
-def test_a_stem_is_never_empty_nor_longer_by_more_than_a_letter(word: str) -> None:
+def test_stem_is_not_empty_and_at_most_one_letter_longer(word: str) -> None:
     assert (len(stem(word)) > 0) == (len(word) > 0)
     assert len(stem(word)) <= len(word) + 1
 
 
-def test_common_words_short_words_and_punctuation_mean_nothing() -> None:
+def test_stop_words_single_characters_and_punctuation_are_no_terms() -> None:
     assert Analyser().terms("The use of a laptop's CPU, in room_112 -- 3.5 kWh!") == [
         "use",
         "laptop",
@@ -54,12 +54,12 @@ def test_common_words_short_words_and_punctuation_mean_nothing() -> None:
     assert all(word == word.lower() and word.isalpha() for word in STOP_WORDS)
 
 
-def test_words_of_other_alphabets_are_words() -> None:
+def test_words_of_other_alphabets_are_terms() -> None:
     assert Analyser().terms("Zürich ΑΘΗΝΑ 東京") == ["zürich", "αθηνα", "東京"]
 
 
 @given(st.lists(st.sampled_from(["energy", "Energies", "the", "x", "112", "room"])).map(" ".join))
-def test_counts_are_of_the_terms_in_order(text: str) -> None:
+def test_counts_agree_with_terms(text: str) -> None:
     analyser = Analyser()
     terms = analyser.terms(text)
     assert analyser.counts(text) == {term: terms.count(term) for term in terms}

@@ -48,15 +48,6 @@ def test_services_read_services_in_any_order() -> None:
     [
         ("access: {fields: {vdi: [a]}}", "unknown attribute 'vdi'; did you mean 'vid'?"),
         ("access: {fields: {time: [a]}}", "'time' is the event time, which every event shows"),
-        (
-            "pipeline: [{aggregate: {count: n, by: [vid], window: {length: 5s}}}], access: {fields: {vid: [a]}}",
-            "ids of events are made of 'vid', and everybody sees them: mask it, such as {vid: hmac}",
-        ),
-        (
-            "pipeline: [{aggregate: {count: n, by: [vid], window: {length: 5s}}}, {project: {v: upper(vid), n: n}}], "
-            "access: {fields: {v: [a]}}",
-            "ids of events are made of 'v', and everybody sees them: mask it, such as {v: hmac}",
-        ),
     ],
 )
 def test_attributes_that_can_not_be_kept_from_anybody(service: str, problem: str) -> None:

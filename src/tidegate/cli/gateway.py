@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import re
@@ -151,6 +152,7 @@ def serve(
             tracing=tracing_of(os.environ),
             links=links,
             semantics=knows,
+            id_key=hmac.digest(home.mask_key(), b"ids of events", "sha256"),
             limits=limits,
             tls=tls,
             certificates=certificates,
@@ -165,7 +167,12 @@ def serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         address = partial(url, host, is_secure=tls is not None)
-        run(make, host, port, lambda found: None if child else typer.echo(f"listening: {address(found)}"))
+
+        def listening(found: int) -> None:
+            if not child:
+                typer.echo(f"listening: {address(found)}")
+
+        run(make, host, port, listening, home.profile.metrics)
     finally:
         log.close()
         registry.close()

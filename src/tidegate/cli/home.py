@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -144,7 +144,13 @@ class Home:
 
         profile, kafka = self.profile, self.profile.kafka is not None
         # Hadoop's files, the checkpoints among them, have permissions of their own, whatever the umask is.
-        settings = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}", **profile.spark}
+        umask = {"spark.hadoop.fs.permissions.umask-mode": f"{mask(shared=profile.shared):03o}"}
+        settings = {**umask, **profile.spark.reveal()}
+        if not profile.is_local:
+            logger("tidegate.home").warning(
+                "Spark's streaming shuffle knows neither authentication nor encryption, and listens on all addresses",
+                remedy="let only the cluster's own machines reach the ports of executors: docs/cluster.md",
+            )
         return service_session(app, settings, master=profile.master, connector=not self.obstacle, kafka=kafka)
 
     def streams(self, spark: SparkSession, log: EventLog) -> Streams:
@@ -173,7 +179,7 @@ class Home:
         profile = self.profile
         connections = {name: each.named for name, each in profile.connections.items()}
         functions = frozenset(registered_functions(profile.functions))
-        return Resources(functions, profile.roots, connections, (self.folder.absolute(),))
+        return Resources(functions, profile.roots, connections, self._private())
 
     def runner_resources(self) -> RunnerResources:
         """What definitions may name, with hosts and references to secrets: for whoever runs them."""
@@ -183,8 +189,14 @@ class Home:
 
         profile = self.profile
         connections = {name: each.connection for name, each in profile.connections.items()}
-        files = Confinement(tuple(each.path for each in profile.roots), (self.folder.absolute(),))
+        files = Confinement(tuple(each.path for each in profile.roots), self._private())
         return RunnerResources(registered_functions(profile.functions), connections, files)
+
+    def _private(self) -> tuple[Path, ...]:
+        """What no root opens: the data folder, the profile, and files with secrets."""
+        from tidegate.cli.private_files import private_files
+
+        return (self.folder.absolute(), *private_files(self.profile))
 
     def registry(self) -> SqliteRegistry | PostgresRegistry:
         """Open the registry, which is made where there is none."""
@@ -192,7 +204,12 @@ class Home:
 
         database, keyring = self.profile.database, self.keyring()
         place = self.folder / "registry.sqlite" if database is None else database.address()
-        return open_registry(place, keyring=keyring)
+        return open_registry(place, keyring=keyring, ends=self._ends)
+
+    def _ends(self, streams: Collection[str]) -> Mapping[str, str]:
+        from tidegate.logs import ends_of
+
+        return ends_of(self.log, streams)
 
     def keyring(self) -> Keyring | None:
         """Return what the registry's secrets are encrypted with; None: a shared database and no key in the profile.

@@ -30,8 +30,12 @@ Expires = Annotated[str | None, typer.Option(help="Open nothing after this long:
 def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="What the key is for, or whose it is.")],
-    role: Annotated[Literal["consumer", "provider", "admin"], typer.Option(help="What it may do.")] = "consumer",
-    service: Annotated[list[str] | None, typer.Option(help="Just this service or stream; may be repeated.")] = None,
+    role: Annotated[
+        Literal["consumer", "publisher", "provider", "admin"], typer.Option(help="What it may do.")
+    ] = "consumer",
+    service: Annotated[
+        list[str] | None, typer.Option(help="Just this service or stream; may be repeated. A publisher needs one.")
+    ] = None,
     quota: Annotated[
         list[str] | None, typer.Option(help="A limit of its own, such as connections=100; may be repeated.")
     ] = None,

@@ -17,17 +17,19 @@ from tidegate.cli.kafka_log import read_log
 from tidegate.cli.keyring import SecretsSettings, read_secrets
 from tidegate.cli.limits import read_limits
 from tidegate.cli.links import LinkProfile, read_links
+from tidegate.cli.metrics import read_metrics
 from tidegate.cli.roots import read_roots
+from tidegate.cli.spark import SparkSettings, read_spark
 from tidegate.cli.tls import Tls, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
-from tidegate.gateway.settings import AccessSettings, LimitSettings
+from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
 from tidegate.logs.kafka_security import KafkaSecurity
 from tidegate.services.trust import Root
 
 EMBEDDED = "embedded"
 _KEYS = (
     *("master", "spark", "log", "shared", "registry", "webhooks", "access", "semantics"),
-    *("functions", "roots", "connections", "limits", "tls", "secrets", "links"),
+    *("functions", "roots", "connections", "limits", "tls", "secrets", "links", "metrics"),
 )
 
 
@@ -37,8 +39,7 @@ class Profile:
 
     master: str = "local"
     """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
-    spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings for Spark, over ours."""
+    spark: SparkSettings = field(default_factory=SparkSettings)
     kafka: str | None = None
     """Kafka's brokers, where the log is Kafka; None: files in the data folder."""
     shared: bool = False
@@ -55,6 +56,8 @@ class Profile:
     """How much one peer may ask of its gateway."""
     tls: Tls = field(default_factory=Tls)
     """The files of the gateway's TLS, and of its connections to other brokers."""
+    metrics: MetricsSettings | None = None
+    """Where its metrics are served without a key; None: nowhere."""
     path: Path | None = field(default=None, compare=False)
     """The file it was read from; None: the embedded profile."""
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -105,11 +108,10 @@ def _profile(document: Any, path: str) -> Profile:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS) or f"; expected {', '.join(_KEYS)}"
             raise EnvironmentProblem(f"{path}: unknown key {key!r}{hint}")
-    master, settings = document.get("master", "local"), document.get("spark") or {}
+    master = document.get("master", "local")
     if not isinstance(master, str):
         raise EnvironmentProblem(f"{path}: master: expected text such as 'spark://host:7077', not {master!r}")
-    if not isinstance(settings, Mapping):
-        raise EnvironmentProblem(f"{path}: spark: expected settings by name, not {settings!r}")
+    spark = read_spark(document.get("spark"), path)
     log = read_log(document.get("log", "files"), path)
     shared = document.get("shared", False)
     if not isinstance(shared, bool):
@@ -120,8 +122,7 @@ def _profile(document: Any, path: str) -> Profile:
     semantics = document.get("semantics")
     if not isinstance(semantics, str | None):
         raise EnvironmentProblem(f"{path}: semantics: expected the folder of a space, not {semantics!r}")
-    spark = {str(k): _text(v) for k, v in settings.items()}
-    return Profile(
+    profile = Profile(
         master,
         spark,
         log.kafka,
@@ -132,6 +133,7 @@ def _profile(document: Any, path: str) -> Profile:
         semantics,
         limits=read_limits(document.get("limits"), path),
         tls=read_tls(document.get("tls"), path),
+        metrics=read_metrics(document.get("metrics"), path),
         path=Path(path),
         functions=read_functions(document.get("functions"), path),
         roots=read_roots(document.get("roots"), path),
@@ -140,6 +142,8 @@ def _profile(document: Any, path: str) -> Profile:
         links=read_links(document.get("links"), path),
         kafka_security=log.security,
     )
+    spark.need_secret(master, path)
+    return profile
 
 
 def _allow_private(webhooks: Any, path: str) -> bool:
@@ -156,8 +160,3 @@ def _said(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__
-
-
-def _text(value: Any) -> str:
-    """A setting as Spark writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -94,7 +94,9 @@ def last_statuses(home: Home) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         cursor = log.begin("_status")
         while (read := log.read("_status", cursor, 10_000)).records:
-            found |= {event["service"]: event for event in map(json.loads, read.records)}
+            for event in map(json.loads, read.records):
+                if event.get("kind", "service") == "service":
+                    found[event["service"]] = event
             cursor = read.cursor
         return found
     finally:

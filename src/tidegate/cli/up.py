@@ -36,6 +36,7 @@ from tidegate.scheduling import batch_scheduling
 from tidegate.services import load
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.runner import Runner
     from tidegate.registry import Registry
 
 
@@ -61,7 +62,8 @@ def up(
 ) -> None:
     """Run the services of a folder, and of service files that are applied to it first, until Ctrl-C.
 
-    Prints one line with the address, where the console is too, when all of them read their inputs.
+    Prints one line with the address, where the console is too, when all of them read their inputs, or are known to
+    fail: then the line names those.
     """
     home = options.home(data, profile, lambda tls: with_options(tls, tls_cert, tls_key, tls_client_ca))
     limit = durations.seconds(for_) if for_ is not None else None
@@ -172,13 +174,9 @@ def run(
         nonlocal ready_at
         if child is not None:
             child.watch()
-        if ready_at is None and runtime.runner.is_ready and (child is None or child.answers("/readyz")):
+        if ready_at is None and _is_ready(runtime.runner, child):
             ready_at = time.monotonic()
-            count = len(runtime.runner.statuses())
-            slow = ", in micro-batches only" if home.obstacle else ""
-            services = f"{count} service{'s' * (count != 1)}"
-            address = f"{child.url}, " if child is not None else ""
-            typer.echo(f"ready: {address}{services} after {ready_at - begun:.1f} s, in {home.folder}{slow}", err=quiet)
+            typer.echo(_ready_line(home, runtime.runner, child, ready_at - begun), err=quiet)
         if limit_s is not None and time.monotonic() - (ready_at or begun + 120) >= limit_s:
             stop.set()
         if look is not None:
@@ -188,6 +186,23 @@ def run(
         runtime.run(stop, watch)
     finally:
         log.close()
+
+
+def _is_ready(runner: Runner, child: Child | None) -> bool:
+    """Whether every service runs, and the gateway knows it; or, where some are known to fail, all others do."""
+    if runner.is_ready:
+        return child is None or child.answers("/readyz")
+    return runner.is_settled and (child is None or child.answers("/livez"))
+
+
+def _ready_line(home: Home, runner: Runner, child: Child | None, seconds: float) -> str:
+    statuses = runner.statuses()
+    services = f"{len(statuses)} service{'s' * (len(statuses) != 1)}"
+    address = f"{child.url}, " if child is not None else ""
+    slow = ", in micro-batches only" if home.obstacle else ""
+    failing = runner.failing()
+    said = f", failing: {', '.join(failing)} (why is in the stream _status, and above)" if failing else ""
+    return f"ready: {address}{services} after {seconds:.1f} s, in {home.folder}{slow}{said}"
 
 
 @contextmanager

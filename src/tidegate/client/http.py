@@ -295,4 +295,8 @@ def failed(url: str, error: httpx.TransportError) -> ClientError:
         )
     if isinstance(error, httpx.TimeoutException):
         return ConnectionLost(f"{url} has not answered in time")
+    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and url.startswith("https:"):
+        reason += (
+            "\nif you show a client certificate: a gateway that does not trust its authority ends the connection so"
+        )
     return ConnectionLost(f"the connection to {url} was lost: {reason}")

@@ -106,8 +106,7 @@ class Publishing:
             case Unreachable():
                 return batch.first > 0  # it was there a moment ago
             case Unavailable():
-                nothing_taken = error.status == 429 or str(error.document.get("type")).endswith(":starting")
-                return nothing_taken or batch.has_ids
+                return error.status == 429 or batch.has_ids  # 429: nothing was taken
             case ConnectionLost():
                 return batch.has_ids
         return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from os import PathLike, fspath
+from pathlib import Path
 
 from tidegate.errors import ClientError
 
@@ -60,6 +62,21 @@ def _load_certificate(context: ssl.SSLContext, cert: str | PathLike[str] | tuple
         raise ClientError(f"{fspath(certificate)!r} and {fspath(key)!r} can't be used: {reason}") from error
     except OSError as error:
         raise ClientError(f"can't read {fspath(certificate)!r} or {fspath(key)!r}: {error.strerror}") from error
+    _need_valid(fspath(certificate))
+
+
+def _need_valid(path: str) -> None:
+    """Refuse a certificate that has expired: a gateway would end the connection without saying why.
+
+    Without the package `cryptography`, which servers have and clients may not, nothing is checked.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return
+    ends = x509.load_pem_x509_certificates(Path(path).read_bytes())[0].not_valid_after_utc
+    if ends <= datetime.now(UTC):
+        raise ClientError(f"the client certificate in {path!r} expired at {ends.isoformat()}: renew it")
 
 
 def pinned_context(certificate: str | PathLike[str]) -> ssl.SSLContext:

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from tidegate.model.hashed_ids import HashedIds
 from tidegate.subscriptions import Format
 
 # What our writers put in front of every record.
@@ -31,9 +32,11 @@ class Encoding:
     """The attributes that are sent; None: all."""
     hidden: frozenset[str] = frozenset()
     """Attributes that are never sent."""
+    ids: HashedIds | None = None
+    """How ids are hashed; None: they are sent as they are."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.format, self.select, self.hidden)))
+        object.__setattr__(self, "_hash", hash((self.format, self.select, self.hidden, self.ids)))
 
     def __hash__(self) -> int:
         """Made once: what was encoded is looked up by it for every event."""
@@ -62,11 +65,17 @@ class Encoding:
         if self.select is None and not self.hidden:
             front = _FRONT.match(record)
             if front is not None:
-                return front[1], front[2] or b"null", b"{" + record[front.end() :]
+                return self._id(front[1]), front[2] or b"null", b"{" + record[front.end() :]
         data = {name: value for name, value in event.items() if name not in RESERVED and self._shows(name)}
         if self.hidden:
             data.pop("_violations", None)  # they tell of values
-        return orjson.dumps(event.get("_id")), orjson.dumps(event.get("_time")), orjson.dumps(data)
+        return self._id(orjson.dumps(event.get("_id"))), orjson.dumps(event.get("_time")), orjson.dumps(data)
+
+    def _id(self, written: bytes) -> bytes:
+        """An id as JSON, hashed where it has to be."""
+        if self.ids is None or written == b"null":
+            return written
+        return orjson.dumps(self.ids.render(str(orjson.loads(written))))
 
     def _shows(self, name: str) -> bool:
         return name not in self.hidden and (self.select is None or name in self.select)

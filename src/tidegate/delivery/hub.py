@@ -20,7 +20,7 @@ from tidegate.delivery.past import NoPasts, Pasts
 from tidegate.delivery.replay import Replay
 from tidegate.delivery.subscriber import Member, Notice, Sink, Subscriber
 from tidegate.delivery.worker import Handing, gap
-from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError, did_you_mean
+from tidegate.errors import CursorError, LogError, NotRegistered, TidegateError
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.logs import Cursor, EventLog
@@ -117,7 +117,7 @@ class Hub:
         """The schema of a service's output; an error with a hint where there is no such service."""
         found = self._schemas.get(service)
         if found is None:
-            raise NotRegistered(f"no service {service!r}{did_you_mean(service, self._schemas)}")
+            raise NotRegistered(f"no service {service!r}")  # no hint: who asks may not see what is near
         return found
 
     def filter_of(self, record: Subscription, encoding: Encoding) -> Filter | None:

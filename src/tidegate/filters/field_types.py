@@ -68,7 +68,8 @@ class FieldTypes:
                 self._problems.report(path.span, f"{so_far} ({here}) has no fields: expected no .{part}")
                 return None
             field = here.get(part)
-            kind = field.type if field is not None else RESERVED.get(part) if n == 0 else None
+            reserved = RESERVED.get(part) if n == 0 and part not in self._schema.absent else None
+            kind = field.type if field is not None else reserved
             if kind is None:
                 self._report_unknown(path, part, so_far, here, beside)
                 return None

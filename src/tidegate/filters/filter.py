@@ -118,7 +118,7 @@ class Filter:
         put(self, "_cache", {})
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Filter does not change; make a new one to set {name}")
+        raise AttributeError(f"a Filter is immutable; create a new one to set {name}")
 
     # Evaluation ----------------------------------------------------------------
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 NO_SEMANTICS = (
     "install an embedding (pip install 'tidegate[embedding]'), or build a space (tidegate semantics build CORPUS "
-    "-o space/) and name it: `tidegate up --semantics space/`. In Python give semantics=Space.open('space/'), or what "
-    "is installed: semantics=tidegate.semantics.default_semantics()"
+    "-o space/) and name it: `tidegate up --semantics space/`. In Python pass semantics=Space.open('space/'), or "
+    "semantics=tidegate.semantics.default_semantics()"
 )
 """Tells a user how to get a `Semantics`."""
 NO_SPACE = f"likeness of meaning (~) needs a semantic space or an embedding: {NO_SEMANTICS}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.filters.nodes import Literal, Span
 from tidegate.filters.token_reader import MAX_DIGITS, read_number
-from tidegate.filters.tokens import NUMBER, string_value
+from tidegate.filters.tokens import MAX_BYTES, NUMBER, string_value
 from tidegate.model import timestamps
 from tidegate.model.types import Enum, Scalar, Type
 
@@ -46,6 +46,8 @@ def _whole(number: int, span: Span) -> Literal:
 
 
 def _read_text(value: str, kind: Type | None, span: Span) -> Literal | str:
+    if len(value) > MAX_BYTES:
+        return f"expected at most {MAX_BYTES} characters, not {len(value)}"
     try:
         value.encode()
     except UnicodeEncodeError:

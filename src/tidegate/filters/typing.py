@@ -388,7 +388,7 @@ class _Resolver:
         param = self.params[value.index]
         literal = read_param(param, kind, value.span)
         if isinstance(literal, str):
-            self.problems.report(value.span, f"%{value.index} is {param!r}: {literal}", parameter=True)
+            self.problems.report(value.span, f"%{value.index} is {_shown_param(param)}: {literal}", parameter=True)
             return placeholder(kind, value.span)
         return literal
 
@@ -405,6 +405,10 @@ def _any_param(values: tuple[Value, ...]) -> bool:
 
 def _floats(numbers: tuple[Literal, ...]) -> tuple[float, ...]:
     return tuple(float(number.value) for number in numbers)
+
+
+def _shown_param(param: Any) -> str:
+    return repr(param[:100] + "..." if isinstance(param, str) and len(param) > 100 else param)
 
 
 def _shown(literal: Literal) -> str:

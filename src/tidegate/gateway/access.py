@@ -2,12 +2,9 @@
 
 A key or token that is shown decides alone, also where it opens nothing; then a client certificate does.
 
-    consumer   sees services and their events, and subscribes
-    provider   also puts events into raw streams, changes services, and sees what they refuse
-    admin      everything
-
-Whoever is for some services opens just those, and raw streams of those names. What
-each service says of its own access, `policy` knows.
+`rights` says what each role may do and what each call needs. Whoever is for some
+services opens just those, and raw streams of those names. What each service and
+stream says of its own access, `policy` knows.
 """
 
 from __future__ import annotations
@@ -29,16 +26,16 @@ from tidegate.gateway.policy import Policies, need_scope
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.protocol import kept_of
 from tidegate.gateway.quotas import Meter
+from tidegate.gateway.rights import OPERATE, PHRASES, needed, roles_with
 from tidegate.gateway.sign_ins import SignIns
-from tidegate.registry import Role
 
 _GUARDED = ("/v1", "/asyncapi.json")
 """What begins so is for those with a key: the calls, and the document that names services."""
+_METRICS, _READY = "/metrics", "/readyz"
+"""The first is an operator's; the second tells more to those with a key."""
 
 IDENTIFIED = "identified"
 """Where the state of a request's scope has its caller, also one who may not do what they ask for."""
-
-_RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 
 
 class Access:
@@ -67,7 +64,11 @@ class Access:
         """Check a request for the API; all else passes."""
         # Brokers prove to each other who they are.
         is_link = scope["type"] == "websocket" and scope["path"] == LINK_PATH
-        if scope["type"] not in ("http", "websocket") or not scope["path"].startswith(_GUARDED) or is_link:
+        if scope["type"] not in ("http", "websocket") or not _is_guarded(scope["path"]) or is_link:
+            await self._app(scope, receive, send)
+            return
+        if scope["path"] == _READY and _shows_nothing(scope):  # health checks must not run out of a guest's quota
+            scope.setdefault("state", {})["caller"] = GUEST if self._required else ANYBODY
             await self._app(scope, receive, send)
             return
         try:
@@ -100,7 +101,7 @@ class Access:
         else:
             caller = await self._sign_ins.caller(secret, address_of(scope))
         scope.setdefault("state", {})[IDENTIFIED] = caller
-        _need_role(caller, _role(scope))
+        _need_right(caller, scope)
         if scope["type"] == "http":  # a socket opens first, and is then told in full
             self._need_name(caller, scope)
         return caller
@@ -134,12 +135,20 @@ class Access:
     def _need_name(self, caller: Caller, scope: Scope) -> None:
         """Refuse what a caller does not see; what is not there yet may be put."""
         match scope["path"].split("/")[2:]:
-            case ["streams", name, *_]:
-                need_scope(caller, name)
-            case ["services", name, "quarantine", *_] if self._policies.hidden(caller, name):
-                self._policies.need(caller, name)
-                detail = f"what {name!r} has refused shows all attributes, and {caller.told} may not see all"
-                raise forbidden(detail)
+            case ["streams", name, "events"] if scope["method"] == "POST":
+                self._policies.need_append(caller, name)
+            case ["streams", name, "quarantine", *_]:
+                self._policies.need_stream(caller, name)
+                if not self._policies.sees_stream(caller, name):
+                    detail = f"what {name!r} has refused shows its events, and {caller.told} may not see them"
+                    raise forbidden(detail)
+            case ["streams", name, *_] if name:
+                if scope["method"] == "PUT" and not self._policies.has_stream(name):
+                    need_scope(caller, name)
+                else:
+                    self._policies.need_stream(caller, name)
+            case ["services", name, "quarantine", *_]:
+                self._policies.need_quarantine(caller, name)
             case ["services", name, *_] if name:
                 if scope["method"] == "PUT" and not self._policies.is_there(name):
                     need_scope(caller, name)
@@ -161,25 +170,27 @@ def _secret(scope: Scope) -> str | None:
     return asked[0] if asked else None
 
 
-def _role(scope: Scope) -> Role:
-    """Who may make a request, at least."""
-    method, path = scope.get("method", "GET"), scope["path"]
-    if path.split("/")[2:3] in (["links"], ["keys"]):
-        return "admin"
-    if path.split("/")[4:5] == ["quarantine"]:  # what a service keeps from its consumers
-        return "provider"
-    if method in ("GET", "HEAD", "OPTIONS"):
-        return "consumer"
-    if (
-        path == "/v1/apply"
-        or path.startswith("/v1/streams/")
-        or (path.startswith("/v1/services/") and path.split("/")[4:] != ["subscriptions"])
-    ):
-        return "provider"
-    return "consumer"
+def _shows_nothing(scope: Scope) -> bool:
+    named = {name for name, _ in scope["headers"]}
+    return not named & {b"authorization", b"x-api-key"} and b"access_token" not in scope["query_string"]
 
 
-def _need_role(caller: Caller, role: Role) -> None:
-    if _RANK[caller.role] < _RANK[role]:
-        detail = f"{caller.told} is a {caller.role}'s, and this needs {'an' if role == 'admin' else 'a'} {role}'s"
-        raise forbidden(detail)
+def _is_guarded(path: str) -> bool:
+    return path.startswith(_GUARDED) or path in (_METRICS, _READY)
+
+
+def _need_right(caller: Caller, scope: Scope) -> None:
+    rights = needed(scope.get("method", "GET"), scope["path"])
+    if not rights or any(caller.may(each) for each in rights):
+        # Keys, links and metrics are of all services: whoever is for some could give themselves the others.
+        if rights == OPERATE and caller.services is not None:
+            detail = (
+                f"{caller.told} is for {', '.join(caller.services) or 'no service'}, and this is about all services"
+            )
+            raise forbidden(detail)
+        return
+    right = min(rights, key=lambda each: len(roles_with(each)))
+    *others, most = roles_with(right)
+    expected = f"{', '.join(others)} or {most}" if others else most
+    detail = f"{caller.told} has the role {caller.role}, which may not {PHRASES[right]}; expected the role {expected}"
+    raise forbidden(detail)

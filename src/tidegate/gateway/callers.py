@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 
 from tidegate.gateway.problems import Problem
+from tidegate.gateway.rights import Right, rights_of
 from tidegate.registry import Key, Registry, Role
 from tidegate.registry.keys import prefix_of
 
@@ -47,13 +48,18 @@ class Caller:
     prefix: str | None = None
     """Which secret of a key they showed; None: none, as they are not here. A rotated key has two for a while."""
 
+    def may(self, right: Right) -> bool:
+        """Say whether one of their roles has a right. A token may name several roles."""
+        return right in rights_of(self.groups | {self.role})
+
     @property
     def told(self) -> str:
         """Who it is, for messages."""
-        id_ = self.id or ""
-        if id_.startswith("cert:"):
+        if self.id is None:
+            return "a caller without a key"
+        if self.id.startswith("cert:"):
             return f"the client certificate of {self.name!r}"
-        return f"the key {self.name!r}" if id_.startswith("key_") else f"the token of {self.name!r}"
+        return f"the key {self.name!r}" if self.id.startswith("key_") else f"the token of {self.name!r}"
 
 
 ANYBODY = Caller(None, "anybody", "admin")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
@@ -23,21 +23,22 @@ async def filter_of(
     executors: Executors, view: View, text: str | None, params: Sequence[str] | None, service: str
 ) -> Filter | None:
     """Compile a filter over what a caller sees; None: everything."""
-    return await in_turn(executors, view.caller, text, lambda: view.filter_(text, params, service))
+    return await in_turn(executors, view.caller, (text, *(params or ())), lambda: view.filter_(text, params, service))
 
 
 async def compiled_of(
     executors: Executors, caller: Caller, record: Subscription, schema: Schema, meaning: Meaning | None
 ) -> Filter | None:
     """Compile the filter of a durable subscription; None: everything."""
-    return await in_turn(executors, caller, record.filter, lambda: compiled(record, schema, meaning))
+    return await in_turn(executors, caller, (record.filter, *record.params), lambda: compiled(record, schema, meaning))
 
 
-async def in_turn(executors: Executors, caller: Caller, text: str | None, call: Callable[[], T]) -> T:
-    """Make a call that compiles a filter: at once where its text is short, else in the caller's turn of the heavy pool.
+async def in_turn(executors: Executors, caller: Caller, parts: Iterable[Any], call: Callable[[], T]) -> T:
+    """Make a call that compiles a filter: at once where it is short, else in the caller's turn of the heavy pool.
 
-    A filter by meaning (`~`) is never short: it asks a model.
+    `parts` are the filter's text and parameters. A filter by meaning (`~`) is never short: it asks a model.
     """
-    if text is None or (len(text) < LONG_FILTER and "~" not in text):
+    texts = [each for each in parts if isinstance(each, str)]
+    if sum(map(len, texts)) < LONG_FILTER and not any("~" in each for each in texts):
         return call()
     return await executors.heavy(caller, call)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
+from contextlib import suppress
 from typing import Protocol
 
 from tidegate.gateway.settings import LimitSettings
 
 SWEEP_INTERVAL_S = 0.5
+REASONS = ("head", "body", "address", "full")
+"""Why a connection is cut off or refused: its peer was too slow, its address or the gateway has too many."""
 RESERVED_FILES = 256
 """File descriptors that are not for connections: the log, the registry, webhooks, links."""
 
@@ -36,7 +39,8 @@ class Connections:
 
     def __init__(self, limits: LimitSettings) -> None:
         self.limits = limits
-        self._most = min(limits.connections, _files() - RESERVED_FILES)
+        self.most = min(limits.connections, _files() - RESERVED_FILES)
+        """Open at once."""
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
@@ -44,7 +48,7 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
         self.closed: Counter[str] = Counter()
-        """Connections that were closed or refused here, by reason: `head`, `body`, `idle`, `address`, `full`."""
+        """Connections that were cut off or refused here, by reason."""
         self.longest_lag_s = 0.0
         """The longest delay of a sweep since `take_lag` was called."""
 
@@ -58,10 +62,10 @@ class Connections:
         of_address = self._by_address.setdefault(connection.address, {})
         if len(of_address) >= self.limits.connections_per_address:
             self._evict(next(iter(of_address)), "address", "too many connections of this address wait")
-        if len(self._open) >= self._most:
+        if len(self._open) >= self.most:
             if not self._waiting:
                 self.closed["full"] += 1
-                connection.expire(503, f"all {self._most:,} connections of this gateway are in use; try again later")
+                connection.expire(503, f"all {self.most:,} connections of this gateway are in use; try again later")
                 return
             self._evict(next(iter(self._waiting)), "full", "too many connections wait")
         self._open.add(connection)
@@ -144,6 +148,13 @@ _LATE = {
     "head": "the request's head took too long; see limits.head_timeout in the gateway's profile",
     "body": "the request's body came too slowly; see limits.body_timeout in the gateway's profile",
 }
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may: systems often begin with 1,024, for programs of the 1980s."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems say that there is no limit, and have one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _files() -> int:

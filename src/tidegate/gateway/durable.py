@@ -213,7 +213,8 @@ class Durable:
     async def _bring(self, subscriber: Subscriber, record: Subscription) -> None:
         """Let a subscriber go on with a new record, between two events."""
         encoding = self.encoding(record, subscriber.sink.caller)
-        sees_other = subscriber.encoding.hidden != encoding.hidden
+        before = subscriber.encoding
+        sees_other = (before.hidden, before.ids) != (encoding.hidden, encoding.ids)
         try:
             self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
         except TidegateError as problem:  # its service is no more

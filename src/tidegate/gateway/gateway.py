@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from starlette.requests import HTTPConnection
 
 from tidegate.delivery.hub import Hub
 from tidegate.discovery import kernels as searching
-from tidegate.errors import LogError, NotRegistered, did_you_mean
+from tidegate.errors import LogError, NotRegistered, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway import outbox
@@ -32,7 +33,7 @@ from tidegate.gateway.oidc import Issuer
 from tidegate.gateway.origins import checked
 from tidegate.gateway.outbox import Outbox
 from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import CallerPace, Meter
+from tidegate.gateway.quotas import CallerPace, Meter, share
 from tidegate.gateway.settings import AccessSettings, LimitSettings
 from tidegate.gateway.sign_ins import SignIns
 from tidegate.gateway.sweep import Sweep
@@ -43,7 +44,8 @@ from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps
 from tidegate.registry import RegisteredSubscription, Registry
 from tidegate.semantics.shared import Shared
-from tidegate.services import Definitions, Service, Stream, audit_stream, catalog, stream_schemas
+from tidegate.services import Definitions, Service, Stream, audit_stream, catalog
+from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription, Webhook
@@ -74,6 +76,7 @@ class Gateway:
         tracing: Tracing | None = None,
         links: LinkSettings | None = None,
         semantics: Semantics | None = None,
+        id_key: bytes | None = None,
         limits: LimitSettings | None = None,
         tls: ServerTls | None = None,
         certificates: Certificates | None = None,
@@ -86,6 +89,8 @@ class Gateway:
         `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
         whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
         other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
+        `id_key`: what ids are hashed with for those who may not see what they are made of, the same on all gateways;
+        None: a new one.
         `limits`: what one peer may ask of it.
         `tls`: None: it listens without TLS. `certificates`: who is known by a client certificate.
         `resources`: the functions, folders and connections that definitions which come by HTTP may use; None: none.
@@ -98,9 +103,9 @@ class Gateway:
         self._statuses = statuses
         self.access = access = access or AccessSettings()
         self._issuer = None if access.oidc is None else Issuer(access.oidc)
-        self.meter = Meter(access.quotas)
         self.limits = limits or LimitSettings()
         self.connections = Connections(self.limits)
+        self.meter = Meter(access.quotas, most_connections=share(self.connections.most) if needs_keys else None)
         self.executors = Executors(self.limits)
         self.tls, self.certificates = tls, certificates or Certificates(access.certificates)
         self.callers = Callers(registry, self._issuer, self.certificates, pool=self.executors.auth)
@@ -110,7 +115,7 @@ class Gateway:
         self.metrics.watch(self)
         self.tracing = tracing
         self.semantics = None if semantics is None else Shared(semantics)
-        self.policies = Policies(self.semantics, needs_keys=needs_keys)
+        self.policies = Policies(self.semantics, id_key or secrets.token_bytes(32), needs_keys=needs_keys)
         self.policies.certificates = self.certificates
         self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
         self.outbox = Outbox()
@@ -141,8 +146,8 @@ class Gateway:
         """The newest event of `_status` for each service."""
         self._heard: dict[str, float] = {}
         """When that was, by the clock of `monotonic`."""
-        self._has_run: set[str] = set()
         self._revision = -1
+        self._was_ready = False
         self._seen: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self._tls_follower: asyncio.Task[None] | None = None
@@ -176,7 +181,7 @@ class Gateway:
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.audit.start()
-        await self.look()
+        await self._look_or_log()  # a gateway that can't take everything in serves what it can, and looks again
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())
@@ -212,18 +217,28 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every service of the registry runs."""
-        return not self.is_draining and all(
-            self.state(name) == "running" and self.status[name]["version"] == self.versions.get(name)
-            for name in self.definitions.services
-        )
+        """Whether every service of the registry runs, or is known to fail.
+
+        Services that are applied to a gateway that was ready before don't make it wait: else whoever may define one
+        could take every gateway out of a load balancer.
+        """
+        return not self.is_draining and all(map(self._is_settled, self.definitions.services))
+
+    def _is_settled(self, name: str) -> bool:
+        state, status = self.state(name), self.status.get(name, {})
+        if state in ("silent", "stopped"):
+            return False
+        is_failing = status.get("error") is not None
+        if status.get("version") != self.versions.get(name) or (state == "starting" and not is_failing):
+            return self._was_ready
+        return state == "running" or is_failing
 
     def state(self, name: str) -> str:
-        """How a service is. One that ran when its runner was last heard of, some time ago, is `silent`."""
+        """How a service is. `silent`: its runner was last heard of some time ago, and did not say that it stops."""
         said = self.status.get(name)
         if said is None:
             return "never ran"
-        is_silent = said["state"] == "running" and time.monotonic() - self._heard[name] > SILENT_S
+        is_silent = said["state"] != "stopped" and time.monotonic() - self._heard[name] > SILENT_S
         return "silent" if is_silent else str(said["state"])
 
     def view(self, request: HTTPConnection) -> View:
@@ -248,44 +263,44 @@ class Gateway:
         return {**self.definitions.services, **{name: each.service for name, each in self.remotes.items()}}
 
     def service(self, name: str) -> Service:
-        """A service; an error with a hint where it is not there."""
+        """A service; an error where it is not there. Hints are for `Policies.need`, which knows who asks."""
         services = self.services
         if name not in services:
-            raise NotRegistered(f"no service {name!r}{did_you_mean(name, services)}")
+            raise NotRegistered(f"no service {name!r}")
         return services[name]
 
     def stream(self, name: str) -> Stream:
-        """A raw stream; an error with a hint where it is not there."""
+        """A raw stream; an error where it is not there. Hints are for `Policies.need_stream`, which knows who asks."""
         found = self.definitions.streams.get(name)
         if found is None:
-            raise NotRegistered(f"no stream {name!r}{did_you_mean(name, self.definitions.streams)}")
+            raise NotRegistered(f"no stream {name!r}")
         return found
-
-    def has_run(self, service: Service) -> bool:
-        """Whether a service has ever begun to read: what comes before that, it never sees."""
-        return service.name in self._has_run
 
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                await self.look()
-            except Exception as problem:  # whatever it is, the next look may succeed: policies must not stand still
-                _log.warning("can't look at the registry", problem=str(problem))
+            await self._look_or_log()
+
+    async def _look_or_log(self) -> None:
+        try:
+            await self.look()
+        except Exception as problem:  # whatever it is, the next look may succeed: policies must not stand still
+            _log.warning("can't look at the registry", problem=error_text(problem))
 
     async def look(self) -> None:
         """Take in what has changed in the registry, and what services say of themselves."""
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self.registry.revision)
         if revision != self._revision:
-            definitions, versions = await loop.run_in_executor(None, self._read)
-            self.definitions, self.versions, self._revision = definitions, versions, revision
-            self.schemas = stream_schemas(definitions)
+            found, self.versions = await loop.run_in_executor(None, self._read)
+            self.definitions, self.schemas = found.definitions, found.schemas
+            self.ingest.define(self.definitions.streams)
             await self._define()
-            self.ingest.define(definitions.streams)
+            self._revision = revision
             if self.linked is not None:
                 self.linked.federation.tell_offers()
         await loop.run_in_executor(None, self._read_status)
+        self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 
     async def _define(self) -> None:
         """Serve what the registry says, and what other brokers offer."""
@@ -298,15 +313,18 @@ class Gateway:
         if self.linked is not None:
             self.linked.services = own
         keys = {**output_keys(self.definitions), **dict.fromkeys(told, catalog.KEY)}
-        self.policies.define(services, {**served, **told, **audit}, keys)
+        self.policies.define(services, {**served, **told, **audit}, keys, self.definitions.streams)
         meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
         self.hub.serve({**served, **told, **audit}, {name: each for name, each in meanings.items() if each is not None})
         self.durable.heed_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 
-    def _read(self) -> tuple[Definitions, dict[str, int]]:
-        definitions = self.registry.definitions()
-        return definitions, {name: each.version for name, each in self.registry.services().items()}
+    def _read(self) -> tuple[Usable, dict[str, int]]:
+        """Read what the registry says, without what can't be used: that must not keep the rest from being served."""
+        found = usable(self.registry.definitions())
+        for name, problem in {**self.registry.unreadable(), **found.problems}.items():
+            _log.warning("a definition can't be used", name=name, problem=problem)
+        return found, {name: each.version for name, each in self.registry.services().items()}
 
     def _read_status(self) -> None:
         try:
@@ -315,15 +333,21 @@ class Gateway:
                 self._seen = self.log.begin(STATUS)
             while (read := self.log.read(STATUS, self._seen, 1_000)).records:
                 for record in read.records:
-                    said = orjson.loads(record)
-                    self._heard[said["service"]] = time.monotonic() - (_age_s(said) if is_past else 0.0)
-                    self.status[said["service"]] = said
-                    self.finder.hear(said)
-                    if said["state"] == "running":
-                        self._has_run.add(said["service"])
+                    try:
+                        self._hear(orjson.loads(record), is_past=is_past)
+                    except (ValueError, TypeError, KeyError) as problem:  # of another version
+                        _log.warning("a record of _status can't be read", problem=error_text(problem))
                 self._seen = read.cursor
         except LogError:  # nothing has run here yet, or it was made anew
             self._seen = None
+
+    def _hear(self, said: Mapping[str, Any], *, is_past: bool) -> None:
+        name = said["service"]
+        if said.get("kind", "service") != "service":
+            return  # of a raw stream's source
+        self._heard[name] = time.monotonic() - (_age_s(said) if is_past else 0.0)
+        self.status[name] = dict(said)
+        self.finder.hear(said)
 
 
 def _age_s(said: Mapping[str, Any]) -> float:

@@ -29,9 +29,12 @@ class Limits:
             await self._app(scope, receive, send)
             return
         most = _most(scope["path"])
+        problem = _encoded(scope)
         said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if said.isdigit() and int(said) > most:
-            await _too_large(most).response()(scope, receive, send)
+        if problem is None and said.isdigit() and int(said) > most:
+            problem = _too_large(most)
+        if problem is not None:
+            await problem.response()(scope, receive, send)
             return
         size = 0
 
@@ -50,6 +53,18 @@ def _most(path: str) -> int:
     is_ingest = path.startswith("/v1/streams/") and path.endswith("/events")
     has_events = is_ingest or path.endswith("/quarantine/replay")
     return MOST_EVENTS_BYTES if has_events else MOST_BYTES
+
+
+def _encoded(scope: Scope) -> Problem | None:
+    """Refuse a compressed body: its size says nothing of what it expands to."""
+    for name, value in scope["headers"]:
+        plain = {b"content-encoding": b"identity", b"transfer-encoding": b"chunked"}.get(name)
+        if plain is not None and value.strip().lower() not in (plain, b""):
+            kind, shown = str(name, "latin-1").replace("-", " "), str(value[:60], "latin-1")
+            detail = f"{kind} {shown!r}; expected a body that is not compressed"
+            headers = {"accept-encoding": "identity", "connection": "close"}
+            return Problem(415, "bad-media-type", "The body's encoding can't be read", detail, headers=headers)
+    return None
 
 
 def _too_large(most: int) -> Problem:

@@ -79,8 +79,9 @@ class Linked:
         caller = caller_of_link(link)
         if service not in self.services or not self._policies.sees(caller, service):
             return None
-        schema, hidden = self._policies.schema(caller, service), self._policies.hidden(caller, service)
-        return Supply(mirror_of(service, self.federation.name), service, schema, hidden)
+        schema, hidden = self._policies.schema(caller, service), self._policies.withheld(caller, service)
+        ids = self._policies.ids(caller, service)
+        return Supply(mirror_of(service, self.federation.name), service, schema, hidden, ids)
 
     def passes_on(self, link: Link, name: str) -> bool:
         """Whether a neighbour may have another broker's service of us."""

@@ -24,12 +24,16 @@ _FORWARDED = frozenset(
         *("forwarded", "via", "x-real-ip", "true-client-ip", "x-client-ip", "client-ip", "x-cluster-client-ip"),
         *("fastly-client-ip", "x-proxyuser-ip", "x-originating-ip", "x-remote-ip", "x-remote-addr", "proxy-connection"),
         *("cdn-loop", "x-arr-ssl", "x-arr-log-id", "surrogate-capability"),
+        *("x-scheme", "x-url-scheme", "x-host", "x-server-name", "front-end-https", "x-ssl-client-verify"),
     }
 )
 _FORWARDED_PREFIXES = (
     *("x-forwarded", "x-original-", "x-rewrite-", "x-proxy-", "x-envoy-", "cf-", "x-amzn-", "x-amz-cf-", "x-azure-"),
-    *("fly-", "x-vercel-", "x-appengine-", "x-nginx-", "x-akamai-", "x-varnish", "x-traefik-"),
+    *("fly-", "x-vercel-", "x-appengine-", "x-nginx-", "x-akamai-", "x-varnish", "x-traefik-", "tailscale-"),
 )
+
+_FORWARDED_PARTS = ("forwarded", "real-ip", "client-ip", "connecting-ip", "clientip")
+"""What the name of a header has anywhere, in the spellings of proxies that are not listed."""
 
 _OPEN_PATHS = frozenset({"/livez"})
 """What a probe may ask under any name: the answer is a constant."""
@@ -123,7 +127,12 @@ def _forwarded(scope: Scope) -> str | None:
         return "expected HTTP/1.1; proxies that rewrite Host speak HTTP/1.0"
     for name, _ in scope["headers"]:
         text = str(name, "latin-1").lower()
-        if text in _FORWARDED or text.startswith(_FORWARDED_PREFIXES):
+        usual = text.replace("_", "-")  # some servers take both for the same
+        if (
+            usual in _FORWARDED
+            or usual.startswith(_FORWARDED_PREFIXES)
+            or any(each in usual for each in _FORWARDED_PARTS)
+        ):
             return f"a proxy passed the request on (it has the header {text[:60]!r})"
     return None
 

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from tidegate.errors import did_you_mean
+from tidegate.gateway.bodies import MAX_DEPTH, is_shallow
 from tidegate.gateway.problems import Problem
 
 BESIDE_SUBSCRIPTION = ("cursor", "latest")
@@ -91,6 +92,8 @@ def decode(data: str | bytes) -> Mapping[str, Any]:
         said = orjson.loads(data)
     except orjson.JSONDecodeError as problem:
         raise bad_message(f"expected a JSON object: {problem}") from problem
+    if data.count("[") + data.count("{") > MAX_DEPTH and not is_shallow(said):
+        raise bad_message(f"expected JSON that nests at most {MAX_DEPTH} deep")
     if not isinstance(said, dict):
         raise bad_message(f"expected a JSON object, not {_shown(said)}")
     return said

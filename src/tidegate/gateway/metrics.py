@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from tidegate.federation.link.neighbour import REFUSALS
 from tidegate.gateway.audit import PARTS
+from tidegate.gateway.connections import REASONS
 from tidegate.services.quality import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class _Of:
         yield from self._filtering()
         yield from self._tls()
         yield from self._security()
+        yield from self._peers()
 
     def _security(self) -> Iterable[Metric]:
         sign_ins, audit = self._gateway.sign_ins, self._gateway.audit
@@ -143,6 +145,26 @@ class _Of:
             "tidegate_audit_records_lost", "Records that the audit log could not take.", value=audit.lost
         )
         return failures, limited, records, lost
+
+    def _peers(self) -> Iterable[Metric]:
+        connections, executors = self._gateway.connections, self._gateway.executors
+        now = GaugeMetricFamily("tidegate_connections", "Open connections.", labels=["state"])
+        for state, count in connections.counts.items():
+            now.add_metric([state], count)
+        closed = CounterMetricFamily(
+            "tidegate_connections_closed", "Connections that were cut off or refused.", labels=["reason"]
+        )
+        for reason in REASONS:
+            closed.add_metric([reason], connections.closed[reason])
+        refused = CounterMetricFamily(
+            "tidegate_heavy_calls_refused", "Calls that take long, answered with 429.", value=executors.refused
+        )
+        lag = GaugeMetricFamily(
+            "tidegate_event_loop_lag_seconds",
+            "The longest delay of the event loop since this was asked last.",
+            value=connections.take_lag(),
+        )
+        return now, closed, refused, lag
 
     def _tls(self) -> Iterable[Metric]:
         tls = self._gateway.tls
@@ -253,6 +275,11 @@ class _Of:
         refused = CounterMetricFamily(
             "tidegate_link_refused", "What a neighbour has sent and is not believed.", labels=["link", "reason"]
         )
+        strangers = CounterMetricFamily(
+            "tidegate_link_handshakes_refused",
+            "Sockets whose other end did not prove to be a neighbour, or had to wait.",
+        )
+        strangers.add_metric([], linked.federation.strangers)
         broker = linked.federation.broker
         for name, neighbour in linked.federation.neighbours.items():
             figures = neighbour.figures()
@@ -269,7 +296,7 @@ class _Of:
                 events.add_metric([name, outcome], getattr(figures, outcome))
             sessions.add_metric([name], figures.sessions)
             gaps.add_metric([name], figures.gaps)
-        return up, entries, messages, events, sessions, gaps, refused
+        return up, entries, messages, events, sessions, gaps, refused, strangers
 
     def _filtering(self) -> Iterable[Metric]:
         linked = self._gateway.linked

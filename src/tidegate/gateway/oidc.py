@@ -24,6 +24,7 @@ from joserfc.jwt import JWTClaimsRegistry
 
 from tidegate.gateway.callers import Caller, unknown
 from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.rights import RIGHTS
 from tidegate.gateway.settings import OidcSettings
 from tidegate.registry import Role
 
@@ -34,8 +35,6 @@ MOST_ANSWER_BYTES = 1024 * 1024
 _LEAST_RSA_BITS = 2048
 """Shorter keys can be broken."""
 DISCOVERY = "/.well-known/openid-configuration"
-
-_RANK: dict[Role, int] = {"consumer": 0, "provider": 1, "admin": 2}
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -122,9 +121,9 @@ class Issuer:
     def _made(self, claims: Mapping[str, Any]) -> Caller:
         settings, subject = self._settings, str(claims["sub"])
         groups = words(claims, settings.roles_claim) or ()
-        role = max((each for each in get_args(Role) if each in groups), key=_RANK.__getitem__, default=None)
+        role = next((each for each in reversed(get_args(Role)) if each in groups), None)  # `may` heeds them all
         if role is None:
-            wanted = ", ".join(_RANK)
+            wanted = ", ".join(RIGHTS)
             detail = (
                 f"the token of {subject!r:.60} has no role here: expected one of {wanted} in {settings.roles_claim}"
             )

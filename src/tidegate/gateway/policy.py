@@ -26,12 +26,16 @@ from tidegate.gateway.certificates import ID_PREFIX, Certificates
 from tidegate.gateway.problems import Problem, forbidden
 from tidegate.gateway.quotas import Meter
 from tidegate.model import Schema, timestamps
+from tidegate.model.hashed_ids import HashedIds
 from tidegate.registry import Key, Role
-from tidegate.services import Definitions, Service, audit_stream
+from tidegate.services import Definitions, Service, Stream, audit_stream, catalog
 from tidegate.services.definitions import NONE
+from tidegate.services.lineage import Lineages, Origins
 from tidegate.subscriptions import Subscription
 
-_MADE_OF = {"_services": ("definition",), "_status": ("error", "reason")}
+_MAX_REMEMBERED = 10_000
+"""Callers, and pairs of service and caller, of which it is remembered whether ids are hashed."""
+_MADE_OF = {catalog.STREAM: ("definition",), "_status": ("error", "reason")}
 """Of what is told of all services, the attributes that tell how they are made."""
 ROLE = "role:"
 """What a name begins with that means a role."""
@@ -41,13 +45,17 @@ _OWNERLESS = "it was created while no keys were required, and belongs to nobody;
 class Policies:
     """The access of all services, as they are now."""
 
-    def __init__(self, semantics: Semantics | None = None, *, needs_keys: bool = False) -> None:
-        """`semantics` is what filters with ~ are evaluated by; None: there is nothing.
+    def __init__(self, semantics: Semantics | None = None, id_key: bytes = b"", *, needs_keys: bool = False) -> None:
+        """`semantics` is what filters with ~ are evaluated by; None: there is nothing. `id_key` hashes ids.
 
         `needs_keys`: callers have to authenticate, so that what nobody owns is delivered to nobody.
         """
-        self._semantics, self._needs_keys = semantics, needs_keys
+        self._semantics, self._id_key, self._needs_keys = semantics, id_key, needs_keys
+        self._lineages = Lineages(Definitions())
+        self._hiding: dict[tuple[str, Caller], bool] = {}
+        self._restricted: dict[Caller, frozenset[str]] = {}
         self._services: Mapping[str, Service] = {}
+        self._streams: Mapping[str, Stream] = {}
         self._schemas: Mapping[str, Schema] = {}
         self._outputs: Mapping[str, str] = {}
         self._visible: dict[tuple[str, frozenset[str]], Schema] = {}
@@ -57,10 +65,17 @@ class Policies:
         """Who is known by a client certificate."""
 
     def define(
-        self, services: Mapping[str, Service], schemas: Mapping[str, Schema], keys: Mapping[str, str] = NONE
+        self,
+        services: Mapping[str, Service],
+        schemas: Mapping[str, Schema],
+        keys: Mapping[str, str] = NONE,
+        streams: Mapping[str, Stream] = NONE,
     ) -> None:
-        """Take in what services there are; `schemas` and `keys` are those of all outputs that are served."""
+        """Take in what services and raw streams there are; `schemas` and `keys` are those of all outputs."""
         self._services, self._schemas, self._outputs, self._visible = services, schemas, keys, {}
+        self._streams = streams
+        self._lineages = Lineages(Definitions(streams, services))
+        self._hiding, self._restricted = {}, {}
 
     # Services ----------------------------------------------------------------------------
 
@@ -78,45 +93,31 @@ class Policies:
         return name in self._services
 
     def sees(self, caller: Caller, name: str) -> bool:
-        """Whether a caller sees a service; of how all of them do only who sees all."""
+        """Say whether a caller sees a service. `_status` and the like tell of all services to who sees all."""
         service = self._services.get(name)
+        if not caller.may("read"):
+            return False
         if service is not None and service.access.to == "public":
             return True
         if name not in self._schemas or not _is_for(caller, name):
             return False
         if name == audit_stream.STREAM:  # whatever a key is for
-            return caller.role == "admin"
-        if caller.role == "admin":
+            return caller.may("operate")
+        if caller.may("operate"):
             return True
         if service is None:
-            return caller.services is not None or self.sees_all(caller)
-        return caller.id is not None and (service.access.to == "keys" or is_among(caller, service.access.to))
+            return name in _MADE_OF and (caller.services is not None or self.sees_all(caller))
+        return _is_known_to(caller, service.access.to)
+
+    def sees_whole(self, caller: Caller, name: str) -> bool:
+        """Say whether a caller sees a service and all of its attributes, or a raw stream."""
+        if name in self._streams:
+            return self.sees_stream(caller, name)
+        return self.sees(caller, name) and not self.hidden(caller, name)
 
     def sees_all(self, caller: Caller) -> bool:
-        """Whether there is no service, nor an attribute of one, that a caller does not see."""
-        return all(self.sees(caller, each) and not self.hidden(caller, each) for each in self._services)
-
-    def need_change(self, caller: Caller, definitions: Definitions, *, prune: bool = False) -> None:
-        """Refuse definitions of what a caller does not see, and those that would show it to them.
-
-        What a service reads it can give to everybody: so whoever defines one sees all that it reads.
-        """
-        for stream in definitions.streams:
-            need_scope(caller, stream)
-        for name, service in definitions.services.items():
-            if self.is_there(name):
-                self.need(caller, name)
-            need_scope(caller, name)
-            for read in set(service.inputs) - definitions.services.keys():
-                if self.is_there(read):
-                    self.need(caller, read)
-                need_scope(caller, read)
-                if self.hidden(caller, read):
-                    detail = f"{name!r} would read {read!r}, of which {caller.told} may not see all attributes"
-                    raise forbidden(detail)
-        if prune and (caller.services is not None or not self.sees_all(caller)):
-            detail = f"{caller.told} may not see all services, and so not remove all others"
-            raise forbidden(detail)
+        """Say whether a caller sees every stream, every service and every attribute."""
+        return all(self.sees_whole(caller, each) for each in (*self._streams, *self._services))
 
     def may_keep(self, caller: Caller, name: str) -> bool:
         """Whether a caller may have a subscription to a service, which may be gone."""
@@ -131,6 +132,62 @@ class Policies:
         seen = [each for each in self._services if self.sees(caller, each)]
         raise NotRegistered(f"no service {name!r}{did_you_mean(name, seen)}")
 
+    def need_whole(self, caller: Caller, name: str, what: str) -> None:
+        """Refuse a service of which a caller does not see all; `what` they would do, for the message."""
+        self.need(caller, name)
+        if self.hidden(caller, name):
+            detail = f"{caller.told} may not see all attributes of {name!r}, and so not {what}"
+            raise forbidden(detail)
+
+    # Raw streams -------------------------------------------------------------------------
+
+    def has_stream(self, name: str) -> bool:
+        """Say whether there is such a raw stream, whoever sees it."""
+        return name in self._streams
+
+    def sees_stream(self, caller: Caller, name: str) -> bool:
+        """Say whether a caller sees a raw stream: its definition, and as a provider its events through services."""
+        stream = self._streams.get(name)
+        if stream is None or not _is_for(caller, name) or not caller.may("read"):
+            return False
+        return caller.may("operate") or _is_known_to(caller, stream.access.to)
+
+    def may_append(self, caller: Caller, name: str) -> bool:
+        """Say whether a caller may put events into a raw stream."""
+        stream = self._streams.get(name)
+        if stream is None or not _is_for(caller, name) or not caller.may("append"):
+            return False
+        if caller.may("operate"):
+            return True
+        if stream.access.publish is not None:
+            return is_among(caller, stream.access.publish)
+        # A key that may only append is made for the streams that it names.
+        return self.sees_stream(caller, name) if caller.may("define") else caller.services is not None
+
+    def knows_stream(self, caller: Caller, name: str) -> bool:
+        """Say whether a caller may know of a raw stream: they see it, or fill it."""
+        return self.sees_stream(caller, name) or self.may_append(caller, name)
+
+    def need_stream(self, caller: Caller, name: str) -> None:
+        """Refuse a raw stream that a caller may not know of."""
+        if self.knows_stream(caller, name):
+            return
+        need_scope(caller, name)
+        known = [each for each in self._streams if self.knows_stream(caller, each)]
+        raise NotRegistered(f"no stream {name!r}{did_you_mean(name, known)}")
+
+    def need_append(self, caller: Caller, name: str) -> None:
+        """Refuse events for a raw stream that a caller may not fill."""
+        if self.may_append(caller, name):
+            return
+        need_scope(caller, name)
+        if caller.services is None and not caller.may("define") and not self.knows_stream(caller, name):
+            detail = f"{caller.told} names no streams: a publisher puts events only into those that it is for"
+            raise forbidden(detail)
+        self.need_stream(caller, name)
+        detail = f"{caller.told} may not put events into {name!r}: access.publish of the stream names others"
+        raise forbidden(detail)
+
     # Attributes --------------------------------------------------------------------------
 
     def hidden(self, caller: Caller, name: str) -> frozenset[str]:
@@ -138,13 +195,77 @@ class Policies:
         if name in _MADE_OF:
             return self._hidden_of_all(caller, name)
         service = self._services.get(name)
-        if service is None or not service.access.fields or caller.role == "admin":
+        if service is None or not service.access.fields or caller.may("operate"):
             return frozenset()
         return frozenset(each for each, who in service.access.fields.items() if not is_among(caller, who))
 
+    def hides_ids(self, caller: Caller, name: str) -> bool:
+        """Say whether a service's ids may be made of what a caller may not see, in the service or upstream of it."""
+        if caller.may("operate") or name not in self._lineages:
+            return False
+        if name not in self._below_restricted(caller):
+            return False
+        known = self._hiding.get((name, caller))
+        if known is None:
+            ids = self._lineages.of_ids(name)
+            known = any(self._secret(caller, each, name) & ids for each in self._lineages.upstream(name))
+            if len(self._hiding) >= _MAX_REMEMBERED:
+                self._hiding.clear()
+            self._hiding[name, caller] = known
+        return known
+
+    def _below_restricted(self, caller: Caller) -> frozenset[str]:
+        """Return what a caller may not see all of, and all that is made of it."""
+        found = self._restricted.get(caller)
+        if found is None:
+            everything = (*self._streams, *self._services)
+            kept = [each for each in everything if self._is_kept(caller, each) or self.hidden(caller, each)]
+            if len(self._restricted) >= _MAX_REMEMBERED:
+                self._restricted.clear()
+            found = self._restricted[caller] = self._lineages.downstream(kept)
+        return found
+
+    def _secret(self, caller: Caller, name: str, reader: str) -> Origins:
+        """Return the origins of all that a caller may not see of a stream or service that `reader` is made of."""
+        if name != reader and self._is_kept(caller, name):
+            return self._lineages.of_everything(name)
+        hidden = self.hidden(caller, name)
+        return self._lineages.of_attributes(name, hidden) if hidden else frozenset()
+
+    def ids(self, caller: Caller, name: str) -> HashedIds | None:
+        """Return how the ids of a service are hashed for a caller; None: they see them as they are."""
+        if not self.hides_ids(caller, name):
+            return None
+        return HashedIds(self._id_key, self._lineages.raw_streams(name))
+
+    def withheld(self, caller: Caller, name: str) -> frozenset[str]:
+        """Return the attributes that a caller does not see, and `_id` where they see ids only hashed."""
+        hidden = self.hidden(caller, name)
+        return hidden | {"_id"} if self.hides_ids(caller, name) else hidden
+
+    def dressed(self, encoding: Encoding, caller: Caller, name: str) -> Encoding:
+        """Return an encoding without what a caller does not see of a service."""
+        return replace(encoding, hidden=self.hidden(caller, name), ids=self.ids(caller, name))
+
+    def need_quarantine(self, caller: Caller, name: str) -> None:
+        """Refuse what a service has refused to who may not see all of it, or of what it reads: both are shown."""
+        self.need(caller, name)
+        service = self._services.get(name)
+        inputs = () if service is None else service.inputs
+        unseen = [each for each in (name, *inputs) if self.withheld(caller, each) or self._is_kept(caller, each)]
+        if unseen:
+            detail = f"what {name!r} has refused shows all that it reads, and {caller.told} may not see all of that"
+            raise forbidden(detail)
+
+    def _is_kept(self, caller: Caller, name: str) -> bool:
+        """Say whether the policy of a stream or service keeps it from a caller, whatever their key is for."""
+        of = self._streams.get(name) or self._services.get(name)
+        to = "keys" if of is None else of.access.to
+        return not caller.may("operate") and isinstance(to, tuple) and not is_among(caller, to)
+
     def _hidden_of_all(self, caller: Caller, name: str) -> frozenset[str]:
         """The attributes of `_services` and `_status` that tell how services are made: for providers who see all."""
-        if caller.role == "admin" or (caller.role == "provider" and caller.services is None and self.sees_all(caller)):
+        if caller.may("operate") or (caller.may("define") and caller.services is None and self.sees_all(caller)):
             return frozenset()
         schema = self._schemas.get(name)
         return frozenset(each for each in _MADE_OF[name] if schema is not None and schema.root.get(each) is not None)
@@ -152,7 +273,7 @@ class Policies:
     def schema(self, caller: Caller, name: str) -> Schema:
         """The output of a service as a caller sees it; an error where they do not."""
         self.need(caller, name)
-        hidden = self.hidden(caller, name)
+        hidden = self.withheld(caller, name)
         if not hidden:
             return self._schemas[name]
         found = self._visible.get((name, hidden))
@@ -207,13 +328,13 @@ class Policies:
     def encoding(self, record: Subscription, caller: Caller | None = None) -> Encoding:
         """How a subscription's events are written for a caller; None: for whoever made it."""
         who = caller if caller is not None else self.owner(record)
-        return replace(encoding_of(record), hidden=self.hidden(who, record.service))
+        return self.dressed(encoding_of(record), who, record.service)
 
     def obstacle(self, caller: Caller, service: str, filter_: tuple[str, tuple[Any, ...]] | None) -> str | None:
         """Why a caller may not listen, with a filter and its parameters; None: they may."""
         try:
             schema = self.schema(caller, service)
-            if filter_ is not None and self.hidden(caller, service):
+            if filter_ is not None and self.withheld(caller, service):
                 Filter(filter_[0], schema, list(filter_[1]))
         except (TidegateError, Problem) as problem:
             return str(problem)
@@ -247,11 +368,31 @@ class View:
 
     def encoding(self, encoding: Encoding, service: str) -> Encoding:
         """The same, without what they do not see."""
-        return replace(encoding, hidden=self.hidden(service))
+        return self.policies.dressed(encoding, self.caller, service)
+
+    def shown_event(self, event: Mapping[str, Any], service: str) -> dict[str, Any]:
+        """Return an event of a service without what they do not see, its id hashed where it has to be."""
+        hidden, ids = self.hidden(service), self.policies.ids(self.caller, service)
+        shown = {name: value for name, value in event.items() if name not in hidden}
+        if ids is not None and isinstance(shown.get("_id"), str):
+            shown["_id"] = ids.render(shown["_id"])
+        return shown
+
+    def knows_stream(self, name: str) -> bool:
+        """Say whether they may know of a raw stream."""
+        return self.policies.knows_stream(self.caller, name)
+
+    def named(self, names: Iterable[str]) -> list[str]:
+        """Return those of some streams and services that they may know of."""
+        return [each for each in names if self.knows_stream(each) or self.policies.sees(self.caller, each)]
 
     def hidden(self, service: str) -> frozenset[str]:
         """The attributes of a service that they do not see."""
         return self.policies.hidden(self.caller, service)
+
+    def withheld(self, service: str) -> frozenset[str]:
+        """Return the attributes that they do not see, and `_id` where they see ids only hashed."""
+        return self.policies.withheld(self.caller, service)
 
     def paced(self, sink: Sink) -> Sink:
         """A sink of theirs that takes no more than they may have."""
@@ -281,6 +422,11 @@ def need_scope(caller: Caller, name: str) -> None:
     if not _is_for(caller, name):
         detail = f"{caller.told} is for {', '.join(caller.services or ()) or 'no service'}, not for {name!r}"
         raise forbidden(detail)
+
+
+def _is_known_to(caller: Caller, to: str | tuple[str, ...]) -> bool:
+    """Say whether a policy's `to` lets a caller in, public ones aside."""
+    return caller.id is not None and (to == "keys" or is_among(caller, to))
 
 
 def _is_for(caller: Caller, name: str) -> bool:

@@ -26,6 +26,7 @@ from tidegate.errors import (
     LanguageError,
     LinkRefused,
     LogError,
+    LogUnreachable,
     MediaTypeError,
     MissingDependency,
     NotAcknowledged,
@@ -43,6 +44,8 @@ from tidegate.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+MAX_SHOWN_CHARACTERS, MAX_SHOWN_PROBLEMS = 1_000, 100
+"""Of what a caller has sent: an answer is not as long as whatever it answers."""
 
 
 class Problem(Exception):  # noqa: N818 - the word of RFC 9457
@@ -101,8 +104,9 @@ def forbidden(detail: str) -> Problem:
 
 def bad_parameter(name: str, value: str, expected: str) -> Problem:
     """A query parameter that can't be used."""
-    detail = f"{name}: expected {expected}, not {value!r}"
-    return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=value)
+    shown = value[:MAX_SHOWN_CHARACTERS]
+    detail = f"{name}: expected {expected}, not {shown!r}"
+    return Problem(400, "bad-parameter", "A parameter can't be used", detail, parameter=name, value=shown)
 
 
 def of(error: TidegateError) -> Problem:
@@ -147,6 +151,8 @@ def of(error: TidegateError) -> Problem:
             return Problem(409, "conflict", "The stream is written by another", str(error))
         case Overloaded():
             return Problem(429, "overloaded", "Too much at once", str(error), headers={"retry-after": "1"})
+        case LogUnreachable():
+            return Problem(503, "log-unreachable", "The log can't be reached", str(error), headers={"retry-after": "5"})
         case NotAcknowledged() | LogError():
             return Problem(503, "not-acknowledged", "Not acknowledged", str(error), headers={"retry-after": "1"})
         case BodyTooLarge():
@@ -174,7 +180,7 @@ def _definition(problem: DefinitionProblem) -> dict[str, Any]:
 def _places(error: LanguageError) -> list[dict[str, Any]]:
     return [
         {"detail": each.message, "at": each.at, "text": error.text[each.at : each.at + each.length]}
-        for each in error.problems
+        for each in error.problems[:MAX_SHOWN_PROBLEMS]
     ]
 
 

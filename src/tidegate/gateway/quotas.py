@@ -18,10 +18,25 @@ from tidegate.gateway.settings import Quotas
 _NAMES = {each.name for each in fields(Quotas)}
 
 
+def share(total: int) -> int:
+    """What one caller may have of something that all callers share: not all of it.
+
+    >>> share(10_000)
+    9000
+    """
+    return max(1, total * 9 // 10)
+
+
 class Meter:
     """Counts what callers have and do, and refuses what is beyond their quotas."""
 
-    def __init__(self, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, quotas: Quotas, clock: Callable[[], float] = time.monotonic, *, most_connections: int | None = None
+    ) -> None:
+        """`most_connections`: what one caller may have of them, if its quota is more; None: all of its quota."""
+        if most_connections is not None:
+            limit = quotas.connections
+            quotas = replace(quotas, connections=min(most_connections, most_connections if limit is None else limit))
         self._quotas, self._clock = quotas, clock
         self._counts: dict[tuple[str, str], int] = {}
         self._rates: dict[tuple[str, str], Bucket] = {}

@@ -14,8 +14,11 @@ import uvicorn
 import uvloop
 
 from tidegate.gateway.app import make_app
+from tidegate.gateway.connections import raise_file_limit
 from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.metrics_server import serving_metrics
 from tidegate.gateway.protocol import Config, WebSocketProtocol
+from tidegate.gateway.settings import MetricsSettings
 from tidegate.gateway.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
 
 SWITCH_S = 0.0005
@@ -103,19 +106,28 @@ async def serve(
     host: str,
     port: int,
     ready: Callable[[Server, int], None] = lambda _, __: None,
+    metrics: MetricsSettings | None = None,
 ) -> None:
-    """Listen until stopped, or until a signal says so."""
+    """Listen until stopped, or until a signal says so. `metrics`: where they are served beside."""
     sys.setswitchinterval(SWITCH_S)
     gateway = make()
     await gateway.start()
     server = Server(gateway, host, port, lambda found: ready(server, found))
-    await server.serve()
+    async with serving_metrics(gateway, metrics):
+        await server.serve()
 
 
-def run(make: Callable[[], Gateway], host: str, port: int, ready: Callable[[int], None] = lambda _: None) -> None:
+def run(
+    make: Callable[[], Gateway],
+    host: str,
+    port: int,
+    ready: Callable[[int], None] = lambda _: None,
+    metrics: MetricsSettings | None = None,
+) -> None:
     """Listen in this process, on uvloop."""
     # What was imported stays. To look for garbage in all of it, with everything at a stand, took 200 ms while
     # ten thousand subscribed.
     gc.collect()
     gc.freeze()
-    uvloop.run(serve(make, host, port, lambda _, found: ready(found)))
+    raise_file_limit()
+    uvloop.run(serve(make, host, port, lambda _, found: ready(found), metrics))

@@ -48,6 +48,15 @@ class OidcSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Where metrics are served to whoever reaches it, without a key, beside `/metrics` of the gateway."""
+
+    port: int
+    host: str = "127.0.0.1"
+    """Only this machine reaches the default; elsewhere a firewall has to say who may."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quotas:
     """What one caller may have, on one gateway; None: as much as they like. A key may have its own."""
 

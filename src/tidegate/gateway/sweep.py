@@ -116,7 +116,7 @@ class Sweep:
             if n % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             caller: Caller | None = each.sink.caller
-            if caller is None or (caller.id is None and caller.role == "admin") or each.state == "gone":
+            if caller is None or (caller.id is None and caller.may("operate")) or each.state == "gone":
                 continue
             problem = self.void(caller) or self._obstacle(each, caller, told)
             if problem is not None:
@@ -145,11 +145,12 @@ class Sweep:
         filter_ = subscriber.filter
         asked = None if filter_ is None else (filter_.text, filter_.params)
         # What a look has found out once holds for all who ask the same; most have no field kept from them.
-        hidden = self._policies.hidden(caller, subscriber.service)
+        hidden = self._policies.withheld(caller, subscriber.service)
         about = caller, subscriber.service, repr(asked) if hidden else None
         if about not in told:
             told[about] = self._policies.obstacle(caller, subscriber.service, asked)
-        if told[about] is None and subscriber.encoding.hidden != hidden:
+        encoding = subscriber.encoding
+        if told[about] is None and encoding != self._policies.dressed(encoding, caller, subscriber.service):
             return f"what you see of {subscriber.service!r} has changed: connect again"
         return told[about]
 

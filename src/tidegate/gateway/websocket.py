@@ -319,7 +319,7 @@ class Session:
 
     def complain(self, problem: Problem, about: Any = None) -> None:
         """Say what is wrong."""
-        named = {"id": about} if isinstance(about, str) else {}
+        named = {"id": about} if isinstance(about, str) and len(about) <= messages.LONGEST_ID else {}
         self._sink.say("error", **named, problem=problem.document)
 
     async def _obey(self, message: Message) -> None:

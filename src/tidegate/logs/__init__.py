@@ -5,8 +5,21 @@ passes one contract. `intake` is the door of raw streams: it makes records of wh
 """
 
 from tidegate.logs.cursor import Cursor, Mark
+from tidegate.logs.ends import ends_of
 from tidegate.logs.kafka import KafkaLog
 from tidegate.logs.log import EventLog, Gap, Read, Retention, tail
 from tidegate.logs.segments import FSYNC, SegmentLog
 
-__all__ = ["FSYNC", "Cursor", "EventLog", "Gap", "KafkaLog", "Mark", "Read", "Retention", "SegmentLog", "tail"]
+__all__ = [
+    "FSYNC",
+    "Cursor",
+    "EventLog",
+    "Gap",
+    "KafkaLog",
+    "Mark",
+    "Read",
+    "Retention",
+    "SegmentLog",
+    "ends_of",
+    "tail",
+]

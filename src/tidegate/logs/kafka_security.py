@@ -58,7 +58,10 @@ class KafkaSecurity:
         return encrypted if self.sasl is None else f"SASL_{encrypted}"
 
     def settings(self) -> dict[str, str]:
-        """Settings for librdkafka (`confluent_kafka`). Reads the password now; empty without any security."""
+        """Settings for librdkafka (`confluent_kafka`). Reads the password now; empty without any security.
+
+        Raises EnvironmentProblem where the password or a file can't be read.
+        """
         if self.sasl is None and self.tls is None:
             return {}
         settings = {"security.protocol": self.protocol.lower()}
@@ -70,7 +73,10 @@ class KafkaSecurity:
             }
         if self.tls is not None:
             files = {"ca": self.tls.ca, "certificate": self.tls.cert, "key": self.tls.key}
-            settings |= {f"ssl.{name}.location": path for name, path in files.items() if path is not None}
+            for name, path in files.items():
+                if path is not None:
+                    _pem(path)  # librdkafka would say less of what is wrong with it
+                    settings[f"ssl.{name}.location"] = path
         return settings
 
     def java_settings(self) -> dict[str, str]:

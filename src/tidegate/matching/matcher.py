@@ -302,9 +302,9 @@ class Matcher:
 
     def _require_new(self, subscription: str) -> None:
         if not isinstance(subscription, str):
-            raise MatcherError(f"expected a text as the id of a subscription, not {subscription!r}")
+            raise MatcherError(f"expected a string as the id of a subscription, not {subscription!r}")
         if subscription in self._subscriptions:
-            raise MatcherError(f"subscription {subscription!r} is there already; replace it, or remove it first")
+            raise MatcherError(f"subscription {subscription!r} already exists; replace it, or remove it first")
 
     def _filter_number(self, subscription: str) -> int:
         """Return the number of a subscription's filter. Raises `MatcherError` if there is no such subscription."""

@@ -34,8 +34,7 @@ def similar_rows(
     predicates: Any,
     similarities: Any,
 ) -> Any:
-    """Fill the rows of some tuples. Returns the number of entries needed; if that exceeds the room, the output is
-    incomplete.
+    """Fill the rows of some tuples, and return the number of entries needed; above the room, the output is incomplete.
 
     `names` and `values`: similarity of each subscribed name to each attribute, and of each subscribed value to each
     value, one line per term of events. Predicates are ordered by name: those of name g are `first[g]` to `first[g +
@@ -45,42 +44,42 @@ def similar_rows(
     """
     size = 0
     groups = len(group_bound)
-    most, second = np.full(groups, -np.inf), np.full(groups, -np.inf)
+    first_best, second = np.full(groups, -np.inf), np.full(groups, -np.inf)
     for n in range(len(attribute)):
         by_name, by_value = names[attribute[n]], values[value[n]]
         if rivalry > 0.0:
-            most[:] = second[:] = -np.inf
-            told, say = name_evidence[attribute[n]], value_evidence[value[n]]
-            top = say.max()
+            first_best[:] = second[:] = -np.inf
+            by_name_evidence, by_value_evidence = name_evidence[attribute[n]], value_evidence[value[n]]
+            top = by_value_evidence.max()
             for group in range(groups):
                 of = theme[group]
                 for predicate in range(first[group], first[group + 1]):
-                    if told[group] + top <= second[of]:
+                    if by_name_evidence[group] + top <= second[of]:
                         break
-                    evidence = told[group] + say[value_row[predicate]]
-                    if evidence > most[of]:
-                        if evidence - SAME_EVIDENCE > most[of]:
-                            second[of] = most[of]
-                        most[of] = evidence
-                    elif evidence < most[of] - SAME_EVIDENCE:
+                    evidence = by_name_evidence[group] + by_value_evidence[value_row[predicate]]
+                    if evidence > first_best[of]:
+                        if evidence - SAME_EVIDENCE > first_best[of]:
+                            second[of] = first_best[of]
+                        first_best[of] = evidence
+                    elif evidence < first_best[of] - SAME_EVIDENCE:
                         second[of] = max(second[of], evidence)
         for group in range(groups):
             one = by_name[group]
             if one <= 0.0 or one < group_bound[group]:
                 continue
             for predicate in range(first[group], first[group + 1]):
-                found = one * by_value[value_row[predicate]]
-                if found <= 0.0 or found < bound[predicate]:
+                similarity = one * by_value[value_row[predicate]]
+                if similarity <= 0.0 or similarity < bound[predicate]:
                     continue
                 if rivalry > 0.0:
                     evidence = name_evidence[attribute[n], group] + value_evidence[value[n], value_row[predicate]]
-                    best = most[theme[group]]
+                    best = first_best[theme[group]]
                     other = second[theme[group]] if evidence >= best - SAME_EVIDENCE else best
-                    found /= 1.0 + np.exp(rivalry * (other - evidence))
-                if found > 0.0 and found >= bound[predicate]:
+                    similarity /= 1.0 + np.exp(rivalry * (other - evidence))
+                if similarity > 0.0 and similarity >= bound[predicate]:
                     if size < len(predicates):
                         predicates[size] = predicate
-                        similarities[size] = found
+                        similarities[size] = similarity
                     size += 1
         offsets[n + 1] = size
     return size

@@ -145,8 +145,8 @@ class MeaningPlan:
         return len(self.need)
 
     def reachable(self, best: Any) -> tuple[Any, Any]:
-        """Return which conjuncts can be reached, given the best similarity of each predicate to any tuple, and tighter
-        bounds.
+        """Return which conjuncts can be reached, and tighter bounds, given each predicate's best similarity to any
+        tuple.
 
         The second array is the minimum similarity of each predicate that can still be part of a match: below it, the
         other predicates of its conjuncts can't make up for it. Infinite if none of its conjuncts can be reached.
@@ -183,8 +183,9 @@ class ConjunctListing(NamedTuple):
 
 
 def plan_of(entries: Mapping[int, IndexEntry], rivals: Mapping[Theme, Rivals]) -> MeaningPlan:
-    """Return the plan of some filters. `rivals` are the predicates they compete with; empty if predicates do not
-    compete.
+    """Return the plan of some filters.
+
+    `rivals` has the predicates that they compete with; it is empty if predicates do not compete.
     """
     conjuncts: dict[Thematic, int] = {}
     lone: dict[str, int] = {}
@@ -208,7 +209,7 @@ def plan_of(entries: Mapping[int, IndexEntry], rivals: Mapping[Theme, Rivals]) -
     return MeaningPlan(
         **numbered,
         lone=lone,
-        hard={name: alternative.attribute for name, alternative in alone.items() if not alternative.soft_attribute},
+        hard={name: predicate.attribute for name, predicate in alone.items() if not predicate.soft_attribute},
         alternative_start=starts,
         alternative_of=of,
         number=numbers,
@@ -243,7 +244,7 @@ def _predicates(
     for conjunct in conjuncts:
         by_theme.setdefault(conjunct.themes, []).extend((p, conjunct.taken) for p in conjunct.predicates)
     ordered = sorted(by_theme, key=sorted)
-    for theme in ordered:  # names and values of a theme get numbers that follow conjunct other
+    for theme in ordered:  # names and values of one theme get consecutive numbers
         for p, excluded in [*by_theme[theme], *((p, _NOTHING) for p in rivals.get(theme, ()))]:
             name_keys.setdefault(_name_key(theme, p, excluded), len(name_keys))
             value_keys.setdefault(_value_key(theme, p), (len(value_keys), p))
@@ -282,9 +283,9 @@ def _predicates(
         "values": values,
         "numbers": _numbers([p for _, p in value_keys.values()], any(not p.soft_attribute for p in lone)),
         "first_of_name": first,
-        "theme_of_name": np.repeat(np.arange(len(names)), [len(conjunct.soft) for conjunct in names]),
-        "company_of_name": np.repeat(odds, [len(conjunct.soft) for conjunct in names]),
-        "company_of_value": np.repeat(odds, [len(conjunct.soft) for conjunct in values]),
+        "theme_of_name": np.repeat(np.arange(len(names)), [len(names_of_theme.soft) for names_of_theme in names]),
+        "company_of_name": np.repeat(odds, [len(names_of_theme.soft) for names_of_theme in names]),
+        "company_of_value": np.repeat(odds, [len(values_of_theme.soft) for values_of_theme in values]),
         "value_of": pairs[order, 1],
         "bound": bound,
         "name_bound": np.array([bound[a:b].min() for a, b in pairwise(first.tolist())]),

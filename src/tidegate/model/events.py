@@ -196,6 +196,8 @@ def show(value: Any) -> str:
         shown = repr(value)
     except ValueError:  # Python does not write numbers of more than 4,300 digits
         return "a huge number"
+    except RecursionError:
+        return "a value that nests very deep"
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 

@@ -77,7 +77,7 @@ def _read(document: Any, path: str, depth: int) -> tuple[Type, bool]:
     if not isinstance(document, Mapping):
         raise SchemaError(f"expected a JSON Schema (an object), not {document!r}", path)
     if depth > _MAX_DEPTH:
-        raise SchemaError(f"a schema may nest {_MAX_DEPTH} deep at the most", path)
+        raise SchemaError(f"a schema may nest {_MAX_DEPTH} levels deep at most", path)
     if "enum" in document:
         return _read_enum(document["enum"], path)
     names, nullable = _type_names(document, path)

@@ -33,12 +33,14 @@ class Schema:
     Schema({'vid': 'string', 'speed': 'float64', 'pos': {'x': 'float64?'}}, constraints={'speed': '>= 0'})
     """
 
-    __slots__ = ("_hash", "constraints", "event_time", "root", "terms")
+    __slots__ = ("_hash", "absent", "constraints", "event_time", "root", "terms")
 
     root: Struct
     constraints: Mapping[str, str]
     terms: Mapping[str, Mapping[str, str]]
     event_time: str | None
+    absent: frozenset[str]
+    """Reserved keys that can't be named: whoever has this schema does not see them."""
     _hash: int | None
 
     def __init__(
@@ -48,6 +50,7 @@ class Schema:
         constraints: Mapping[str, str] | None = None,
         terms: Mapping[str, Mapping[str, str]] | None = None,
         event_time: str | None = None,
+        absent: Collection[str] = (),
     ) -> None:
         if not isinstance(attributes, Struct | Mapping):
             raise SchemaError(f"expected a dict of attributes, such as {{'speed': 'float64'}}, not {attributes!r:.60}")
@@ -64,6 +67,7 @@ class Schema:
             MappingProxyType({n: _texts(f"terms.{n}", terms_of, "'S(0, 10)'") for n, terms_of in _items(terms)}),
         )
         set_(self, "event_time", event_time)
+        set_(self, "absent", frozenset(absent))
         set_(self, "_hash", None)
         if event_time is not None:
             timed = root.get(event_time)
@@ -71,23 +75,24 @@ class Schema:
                 raise SchemaError(f"expected the name of a timestamp attribute, not {event_time!r}", "event_time")
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Schema does not change; make a new one to set {name}")
+        raise AttributeError(f"a Schema is immutable; create a new one to set {name}")
 
     def get(self, name: str) -> Field | None:
         """Return a top-level attribute or a reserved key; None if there is none of this name."""
         field = self.root.get(name)
-        if field is None and name in RESERVED:
+        if field is None and name in RESERVED and name not in self.absent:
             return Field(name, RESERVED[name], required=False)
         return field
 
     def without(self, names: Collection[str]) -> Schema:
-        """Return the schema as seen by a caller who may not see some attributes.
+        """Return the schema as seen by a caller who may not see some attributes or reserved keys.
 
         Drops all constraints: they only refuse filters that can't match, and they may reveal hidden values.
         """
         root = Struct(tuple(item for item in self.root if item.name not in names))
         terms = {name: item for name, item in self.terms.items() if name.partition(".")[0] not in names}
-        return Schema(root, terms=terms, event_time=self.event_time)
+        absent = self.absent | (RESERVED.keys() & set(names))
+        return Schema(root, terms=terms, event_time=self.event_time, absent=absent)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as a dict of JSON values; `Schema` reads it back."""
@@ -126,11 +131,11 @@ class Schema:
         return hashed
 
     def _key(self) -> tuple[object, ...]:
-        return self.root, self.event_time, self.constraints, self.terms
+        return self.root, self.event_time, self.constraints, self.terms, self.absent
 
     def __reduce__(self) -> tuple[object, ...]:
         terms = {name: dict(terms_of) for name, terms_of in self.terms.items()}
-        return _rebuild, (type(self), self.root, dict(self.constraints), terms, self.event_time)
+        return _rebuild, (type(self), self.root, dict(self.constraints), terms, self.event_time, self.absent)
 
     def __repr__(self) -> str:
         terms = {name: dict(terms_of) for name, terms_of in self.terms.items()}
@@ -173,5 +178,5 @@ def _struct_dict(struct: Struct) -> dict[str, Any]:
     }
 
 
-def _rebuild(cls: type[Schema], root: Struct, constraints: Any, terms: Any, event_time: Any) -> Schema:
-    return cls(root, constraints=constraints, terms=terms, event_time=event_time)
+def _rebuild(cls: type[Schema], root: Struct, constraints: Any, terms: Any, event_time: Any, absent: Any) -> Schema:
+    return cls(root, constraints=constraints, terms=terms, event_time=event_time, absent=absent)

@@ -62,9 +62,9 @@ class Enum:
             raise SchemaError("an enum needs at least one label")
         for label in labels:
             if not isinstance(label, str) or not label:
-                raise SchemaError(f"an enum's label is a string that is not empty, not {label!r}")
+                raise SchemaError(f"an enum label must be a non-empty string, not {label!r}")
         if len(set(labels)) < len(labels):
-            raise SchemaError(f"an enum's labels differ from each other, unlike {list(labels)}")
+            raise SchemaError(f"enum labels must be distinct, not {list(labels)}")
         object.__setattr__(self, "labels", labels)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Array:
 
     def __init__(self, item: Any, bound: int | None = None) -> None:
         if bound is not None and (type(bound) is not int or bound < 1):
-            raise SchemaError(f"an array's bound is a whole number above 0, not {bound!r}")
+            raise SchemaError(f"an array's bound must be a whole number above 0, not {bound!r}")
         object.__setattr__(self, "item", parse_type(item))
         object.__setattr__(self, "bound", bound)
 
@@ -118,7 +118,7 @@ class Struct:
     def __post_init__(self) -> None:
         names = [field_.name for field_ in self.fields]
         if "" in names or len(set(names)) < len(names):
-            raise SchemaError(f"attributes need names that are not empty and differ from each other, unlike {names}")
+            raise SchemaError(f"attribute names must be non-empty and distinct, not {names}")
 
     def get(self, name: str) -> Field | None:
         """Return a field by its name; None if there is none."""
@@ -162,7 +162,7 @@ def parse_type(value: Any, path: str = "") -> Type:
     """
     kind, required = parse_field_type(value, path)
     if not required:
-        raise SchemaError(f"{value!r} is optional where a type is wanted", path)
+        raise SchemaError(f"{value!r} is optional, but a type that is required was expected", path)
     return kind
 
 
@@ -187,11 +187,11 @@ def parse_field_type(value: Any, path: str = "") -> tuple[Type, bool]:
 def parse_struct(types: Mapping[Any, Any], path: str = "") -> Struct:
     """Return a struct from a dict of names to types. Raises `SchemaError`."""
     if path.count(".") > _MAX_DEPTH:
-        raise SchemaError(f"a type may nest {_MAX_DEPTH} deep at the most", path[:40])
+        raise SchemaError(f"a type may nest {_MAX_DEPTH} levels deep at most", path[:40])
     fields = []
     for name, kind in types.items():
         if not isinstance(name, str) or not name:
-            raise SchemaError(f"an attribute's name is a string that is not empty, not {name!r}", path)
+            raise SchemaError(f"an attribute's name must be a non-empty string, not {name!r}", path)
         where = f"{path}.{name}" if path else name
         fields.append(Field(name, *parse_field_type(kind, where)))
     return Struct(tuple(fields))
@@ -216,7 +216,7 @@ class _Notation:
     def field_type(self) -> tuple[Type, bool]:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise SchemaError(f"a type may nest {_MAX_DEPTH} deep at the most", self.path)
+            raise SchemaError(f"a type may nest {_MAX_DEPTH} levels deep at most", self.path)
         kind = self.core()
         bounds: list[int | None] = []
         while self.take("["):
@@ -231,7 +231,7 @@ class _Notation:
             return None
         digits = self.word("a number of elements or ]")
         if not digits.isdecimal() or len(digits) > 9 or int(digits) < 1:
-            raise SchemaError(f"an array's bound is a whole number above 0, not {digits!r}", self.path)
+            raise SchemaError(f"an array's bound must be a whole number above 0, not {digits!r}", self.path)
         self.want("]")
         return int(digits)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import structlog
 
+from tidegate.errors import error_text
 from tidegate.logs import EventLog
 from tidegate.model import Schema
 from tidegate.registry import RegisteredService
@@ -25,19 +26,24 @@ class Catalog:
         self._last: dict[str, Event] = {}
         """What was told last of each service that is there."""
         log.create(STREAM)
-        events = self._read()
-        for event in events:
-            self._note(event)
-        if any(_holds_secret(event) for event in events):
+        holds_secret = False
+        for record in self._read():
+            try:
+                event = json.loads(record)
+                holds_secret = _holds_secret(event) or holds_secret
+                self._note(event)
+            except (ValueError, TypeError, KeyError) as problem:  # another version's, or somebody's own
+                _log.warning("a record of _services can't be read", problem=error_text(problem))
+        if holds_secret:
             self._write_anew()
 
-    def _read(self) -> list[Event]:
-        events: list[Event] = []
+    def _read(self) -> list[bytes]:
+        records: list[bytes] = []
         cursor = self._log.begin(STREAM)
         while (read := self._log.read(STREAM, cursor, 10_000)).records:
-            events += map(json.loads, read.records)
+            records += read.records
             cursor = read.cursor
-        return events
+        return records
 
     def _write_anew(self) -> None:
         """Begin the stream again without passwords: an older version wrote definitions as they were."""
@@ -57,7 +63,7 @@ class Catalog:
         events = [gone(last, micros) for name, last in self._last.items() if name not in services]
         for name, each in services.items():
             last = self._last.get(name)
-            if last is None or last["version"] != each.version:
+            if last is None or last.get("version") != each.version:
                 events.append(told(each.service, each.version, schemas[name], micros, is_new=last is None))
         self._append(events)
         for event in events:

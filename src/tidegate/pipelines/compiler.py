@@ -79,7 +79,7 @@ def compile_service(
     out = output.finish(frame, service, shape.unmasked, shape.output, keyed=chosen.keyed, key=key)
     refused = None
     if chosen.keyed:
-        refused = _refused(service, parsed(Following(service.quarantine, notes=True)).values())
+        refused = _refused(service, parsed(Following(service.quarantine, notes=True)).values(), key)
     return Compiled(chosen, shape.output, out, refused)
 
 
@@ -88,9 +88,9 @@ def _before(service: Service, inputs: Mapping[str, Schema], shape: shapes.Shape)
     return [inputs[service.inputs[0]], *shape.steps][: len(service.pipeline)]
 
 
-def _refused(service: Service, frames: Iterable[DataFrame]) -> DataFrame:
+def _refused(service: Service, frames: Iterable[DataFrame], key: bytes) -> DataFrame:
     """The records of all inputs that can't be read."""
-    return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service) for each in frames])
+    return _union([output.unreadable(each.where(F.col("_problem").isNotNull()), service, key) for each in frames])
 
 
 def _pipeline(

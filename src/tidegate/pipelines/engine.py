@@ -17,19 +17,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidegate.logs import EventLog
+from tidegate.logs import Cursor, EventLog
 from tidegate.model import Schema
 from tidegate.pipelines.compiler import Compiled, Following, compile_service, plan_service
 from tidegate.pipelines.connector import attach
 from tidegate.pipelines.planner import Mode, Plan
 from tidegate.pipelines.resources import RunnerResources
+from tidegate.pipelines.slots import Slots, real_time_tasks
 from tidegate.pipelines.streams import Streams
+from tidegate.registry import Beginning
 from tidegate.services.definitions import Service
 
 _logger = structlog.get_logger("tidegate.engine")
 
 Positions = dict[str, dict[str, int]]
 """By stream, by partition: an offset. Of inputs where to begin, of the output where it ended then."""
+
+NOWHERE: Mapping[str, Beginning] = {}
 
 STATELESS_EPOCH = "1 hour"
 """Between two checkpoints of a service without state, which needs none: each would pause it for 0.2 s."""
@@ -92,27 +96,53 @@ class Engine:
         resources: RunnerResources | None = None,
     ) -> None:
         self._resources = resources
+        self._slots = Slots(str(spark.sparkContext.master))
         self._spark, self._log, self._streams, self._checkpoints, self._key = spark, log, streams, checkpoints, key
 
-    def start(self, service: Service, version: int, inputs: Mapping[str, Schema], *, backfill: bool = False) -> Job:
+    def start(
+        self,
+        service: Service,
+        version: int,
+        inputs: Mapping[str, Schema],
+        *,
+        backfill: bool = False,
+        begins: Mapping[str, Beginning] = NOWHERE,
+    ) -> Job:
         """Start a service where it left off.
 
-        A new one begins at the end of its inputs, with `backfill` at their
-        beginning; then its output begins anew too.
+        A new one begins where `begins` says, by input: the registry fixed that when the service was applied. An input
+        that `begins` does not name begins at its end now. With `backfill` all begin at their beginning, and the output
+        begins anew too. Raises a `ServiceError` if Spark has too few free slots.
         """
+        try:
+            return self._start(service, version, inputs, begins, backfill=backfill)
+        except BaseException:
+            self._slots.release(service.name)
+            raise
+
+    def _start(
+        self,
+        service: Service,
+        version: int,
+        inputs: Mapping[str, Schema],
+        begins: Mapping[str, Beginning],
+        *,
+        backfill: bool,
+    ) -> Job:
         folder = self._checkpoints / service.name / f"v{version}"
         partitions = {name: self._log.partitions(name) for name in service.inputs}
         plan = plan_service(service, inputs, obstacle=self._streams.obstacle)
-        begins = self._begin(service, folder, partitions, plan, backfill=backfill)
         own = [f"{name}.{each}" for name, found in partitions.items() for each in found]
         # What has no source's partition goes by the number of Spark's, which a shuffle makes.
         shuffled = [str(n) for n in range(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))]
+        self._slots.take(service.name, real_time_tasks(plan, len(own), len(shuffled)))
+        positions = self._begin(service, folder, partitions, plan, begins, backfill=backfill)
         self._log.create(service.name, shuffled if plan.keyed else own)
         self._log.create(service.quarantine, [*shuffled, *own] if plan.keyed else own)
-        compiled = self._compile(service, inputs, begins)
+        compiled = self._compile(service, inputs, positions)
         job = Job(service, version, compiled, partitions)
         try:
-            self._start_queries(job, folder, begins.get(service.name, {}))
+            self._start_queries(job, folder, positions.get(service.name, {}))
         except BaseException:
             job.stop()
             raise
@@ -120,9 +150,12 @@ class Engine:
 
     def stop(self, job: Job) -> None:
         """Stop a service and let go of its files."""
-        self.note_reached(job, self.metrics(job.service.name)["reached"])
-        job.stop()
-        self._streams.release(job.service)
+        try:
+            self.note_reached(job, self.metrics(job.service.name)["reached"])
+            job.stop()
+            self._streams.release(job.service)
+        finally:
+            self._slots.release(job.service.name)
 
     def is_ready(self, job: Job) -> bool:
         """Whether a service has begun to read."""
@@ -156,7 +189,14 @@ class Engine:
     # Where to begin --------------------------------------------------------------
 
     def _begin(
-        self, service: Service, folder: Path, partitions: Mapping[str, list[str]], plan: Plan, *, backfill: bool
+        self,
+        service: Service,
+        folder: Path,
+        partitions: Mapping[str, list[str]],
+        plan: Plan,
+        fixed: Mapping[str, Beginning],
+        *,
+        backfill: bool,
     ) -> Positions:
         """Where this version of a service began; found out, and written down, at its first start.
 
@@ -176,8 +216,8 @@ class Engine:
                     self._log.delete(stream)
             begins: Positions = {}
         else:
-            begins = {stream: dict(self._log.end(stream).offsets) for stream in partitions}
-            for stream, reached in self._earlier(service, partitions).items():
+            begins = {stream: self._fixed(stream, fixed.get(stream)) for stream in partitions}
+            for stream, reached in self._earlier(service, partitions, fixed).items():
                 begins[stream] |= reached
             if service.name in self._log.streams():
                 begins[service.name] = dict(self._log.end(service.name).offsets)
@@ -185,19 +225,34 @@ class Engine:
         mode.write_text(plan.mode)
         return begins
 
-    def _earlier(self, service: Service, streams: Iterable[str]) -> Positions:
-        """How far the version before has come, whether it kept a state or not; nothing where there was none."""
+    def _fixed(self, stream: str, beginning: Beginning | None) -> dict[str, int]:
+        """Where a service begins in a stream that no version of it has read; a partition not named: at its start."""
+        if beginning is None:
+            return dict(self._log.end(stream).offsets)
+        if not beginning.cursor:
+            return {}
+        cursor = Cursor.from_text(beginning.cursor)
+        if cursor.generation != self._log.begin(stream).generation:
+            return {}  # deleted and made again since: all that it holds is newer
+        return dict(cursor.offsets)
+
+    def _earlier(self, service: Service, streams: Iterable[str], fixed: Mapping[str, Beginning]) -> Positions:
+        """How far the version before has come, whether it kept a state or not; nothing where there was none.
+
+        Nor where the service of that version was removed, and another of its name was applied since.
+        """
         folder = self._checkpoints / service.name
         versions = sorted(folder.glob("v*/begin.json"), key=lambda path: int(path.parent.name[1:]))
         if not versions:
             return {}
+        newest = int(versions[-1].parent.name[1:])
         begun: Positions = json.loads(versions[-1].read_text())
         noted = folder / "reached.json"
         reached: Positions = json.loads(noted.read_text()) if noted.exists() else {}
         return {
             stream: {**self._resume(stream, begun, service.name), **reached.get(stream, {})}
             for stream in streams
-            if stream in begun
+            if stream in begun and (stream not in fixed or newest >= fixed[stream].since)
         }
 
     def _resume(self, stream: str, begins: Positions, output: str) -> dict[str, int]:

@@ -32,9 +32,11 @@ def finish(frame: DataFrame, service: Service, schema: Schema, output: Schema, *
         judged = judged.withColumn(name, _masked(col(name), field.type, service.mask[name], key))
     if schema.event_time in hidden:
         judged = judged.withColumn("_time", F.timestamp_micros("_arrived"))
-    # A key may hold a masked value: an id made of it is hashed too.
+    # A key may hold a masked value, in this service or in one that it reads: an id made of it is hashed too.
     place = _hmac(F.col("_key"), key) if hidden and keyed else F.col("_key")
-    id_ = _hidden_id(place) if hidden and keyed else F.col("_id")
+    id_ = F.col("_id")
+    if hidden:
+        id_ = _hidden_id(place) if keyed else _hashed_id(key)
     return judged.select(
         _verdict(service).alias("verdict"),
         _partition(keyed).alias("partition"),
@@ -71,6 +73,13 @@ def _source() -> Column:
 def _hidden_id(place: Column) -> Column:
     revised = F.col("_id") == F.concat(F.col("_key"), F.lit("#"), F.col("_revision").cast("string"))
     return F.when(revised, F.concat(place, F.lit("#"), F.col("_revision").cast("string"))).otherwise(place)
+
+
+def _hashed_id(key: bytes) -> Column:
+    """The id hashed, unless it only says where the record is in the input: an input's ids may hold a masked value."""
+    own = F.concat(F.translate("_source", "/", ":"), F.lit(":"), F.col("_position").cast("string"))
+    id_ = F.col("_id")
+    return F.when(id_ == own, id_).otherwise(_hmac(F.concat(F.lit("id:"), id_), key))
 
 
 def _body(service: Service, output: Schema, id_: Column, hides: bool) -> Column:
@@ -114,8 +123,8 @@ def _hmac(value: Column, key: bytes) -> Column:
     return F.lower(F.hex(F.hmac(F.lit(key), F.encode(value, "UTF-8"))))
 
 
-def unreadable(frame: DataFrame, service: Service) -> DataFrame:
-    """The records with a problem alone, for the quarantine."""
+def unreadable(frame: DataFrame, service: Service, key: bytes) -> DataFrame:
+    """The records with a problem alone, for the quarantine; `key` is the secret of masks."""
     raw = [] if service.mask else [F.col("_raw")]
     return frame.select(
         F.lit("drop" if service.on_violation == "drop" else "quarantine").alias("verdict"),
@@ -123,7 +132,7 @@ def unreadable(frame: DataFrame, service: Service) -> DataFrame:
         F.lit(None).cast("string").alias("key"),
         F.col("_position").alias("revision"),
         F.col("_child").cast("int").alias("child"),
-        F.col("_id").alias("id"),
+        (_hashed_id(key) if service.mask else F.col("_id")).alias("id"),
         _source().alias("source"),
         F.col("_arrived").alias("arrived"),
         F.to_json(F.struct(F.col("_time"), F.col("_problem").alias("_reason"), *raw), records.WRITING).alias("body"),

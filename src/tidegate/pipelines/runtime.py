@@ -14,9 +14,12 @@ from tidegate.logs import EventLog
 from tidegate.pipelines.engine import Engine
 from tidegate.pipelines.resources import RunnerResources
 from tidegate.pipelines.runner import LOOK_S, Runner
-from tidegate.pipelines.sources.feed import start_feeds
+from tidegate.pipelines.sources.feed import Feeds, Surroundings
 from tidegate.pipelines.streams import Streams
 from tidegate.registry import Registry
+
+SOURCES_WAIT_S = 30.0
+"""How long sources wait at a start for services that neither run nor fail."""
 
 
 class Runtime:
@@ -39,38 +42,31 @@ class Runtime:
         `resources` are what the profile lists for services and sources.
         """
         self._resources = resources or RunnerResources()
-        self._registry, self._log, self._positions, self._spark = registry, log, positions, spark
+        self._log, self._positions, self._spark = log, positions, spark
         self.runner = Runner(registry, log, Engine(spark, log, streams, checkpoints, key=key, resources=resources))
 
     def run(self, stop: Event, look: Callable[[], None] = lambda: None) -> None:
         """Run until stopped; `look` is called every quarter of a second.
 
-        Sources begin when all services read, so that nothing of a first start
-        is missed, or after a while where one can't start.
+        Sources begin when all services read or are known to fail, so that nobody counts the time that Spark takes to
+        start as latency, or after a while where one does neither. No event depends on it: where a service begins was
+        fixed when it was applied.
         """
-        patience = time.monotonic() + 30.0
-        feeds = None
+        patience = time.monotonic() + SOURCES_WAIT_S
+        feeds = Feeds(Surroundings(self._log, self._positions, os.environ, resources=self._resources))
+        self.runner.source_statuses = feeds.status
         revision = -1
         try:
             while not stop.is_set():
                 self.runner.step()
-                found = self._registry.revision()
-                if feeds is None and (self.runner.is_ready or time.monotonic() > patience):
-                    feeds = start_feeds(
-                        self._registry.definitions(),
-                        self._log,
-                        state=self._positions,
-                        env=os.environ,
-                        resources=self._resources,
-                    )
-                    revision = found
-                elif feeds is not None and found != revision:
-                    feeds.apply(self._registry.definitions())
+                found = self.runner.revision
+                is_due = revision >= 0 or self.runner.is_settled or time.monotonic() > patience
+                if is_due and found != revision:
+                    feeds.apply(self.runner.definitions)
                     revision = found
                 look()
                 stop.wait(LOOK_S)
         finally:
-            if feeds is not None:
-                feeds.stop()
+            feeds.stop()
             self.runner.close()
             self._spark.stop()

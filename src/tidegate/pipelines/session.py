@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidegate.errors import EnvironmentProblem
-from tidegate.pipelines.connector import archive, build
+from tidegate.pipelines.connector import archive, attach, build
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -39,21 +40,47 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_SERVICE_LOADED = "-Dio.netty.bootstrap.extensions=serviceload"
+"""Lets Netty load the class of the loopback jar, which keeps Spark's streaming shuffle off the wildcard address."""
+
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+_CLUSTER_SECURITY = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    # Else a peer that does not know this protocol is talked to by an older one.
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+}
+"""Of a Spark on other machines: who connects knows a secret, and nothing is readable on the wire or on a local disk."""
+
+_SECRET = re.compile("secret|password|token|access.?key", re.IGNORECASE)
+"""Settings by these names are never on the command line of the JVM, where every user of the machine can read them."""
 
 
 def local_session(
-    app: str, threads: int = 2, settings: Mapping[str, str] | None = None, *, jvm: str | None = None
+    app: str,
+    threads: int = 2,
+    settings: Mapping[str, str] | None = None,
+    *,
+    master: str | None = None,
+    jvm: str | None = None,
+    connector: bool = False,
 ) -> SparkSession:
     """Start Spark inside this process, on loopback.
 
-    `settings` override ours. `jvm` are options of the driver's JVM in place of
-    the archive of classes.
+    `settings` override ours. `master`: `local[N]`, in place of `threads`. `jvm` are options of the driver's JVM in
+    place of the archive of classes. `connector`: services may run in real-time mode, whose shuffle is kept on loopback.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    options = []
+    if connector and (settings or {}).get("spark.driver.host", "127.0.0.1") in ("127.0.0.1", "localhost"):
+        _add_to_class_path(build.loopback_jar())
+        options = [_SERVICE_LOADED]
     # Slots are threads that mostly wait: a batch that is cut into as many parts pays for each and wins nothing.
-    ours = {**_SETTINGS, **_driver(jvm), **_LOOPBACK, "spark.default.parallelism": str(os.cpu_count() or 1)}
-    return _session(app, f"local[{threads}]", {**ours, **(settings or {})})
+    parallelism = {"spark.default.parallelism": str(os.cpu_count() or 1)}
+    ours = {**_SETTINGS, **_driver(jvm, *options), **_LOOPBACK, **parallelism}
+    return _session(app, master or f"local[{threads}]", _over(ours, settings or {}))
 
 
 def service_session(
@@ -70,7 +97,10 @@ def service_session(
 
     `connector`: without it services run in micro-batches. `kafka`: with what a log
     in Kafka needs. `master`: of a cluster, whose machines must reach this one;
-    `local` is this process, with `threads` slots.
+    `local` is this process, with `threads` slots, `local[N]` with N.
+
+    On a cluster, processes authenticate each other and encrypt what they send and spill, unless `settings` say
+    otherwise.
     """
     jars = [*([build.jar()] if connector else []), *(build.kafka_jars() if kafka else [])]
     ours = {
@@ -82,20 +112,38 @@ def service_session(
         "spark.sql.streaming.pollingDelay": "20ms",
         **(settings or {}),
     }
-    if master == "local":
-        return local_session(app, threads, ours, jvm=jvm)
-    return _session(app, master, {**_SETTINGS, **_driver(jvm), "spark.executor.extraJavaOptions": _JVM, **ours})
+    if re.fullmatch(r"local(\[.*\])?", master):
+        given = None if master == "local" else master
+        return local_session(app, threads, ours, master=given, jvm=jvm, connector=connector)
+    distributed = {**_CLUSTER_SECURITY, "spark.executor.extraJavaOptions": _JVM}
+    return _session(app, master, _over({**_SETTINGS, **_driver(jvm), **distributed}, ours))
 
 
-def _driver(jvm: str | None) -> dict[str, str]:
+def _over(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """Settings of others over ours; options of a JVM come behind ours, which stay."""
+    joined = {key: f"{ours[key]} {theirs[key]}" for key in ours.keys() & theirs.keys() if key.endswith("JavaOptions")}
+    return {**ours, **theirs, **joined}
+
+
+def _driver(jvm: str | None, *more: str) -> dict[str, str]:
     extra = archive.option() if jvm is None else jvm
-    return {"spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={_LOGGING} {extra}".rstrip()}
+    options = (_JVM, *more, f"-Dlog4j2.configurationFile={_LOGGING}", extra)
+    return {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
+
+
+def _add_to_class_path(jar: Path) -> None:
+    """Add a jar to the end of the class path of the JVM that PySpark will start: the archive of classes stays valid."""
+    known = list(filter(None, os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)))
+    if str(jar) not in known:
+        os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*known, str(jar)])
 
 
 def _session(app: str, master: str, settings: Mapping[str, str]) -> SparkSession:
     need_java()
     # Else Spark's workers are whatever `python3` is on PATH, and time out.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    public = {key: value for key, value in settings.items() if not _SECRET.search(key)}
+    attach.start_jvm({"spark.master": master, "spark.app.name": app, **public})
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)

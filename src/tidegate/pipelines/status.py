@@ -1,4 +1,4 @@
-"""What is seen of running services, as events of the stream `_status`."""
+"""What is seen of running services and of the sources of raw streams, as events of the stream `_status`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from tidegate.services.quality import LATENCY_BOUNDS_S
 
 STREAM = "_status"
 
-State = Literal["starting", "running", "restarting", "stopped"]
+State = Literal["starting", "running", "restarting", "stopped", "ended"]
+"""`restarting`: it failed, and is tried again with backoff. `ended`: a source has no more to read."""
+Kind = Literal["service", "source"]
 
 SCHEMA = Schema(
     {
         "service": "string",
+        "kind": "string",
         "version": "int64",
         "state": "string",
         "mode": "string",
@@ -46,9 +49,10 @@ SCHEMA = Schema(
 
 @dataclass
 class Status:
-    """One service at one moment."""
+    """One service, or the source of one raw stream, at one moment."""
 
     service: str
+    """Its name; of a source the raw stream's."""
     version: int
     state: State
     mode: str = ""
@@ -71,6 +75,7 @@ class Status:
     state_rows: int | None = None
     restarts: int = 0
     error: str | None = None
+    kind: Kind = "service"
 
     def measure(self, metrics: Mapping[str, Any], elapsed_s: float) -> None:
         """Take in the counts of its tasks; `self` holds those of `elapsed_s` ago."""
@@ -88,3 +93,30 @@ class Status:
         moment = timestamps.to_text(micros)
         event = {"_id": f"{self.service}@{moment}", "_time": moment, **asdict(self), "time": moment}
         return json.dumps(event, separators=(",", ":")).encode()
+
+
+_SOURCE_STATES: dict[str, State] = {
+    "running": "running",
+    "waiting": "restarting",
+    "ended": "ended",
+    "stopped": "stopped",
+}
+
+
+def of_source(stream: str, version: int, said: Mapping[str, Any]) -> Status:
+    """Return the status of a stream's source, from what `Feeds.status` says of it."""
+    state = _SOURCE_STATES[said["state"]]
+    return Status(
+        stream,
+        version,
+        state,
+        reason=f"source: {said['source']}",
+        read_per_s=said["rate"],
+        written_per_s=said["rate"],
+        read=said["events"] + said["refused"],
+        written=said["events"],
+        quarantined=said["refused"],
+        restarts=said["restarts"],
+        error=said["error"] if state == "restarting" else None,
+        kind="source",
+    )

@@ -7,8 +7,12 @@ from tidegate.registry.links import need_broker_name
 from tidegate.registry.opening import open_registry
 from tidegate.registry.postgres import PostgresRegistry
 from tidegate.registry.registry import (
+    Beginning,
+    ChangeGuard,
     Changes,
     DeadLetter,
+    DefinitionChange,
+    Ends,
     Kept,
     Key,
     Lease,
@@ -24,8 +28,12 @@ from tidegate.registry.registry import (
 from tidegate.registry.sqlite import SqliteRegistry
 
 __all__ = [
+    "Beginning",
+    "ChangeGuard",
     "Changes",
     "DeadLetter",
+    "DefinitionChange",
+    "Ends",
     "Kept",
     "Key",
     "Lease",

@@ -44,6 +44,9 @@ class SqlKeys(Store):
             raise RegistryError(f"unknown role {role!r}: expected {', '.join(get_args(Role))}")
         if isinstance(services, str):
             raise RegistryError(f"expected the names of services, got the text {services!r}")
+        services = None if services is None else sorted(set(services))
+        if role == "publisher" and not services:
+            raise RegistryError(f"the key {name!r} is a publisher's and names no stream: name each one with --service")
         if not name.strip() or len(name) > MAX_NAME:
             raise RegistryError(f"expected a name of 1 to {MAX_NAME} characters, not {name!r:.80}")
         prefix, secret = _new_secret()
@@ -51,7 +54,7 @@ class SqlKeys(Store):
             "id": f"key_{secrets.token_hex(8)}",
             "name": name,
             "role": role,
-            "services": None if services is None else json.dumps(sorted(set(services))),
+            "services": None if services is None else json.dumps(services),
             "prefix": prefix,
             "digest": _digest(secret),
             "created_at": self._clock(),

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import MissingDependency, RegistryError
+from tidegate.registry.registry import Ends
 from tidegate.registry.secrets import Keyring
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
@@ -25,7 +26,8 @@ class PostgresRegistry(SqlRegistry):
     """A registry in a PostgreSQL database: `postgresql://user:password@host:port/database`.
 
     `clock`: None: this machine's for when something changed, the server's for leases, because the clocks of
-    several machines differ. `check_functions`: whether `apply` imports what custom operators name.
+    several machines differ. `check_functions`: whether `apply` imports what custom operators name. `ends` reads the
+    log's end, where new services begin.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class PostgresRegistry(SqlRegistry):
         *,
         clock: Callable[[], int] | None = None,
         check_functions: bool = True,
+        ends: Ends | None = None,
         keyring: Keyring | None = None,
     ) -> None:
         self._server_clock = clock is None
@@ -46,7 +49,7 @@ class PostgresRegistry(SqlRegistry):
         except ImportError as exc:
             raise MissingDependency("psycopg", "postgres") from exc
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock or now_micros, _show(place), check_functions, keyring)
+        super().__init__(engine, clock or now_micros, _show(place), check_functions, keyring, ends)
 
     def _moment(self) -> tuple[str, dict[str, Any]]:
         return (_SERVER_NOW, {}) if self._server_clock else super()._moment()

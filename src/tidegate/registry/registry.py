@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
@@ -13,8 +13,24 @@ from tidegate.subscriptions import Subscription
 
 State = Literal["active", "disabled", "stopped"]
 """Whether a subscription is delivered: `disabled` until it is enabled, `stopped` until its owner renews it."""
-Role = Literal["provider", "consumer", "admin"]
-"""What a key is for: changing services, reading them, everything."""
+Role = Literal["consumer", "publisher", "provider", "admin"]
+"""What a key is for: reading services, putting events into streams that it names, defining services, everything."""
+
+
+Ends = Callable[[Collection[str]], Mapping[str, str]]
+"""Gives the cursor's text of the end of each stream that is in the log; a stream that is not is left out.
+
+Raises where the log can't be asked: then nothing is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a service begins to read one stream."""
+
+    cursor: str
+    """The text of a cursor; empty: the stream's beginning."""
+    since: int
+    """The version of the service that began there; later ones go on where the version before was. 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,8 @@ class RegisteredService:
     """Whether this version was applied although it breaks subscribers."""
     backfill: bool = False
     """Whether this version begins with all that its inputs still hold, and its output anew."""
+    begins: Mapping[str, Beginning] = field(default_factory=dict)
+    """By input, where the service begins. One that nobody fixed is missing: it begins at the end when it first runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +169,32 @@ class Lease(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionChange:
+    """A change of definitions that is about to be made."""
+
+    before: Definitions
+    """All that is registered."""
+    given: Definitions
+    """What is added or changed, or stated again as it is."""
+    gone: frozenset[str]
+    """The streams and services that are removed."""
+    past: Mapping[str, Stream | Service]
+    """The last definitions of removed streams and services whose names are given again."""
+    prune: bool = False
+    """Whether all that is not given is removed."""
+
+
+class ChangeGuard(Protocol):
+    """Decides for somebody on a change, inside its transaction: nothing can change between check and change."""
+
+    def need(self, change: DefinitionChange) -> None:
+        """Raise where they may not make the change. Called first, once."""
+
+    def sees(self, name: str) -> bool:
+        """Say whether messages may name a stream or service to them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A link to another broker."""
 
@@ -190,6 +234,7 @@ class Registry(Protocol):
         force: bool = False,
         prune: bool = False,
         backfill: bool = False,
+        guard: ChangeGuard | None = None,
         origin: Origin = "operator",
     ) -> Changes:
         """Add and change streams and services; `prune`: remove all others.
@@ -198,21 +243,25 @@ class Registry(Protocol):
         still hold. `origin`: who states the definitions. Those of `remote` origin
         are never imported, neither to check them nor to run them; the caller has
         checked with `services.trust.admit` what they use. What the operator states
-        again is the operator's again, as a new version.
+        again is the operator's again, as a new version. `guard` decides whether the
+        change may be made; None: it may.
 
         Raises a `DefinitionError` where the whole would not hold together, and a
         `BreakingChange` where a service's subscribers would be broken, unless
         `force`. A service that has subscriptions is only pruned with `force`.
         """
 
-    def remove(self, name: str, *, force: bool = False) -> int:
+    def remove(self, name: str, *, force: bool = False, guard: ChangeGuard | None = None) -> int:
         """Remove a stream or service that nothing reads; give the version that it had.
 
         `force`: remove a service that has subscriptions; they are disabled, and say why.
         """
 
     def definitions(self) -> Definitions:
-        """All that should run."""
+        """All that should run, without what is `unreadable`."""
+
+    def unreadable(self) -> dict[str, str]:
+        """By name, why a stream or service can't be read: another version of Tidegate may have written it."""
 
     def streams(self) -> dict[str, RegisteredStream]:
         """All streams, by name."""

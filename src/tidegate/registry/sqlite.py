@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
+from tidegate.registry.registry import Ends
 from tidegate.registry.secrets import Keyring
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
@@ -25,6 +26,7 @@ class SqliteRegistry(SqlRegistry):
     """A registry in a SQLite file, which is made where there is none.
 
     `check_functions`: whether `apply` imports what custom operators name. `keyring`: what secrets are encrypted with.
+    `ends` reads the log's end, where new services begin.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class SqliteRegistry(SqlRegistry):
         *,
         clock: Callable[[], int] = now_micros,
         check_functions: bool = True,
+        ends: Ends | None = None,
         keyring: Keyring | None = None,
     ) -> None:
         path = Path(path)
@@ -45,7 +48,7 @@ class SqliteRegistry(SqlRegistry):
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock, f"in {str(path)!r}", check_functions, keyring)
+        super().__init__(engine, clock, f"in {str(path)!r}", check_functions, keyring, ends)
 
     def _scrub(self) -> None:
         # What is overwritten stays in free pages and in the write-ahead log until these are written anew. Another

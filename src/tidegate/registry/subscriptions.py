@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tidegate.errors import NotRegistered, RegistryError, VersionConflict, did_you_mean
+from tidegate.errors import NotRegistered, RegistryError, VersionConflict
 from tidegate.model import timestamps
 from tidegate.registry.registry import DeadLetter, RegisteredSubscription, State
 from tidegate.registry.secrets import SecretKey
@@ -244,7 +244,8 @@ def _need_service(connection: sa.Connection, name: str) -> None:
     query = sa.select(DEFINITIONS.c.name).where(DEFINITIONS.c.kind == "service")
     known = connection.execute(query).scalars().all()
     if name not in known:
-        raise NotRegistered(f"there is no service {name!r}{did_you_mean(name, known)}")
+        # Without a hint: whoever asks may not see the service whose name is near.
+        raise NotRegistered(f"there is no service {name!r}")
 
 
 def _document(subscription: Subscription) -> str:

@@ -2,6 +2,7 @@
 
     definitions     what should run: one row a stream or service
     history         every version there was, removals included
+    beginnings      where each service begins to read each of its inputs
     subscriptions   who wants what, and how far each has come
     dead_letters    what a subscription could not be given
     keys            who may do what
@@ -21,7 +22,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-FORMAT = 7
+FORMAT = 9
 """Of the tables: the number of the last migration. A registry of a newer one is refused."""
 
 
@@ -68,6 +69,15 @@ HISTORY = sa.Table(
     sa.Column("backfill", sa.Boolean, nullable=False),
     sa.Column("origin", sa.String(8), nullable=False, server_default="remote"),
 )
+BEGINNINGS = sa.Table(
+    "beginnings",
+    METADATA,
+    sa.Column("service", sa.String(64), primary_key=True),
+    sa.Column("stream", Text, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("since", sa.Integer, nullable=False),
+    sa.Column("cursor", Text, nullable=False),
+)
 SUBSCRIPTIONS = sa.Table(
     "subscriptions",
     METADATA,
@@ -104,7 +114,7 @@ KEYS = sa.Table(
     METADATA,
     sa.Column("id", Text, primary_key=True),
     sa.Column("name", Text, nullable=False),
-    sa.Column("role", sa.String(8), nullable=False),
+    sa.Column("role", sa.String(16), nullable=False),
     sa.Column("services", sa.Text),
     sa.Column("prefix", sa.String(8), nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),

@@ -45,12 +45,12 @@ class BuildFolder:
 
     def __enter__(self) -> BuildFolder:
         if self._space.exists():
-            raise SpaceError(f"{self._space} exists already: expected the name of a folder to make")
+            raise SpaceError(f"{self._space} already exists: expected the name of a new folder")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as exc:
-            raise SpaceError(f"{self._space} can't be made: {exc.strerror}") from exc
+            raise SpaceError(f"{self._space} can't be created: {exc.strerror}") from exc
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -137,15 +137,15 @@ class SpaceWriter:
         """Write the terms, which come in the order of their bytes, and rename the folder to its final name."""
         if not self._documents:
             raise SpaceError(
-                f"no document has {self._parameters.least_words} words that count; {self._skipped:,} were read: "
-                "expected longer ones, or fewer words to be asked for (--least-words)"
+                f"no document has {self._parameters.least_words} content words; {self._skipped:,} were read: "
+                "expected longer documents, or a lower --least-words"
             )
         if not self._title_end:
             raise SpaceError(f"none of {self._documents:,} documents has a title")
         if not self._write_terms(postings):
             raise SpaceError(
                 f"no term occurs in {self._parameters.least_documents} documents; {self._documents:,} were read: "
-                "expected more of them, or fewer to be asked for (--least-documents)"
+                "expected more documents, or a lower --least-documents"
             )
         files = {file: sink.close() for file, sink in self._sinks.items() if file != "lengths.f64"}
         lengths = self._sinks["lengths.f64"]
@@ -156,7 +156,7 @@ class SpaceWriter:
         try:
             os.rename(self.scratch, self._folder)
         except OSError as exc:
-            raise SpaceError(f"{self._folder} can't be made: {exc.strerror}") from exc
+            raise SpaceError(f"{self._folder} can't be created: {exc.strerror}") from exc
 
     def _write_terms(self, postings: Iterable[Postings]) -> int:
         """Write the terms that occur in enough documents, and return their number."""

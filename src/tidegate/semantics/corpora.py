@@ -58,7 +58,7 @@ def open_corpus(path: Path | str) -> Corpus:
         tables = sorted(source.glob("*.parquet"))
         return Parquet(source, tables) if tables else Folder(source)
     if not source.exists():
-        raise SpaceError(f"{source} is not there: {_EXPECTED}")
+        raise SpaceError(f"{source} does not exist: {_EXPECTED}")
     if source.suffix == ".parquet":
         return Parquet(source, [source])
     if source.name.endswith((".xml", ".xml.bz2")):
@@ -221,7 +221,7 @@ def _require_bzip2(path: Path) -> None:
     except OSError as exc:
         raise SpaceError(f"{path} can't be read: {exc.strerror}") from exc
     if begin != b"BZh":
-        raise SpaceError(f"{path} is no bzip2: expected a dump as it was fetched, or unpacked as .xml")
+        raise SpaceError(f"{path} is not bzip2: expected a dump as downloaded, or unpacked as .xml")
 
 
 def _articles(stream: IO[bytes]) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ def default_semantics(space: Space | Path | str | None = None) -> NamedSemantics
     if Embedding.installed():
         return embedding_only(Embedding.open())
     raise EnvironmentProblem(
-        "a filter with ~ needs to know what words mean: install an embedding (pip install 'tidegate[embedding]'), "
+        "a filter with ~ needs semantics: install an embedding (pip install 'tidegate[embedding]'), "
         "or build a space from a corpus (tidegate semantics build CORPUS -o space/) and name its folder"
     )
 

@@ -130,7 +130,8 @@ def read_header(folder: Path) -> Header:
         raise SpaceError(f"{path}: the space has version {version!r}, and this Tidegate reads {VERSION}: {hint}")
     if analysis != ANALYSIS:
         raise SpaceError(
-            f"{path}: the corpus was read as {analysis!r}, and this Tidegate reads text as {ANALYSIS!r}: build it again"
+            f"{path}: the space was built with text analysis {analysis!r}, but this Tidegate uses {ANALYSIS!r}: "
+            "build it again"
         )
     try:
         corpus, parameters, files = document["corpus"], document["parameters"], document["files"]
@@ -154,7 +155,7 @@ def open_arrays(folder: Path, header: Header, verify: bool = False) -> dict[str,
         try:
             size = path.stat().st_size
         except OSError as exc:
-            raise SpaceError(f"{path} can't be read: {exc.strerror}; the space is not whole: build it again") from exc
+            raise SpaceError(f"{path} can't be read: {exc.strerror}; the space is incomplete: build it again") from exc
         if size != expected or size == 0 or size % np.dtype(kind).itemsize:
             raise SpaceError(f"{path} is damaged: it has {size:,} bytes, not {expected:,}: build the space again")
         try:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean
+from tidegate.errors import DefinitionError, DefinitionProblem, did_you_mean, error_text
 from tidegate.model import Schema
 from tidegate.services.definitions import Definitions, Service, Stream
 from tidegate.services.findings import Findings, Spot
-from tidegate.services.operators import Aggregate, Custom, Incremental, Project
+from tidegate.services.operators import Custom
 from tidegate.services.shapes import Shape, note_constraints, note_terms, shape_into
 
 
-def check(definitions: Definitions, *, functions: Collection[str] | None = None) -> dict[str, Shape]:
+def check(
+    definitions: Definitions,
+    *,
+    functions: Collection[str] | None = None,
+    hints: Callable[[str], bool] = lambda _: True,
+) -> dict[str, Shape]:
     """Give the shape of every service, or raise a `DefinitionError` with every problem of all of them.
 
     `functions`: the services whose custom functions are imported, to see that they are there; None: all. Importing runs
-    code: never name a service that came over the network, and never import in the gateway.
+    code: never name a service that came over the network, and never import in the gateway. `hints` says which streams
+    and services messages may name.
     """
-    shapes, problems = examine(definitions, functions=functions)
+    shapes, problems = examine(definitions, functions=functions, hints=hints)
     if problems:
         raise DefinitionError(problems)
     return shapes
@@ -32,8 +38,71 @@ def stream_schemas(definitions: Definitions) -> dict[str, Schema]:
     return raw | {name: shape.output for name, shape in check(definitions, functions=()).items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """The part of some definitions that holds together."""
+
+    definitions: Definitions
+    schemas: dict[str, Schema]
+    """Of every stream of that part, raw or put out by a service."""
+    problems: dict[str, str]
+    """By name, why the other streams and services can't be used."""
+
+
+def usable(definitions: Definitions) -> Usable:
+    """Leave out what does not hold together, and all that reads it. Raises nothing for one definition's sake.
+
+    What a registry holds was checked when it was applied, perhaps by another version of Tidegate with other rules.
+    """
+    try:
+        return Usable(definitions, stream_schemas(definitions), {})
+    except Exception:  # a few are wrong, or one of them is such that checking it fails
+        return _usable_each(definitions)
+
+
+def _usable_each(definitions: Definitions) -> Usable:
+    streams: dict[str, Stream] = {}
+    services: dict[str, Service] = {}
+    problems: dict[str, str] = {}
+    for stream in definitions.streams.values():
+        try:
+            check(Definitions({stream.name: stream}), functions=())
+            streams[stream.name] = stream
+        except Exception as error:
+            problems[stream.name] = error_text(error)
+    for service in ordered(definitions.services, Findings(definitions.places)):
+        lost = [name for name in service.inputs if name in problems]
+        if lost:
+            problems[service.name] = f"reads {', '.join(lost)}, which can't be used"
+            continue
+        try:
+            needed = {name: services[name] for name in _above(service, services)}
+            check(Definitions(streams, {**needed, service.name: service}), functions=())
+            services[service.name] = service
+        except Exception as error:
+            problems[service.name] = error_text(error)
+    found = Definitions(streams, services, definitions.places)
+    return Usable(found, stream_schemas(found), problems)
+
+
+def _above(service: Service, services: Mapping[str, Service]) -> set[str]:
+    """All services that a service reads, directly or not."""
+    found: set[str] = set()
+    waiting = list(service.inputs)
+    while waiting:
+        name = waiting.pop()
+        if name in services and name not in found:
+            found.add(name)
+            waiting += services[name].inputs
+    return found
+
+
 def examine(
-    definitions: Definitions, broken: Collection[str] = (), *, functions: Collection[str] | None = None
+    definitions: Definitions,
+    broken: Collection[str] = (),
+    *,
+    functions: Collection[str] | None = None,
+    hints: Callable[[str], bool] = lambda _: True,
 ) -> tuple[dict[str, Shape], list[DefinitionProblem]]:
     """Give the shapes of the services that have one, and every problem.
 
@@ -45,8 +114,8 @@ def examine(
         findings.blame(("services", name), f"the name {name!r} is taken already by streams.{name}")
     known = {*definitions.streams, *definitions.services, *broken}
     shapes: dict[str, Shape] = {}
-    for service in _ordered(definitions.services, findings):
-        found = _shape(service, schemas, known, findings)
+    for service in ordered(definitions.services, findings):
+        found = _shape(service, schemas, known, findings, hints)
         if functions is None or service.name in functions:
             _note_functions(service, findings)
         if found is not None:
@@ -63,13 +132,19 @@ def _is_sound(stream: Stream, findings: Findings) -> bool:
     return len(findings.problems) == before
 
 
-def _shape(service: Service, schemas: Mapping[str, Schema], known: Collection[str], findings: Findings) -> Shape | None:
+def _shape(
+    service: Service,
+    schemas: Mapping[str, Schema],
+    known: Collection[str],
+    findings: Findings,
+    hints: Callable[[str], bool],
+) -> Shape | None:
     """Give a service's shape, unless it or something it reads has problems."""
     before = len(findings.problems)
     spot = Spot(None, ("services", service.name, "from"), findings)
     for name in dict.fromkeys(service.inputs):
         if name not in known:
-            spot.blame(f"unknown stream or service {name!r}{did_you_mean(name, sorted(known))}")
+            spot.blame(f"unknown stream or service {name!r}{did_you_mean(name, sorted(filter(hints, known)))}")
     if not all(name in schemas for name in service.inputs):
         return None
     found = shape_into(service, schemas, findings)
@@ -89,38 +164,21 @@ def _note_fields(service: Service, output: Schema, findings: Findings) -> None:
             at.blame(f"unknown attribute {name!r}{hint}")
         elif name == output.event_time:
             at.blame(f"{name!r} is the event time, which every event shows")
-        elif name in _keys(service) and not service.mask:
-            at.blame(f"ids of events are made of {name!r}, and everybody sees them: mask it, such as {{{name}: hmac}}")
 
 
-def _keys(service: Service) -> set[str]:
-    """Attributes of the output that hold what ids are made of."""
-    found: set[str] = set()
-    for each in service.pipeline:
-        if isinstance(each, Aggregate | Incremental):
-            found = set(each.by)
-        elif isinstance(each, Project):
-            made = {name for name, one in each.attributes.items() if found & set(_WORD.findall(one.expression))}
-            found = made | (found - each.attributes.keys() if each.keep else set())
-    return found
-
-
-_WORD = re.compile(r"\w+")
-
-
-def _ordered(services: Mapping[str, Service], findings: Findings) -> list[Service]:
+def ordered(services: Mapping[str, Service], findings: Findings) -> list[Service]:
     """Put services behind those that they read; note each cycle once."""
-    ordered: dict[str, Service] = {}
+    found: dict[str, Service] = {}
     noted: set[str] = set()
     for name in services:
         path: list[str] = []
-        waiting = [(name, iter(services[name].inputs))] if name not in ordered else []
+        waiting = [(name, iter(services[name].inputs))] if name not in found else []
         while waiting:
             current, inputs = waiting[-1]
             path = [each for each, _ in waiting]
-            following = next((each for each in inputs if each in services and each not in ordered), None)
+            following = next((each for each in inputs if each in services and each not in found), None)
             if following is None:
-                ordered[current] = services[current]
+                found[current] = services[current]
                 waiting.pop()
             elif following in path:
                 cycle = [*path[path.index(following) :], following]
@@ -129,7 +187,7 @@ def _ordered(services: Mapping[str, Service], findings: Findings) -> list[Servic
                 noted |= {*cycle}
             else:
                 waiting.append((following, iter(services[following].inputs)))
-    return list(ordered.values())
+    return list(found.values())
 
 
 def _note_functions(service: Service, findings: Findings) -> None:

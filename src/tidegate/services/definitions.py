@@ -91,6 +91,19 @@ Source = Http | Demo | Files | Kafka | Mqtt
 
 
 @dataclass(frozen=True)
+class StreamAccess:
+    """Who sees a raw stream, and who may put events into it. Admins may do both."""
+
+    to: Literal["keys"] | tuple[str, ...] = "keys"
+    """All who are known, and whose key or token is for it; or just these of them.
+
+    They see its definition, and may define services over it where they are providers.
+    """
+    publish: tuple[str, ...] | None = None
+    """Just these may put events into it; None: providers who see it, and publishers whose key names it."""
+
+
+@dataclass(frozen=True)
 class Stream:
     """A raw stream: what comes in."""
 
@@ -104,6 +117,7 @@ class Stream:
     retention: Retention = field(default_factory=lambda: Retention())
     themes: tuple[str, ...] = ()
     description: str = ""
+    access: StreamAccess = field(default_factory=StreamAccess)
     origin: Origin = "operator"
     """Kept by the registry, not a part of the document."""
 

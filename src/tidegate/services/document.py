@@ -32,6 +32,7 @@ from tidegate.services.definitions import (
     Service,
     Source,
     Stream,
+    StreamAccess,
 )
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import Enrich
@@ -49,7 +50,7 @@ _ON_VIOLATION = ("quarantine", "drop", "flag", "fail")
 _MASKS = ("drop", "hmac", "truncate", "round")
 _STREAM_KEYS = (
     *("schema", "event_time", "key", "partitions", "constraints", "terms"),
-    *("source", "retention", "themes", "description"),
+    *("source", "retention", "themes", "description", "access"),
 )
 _SERVICE_KEYS = (
     *("from", "pipeline", "constraints", "on_violation", "mask"),
@@ -58,6 +59,11 @@ _SERVICE_KEYS = (
 _CONNECTION = "the name of a connection of the profile"
 _CALLERS = "a list of callers: names of keys, subjects of tokens, or role:NAME"
 _PROMISES = {"latency_p99" if name == "latency" else name: metric for name, metric in METRICS.items()}
+MAX_REMOTE_VALUES = 5_000
+"""Of one stream or service that comes over the network: attributes, operators and whatever they hold. Each takes up to
+half a millisecond to check, again whenever definitions change."""
+MAX_REMOTE_TOTAL = 20_000
+"""Of all definitions that come in one request."""
 _EXAMPLE = "{streams: {NAME: {schema: ...}}, services: {NAME: {from: ..., pipeline: [...]}}}"
 
 Defined = TypeVar("Defined", Stream, Service)
@@ -85,8 +91,11 @@ def loads(text: str, name: str = "<text>") -> Definitions:
 
 
 def load_texts(texts: Mapping[str, str]) -> Definitions:
-    """Read the definitions of texts by their names, which came from elsewhere: paths inside must be absolute."""
-    reading = _Reading()
+    """Read the definitions of texts by their names, which came from elsewhere.
+
+    Paths inside must be absolute, and there may be `MAX_REMOTE_VALUES` values in each definition.
+    """
+    reading = _Reading(remote=True)
     for name, text in texts.items():
         reading.add_text(text, name)
     reading.need_absolute()
@@ -94,8 +103,8 @@ def load_texts(texts: Mapping[str, str]) -> Definitions:
 
 
 def from_dict(document: Mapping[str, Any], *, remote: bool = False) -> Definitions:
-    """Read definitions from a dict of the same form as YAML's; `remote`: paths inside must be absolute."""
-    reading = _Reading()
+    """Read definitions from a dict of the same form as YAML's; `remote`: they came from elsewhere, see `load_texts`."""
+    reading = _Reading(remote=remote)
     reading.add(document, Findings())
     if remote:
         reading.need_absolute()
@@ -119,7 +128,8 @@ def _or_raise(found: Definitions, problems: list[DefinitionProblem], _: set[str]
 class _Reading:
     """Documents that share their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, remote: bool = False) -> None:
+        self.remote, self.values = remote, 0
         self.streams: dict[str, Stream] = {}
         self.services: dict[str, Service] = {}
         self.broken: set[str] = set()
@@ -176,6 +186,9 @@ class _Reading:
     def define(self, into: dict[str, Defined], name: str, spot: Spot, make: Callable[[str, Spot], Defined]) -> None:
         before = len(spot.findings.problems)
         note_name(name, spot)
+        if self.remote and not self.is_small(spot):
+            self.broken.add(name)
+            return
         if name in self.names:
             first = self.names[name]
             place = self.places.get(first) or spot.findings.places.get(first)
@@ -187,6 +200,16 @@ class _Reading:
         else:
             into[name] = made
 
+    def is_small(self, spot: Spot) -> bool:
+        """Note a definition that has too many values, or that is one too many."""
+        count = spot.count_values(MAX_REMOTE_VALUES)
+        self.values += count
+        if count > MAX_REMOTE_VALUES:
+            spot.blame(f"expected at most {MAX_REMOTE_VALUES:,} values in one definition that is sent")
+        elif self.values > MAX_REMOTE_TOTAL:
+            spot.blame(f"expected at most {MAX_REMOTE_TOTAL:,} values in one request: send definitions one by one")
+        return count <= MAX_REMOTE_VALUES and self.values <= MAX_REMOTE_TOTAL
+
 
 def _pairs(found: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str, Spot]]:
     return list(found[key].pairs(expected).items()) if key in found else []
@@ -194,8 +217,9 @@ def _pairs(found: Mapping[str, Spot], key: str, expected: str) -> list[tuple[str
 
 def note_name(name: str, spot: Spot) -> None:
     """Note what is wrong with the name of a stream or service."""
-    if name.endswith(".quarantine"):
-        spot.blame("names that end in .quarantine are reserved for what a service refuses")
+    if name.endswith((".quarantine", ".quarantine.replayed")):
+        end = ".replayed" if name.endswith(".replayed") else ".quarantine"
+        spot.blame(f"names that end in {end} are reserved for what a service refuses")
     elif name.startswith("_"):
         spot.blame("names that start with _ are reserved")
     elif not _NAME.fullmatch(name):
@@ -258,7 +282,26 @@ def read_stream_at(name: str, spot: Spot) -> Stream:
         _retention(found["retention"]) if "retention" in found else Retention(),
         _themes(found),
         _description(found),
+        _stream_access(found["access"]) if "access" in found else StreamAccess(),
     )
+
+
+def _stream_access(spot: Spot) -> StreamAccess:
+    if not isinstance(spot.value, Mapping):
+        return StreamAccess(_stream_to(spot))
+    found = spot.entries(("to", "publish"), "who sees it and who may fill it, such as {to: [police], publish: [van]}")
+    return StreamAccess(
+        _stream_to(found["to"]) if "to" in found else "keys",
+        found["publish"].texts(_CALLERS) if "publish" in found else None,
+    )
+
+
+def _stream_to(spot: Spot) -> Any:
+    if isinstance(spot.value, str):
+        if spot.value != "keys":
+            spot.refuse(f"keys, or {_CALLERS}, as a raw stream is never public")
+        return "keys"
+    return _to(spot)
 
 
 def _source(spot: Spot) -> Source:

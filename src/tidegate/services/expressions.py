@@ -285,6 +285,23 @@ class _Parser:
         return "path", tuple(parts), (start, end)
 
 
+def names(text: str) -> frozenset[str]:
+    """Return the attributes that an expression names, whatever schema it is for; raises an `ExpressionError`.
+
+    >>> sorted(names("concat(cid, '-', pos.x) + 1"))
+    ['cid', 'pos']
+    """
+    found: set[str] = set()
+    waiting = [_Parser(text).whole()]
+    while waiting:
+        sort, held, _ = waiting.pop()
+        if sort == "path":
+            found.add(str(held[0]))
+        elif sort == "call":
+            waiting += held[1]
+    return frozenset(found)
+
+
 _WORDS = {"true": True, "false": False, "null": None}
 
 

@@ -17,6 +17,8 @@ from tidegate.services.definitions import NONE, Path, Place
 
 MAX_PROBLEMS = 100
 """Problems of one document that are collected; each may have cost a search for names that are near."""
+MAX_PATH_LENGTH, MAX_MESSAGE_LENGTH = 200, 500
+"""Characters of a problem's path and message: names in a document are as long as its author likes."""
 
 
 class Findings:
@@ -34,10 +36,15 @@ class Findings:
         """
         place = next((self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places), None)
         file, line = (self.file, None) if place is None else (place.file, place.line)
-        self.problems.append(DefinitionProblem(path_text(path), message, file, line))
+        shown = _shortened(path_text(path), MAX_PATH_LENGTH)
+        self.problems.append(DefinitionProblem(shown, _shortened(message, MAX_MESSAGE_LENGTH), file, line))
         if len(self.problems) >= MAX_PROBLEMS:
             more = f"there may be more problems; these are the first {MAX_PROBLEMS}"
             raise DefinitionError([*self.problems, DefinitionProblem("", more, file)])
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def path_text(path: Path) -> str:
@@ -98,6 +105,19 @@ class Spot:
             self.refuse(expected)
             return []
         return [self.at(n, value) for n, value in enumerate(self.value)]
+
+    def count_values(self, most: int) -> int:
+        """Count the values inside this one, itself included; stops behind `most`."""
+        count, level = 1, [self.value]
+        while level and count <= most:
+            level = [
+                inner
+                for each in level
+                if isinstance(each, Mapping | list)
+                for inner in (each.values() if isinstance(each, Mapping) else each)
+            ]
+            count += len(level)
+        return count
 
     def text(self, expected: str) -> str:
         """Read text that is not empty."""

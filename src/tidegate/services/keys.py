@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidegate.services.definitions import Definitions, Mask, Service
+from tidegate.services.check import ordered
+from tidegate.services.definitions import Definitions, Mask
+from tidegate.services.findings import Findings
 from tidegate.services.operators import Aggregate, Custom, Incremental, Join, Operator, Project
 
 
@@ -23,19 +25,10 @@ def output_keys(definitions: Definitions) -> dict[str, str]:
     {'fast': 'taxi'}
     """
     found: dict[str, str | None] = {name: stream.key for name, stream in definitions.streams.items()}
-    for name in definitions.services:
-        _follow(name, definitions.services, found)
+    for service in ordered(definitions.services, Findings()):  # services that read each other are refused elsewhere
+        keys = [found.get(each) for each in service.inputs]
+        found[service.name] = _unmasked(_behind(service.pipeline, keys), service.mask)
     return {name: key for name in definitions.services if (key := found[name]) is not None}
-
-
-def _follow(name: str, services: Mapping[str, Service], found: dict[str, str | None]) -> str | None:
-    if name not in found:
-        found[name] = None  # services that read each other are refused elsewhere
-        service = services.get(name)
-        if service is not None:
-            keys = [_follow(each, services, found) for each in service.inputs]
-            found[name] = _unmasked(_behind(service.pipeline, keys), service.mask)
-    return found[name]
 
 
 def _behind(pipeline: Iterable[Operator], keys: list[str | None]) -> str | None:

@@ -14,15 +14,23 @@ from tidegate.services.operators import Custom, Enrich
 HIDDEN = "***"
 """What stands in the place of a secret."""
 
-_WORD = r"(?:password|passwd|pwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key)"
-_PATTERNS = (
-    re.compile(r"(//[^/?#\s'\"@:]*:)(?P<secret>[^/?#\s'\"]+)(?=@)"),  # scheme://user:password@host
-    re.compile(r"(\bjdbc:oracle:\w+:[^\s/@]*/)(?P<secret>[^\s@]+)(?=@)", re.IGNORECASE),  # user/password@host
-    re.compile(rf"([?&;:,(]\s*[\w.-]*{_WORD}[\w.-]*\s*=\s*)(?P<secret>[^&;,)\s'\"]+)", re.IGNORECASE),
-)
+# Each is linear in the length of a text, as strangers choose it. Where a repeat could run to the end of the text from
+# every place, it has a bound.
+_WORD = re.compile(r"password|passwd|pwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key", re.IGNORECASE)
+_USERINFO = re.compile(r"//[^/?#\s'\"@:]*+:(?P<secret>[^/?#\s'\"]+)(?=@)")
+"""`scheme://user:password@host`."""
+_ORACLE = re.compile(r"\bjdbc:oracle:\w++:[^\s/@]{0,256}+/(?P<secret>[^\s@]{1,256}+)(?=@)", re.IGNORECASE)
+"""`jdbc:oracle:thin:user/password@host`."""
+_SETTING = re.compile(r"[?&;:,(]\s*+(?P<key>[\w.-]++)\s*+=\s*+")
+"""`?key=value`, and what other separators there are."""
+_VALUE = re.compile(r"[^&;,)\s'\"]++")
 _NAME = re.compile(
     r"(?:.*[_.-])?(?:password|passwd|pwd|passphrase|secret|token|credentials?|(?:api|access|private|secret)[_-]?key)"
 )
+_EXPRESSIONS = ("filter", "project", "constraints", "terms")
+"""Keys of expressions, which have no secrets, but may compare an attribute of such a name: `(token = other)`."""
+_ADDRESSES = ("broker", "brokers")
+"""Keys of hosts, before which a user and a password may stand, without a scheme: `user:password@host`."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REMEDY = (
     "is not allowed to hold a password: everybody who sees the definition would see it; let the profile bind host and "
@@ -51,8 +59,23 @@ def has_secret(text: str) -> bool:
     >>> has_secret("jdbc:postgresql://db/city?user=a&password=b"), has_secret("jdbc:postgresql://db:5432/city?user=a")
     (True, False)
     """
-    plain = unquote(unquote(text))
-    return any(pattern.search(each) for pattern in _PATTERNS for each in {text, plain})
+    if "=" not in text and "@" not in text and "%" not in text:  # most texts, and all definitions are searched
+        return False
+    return any(True for each in {text, unquote(unquote(text))} for _ in _secrets(each))
+
+
+def _secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Where secrets stand in a text."""
+    for pattern in (_USERINFO, _ORACLE):
+        for match in pattern.finditer(text):
+            yield match.span("secret")
+    end = 0
+    for match in _SETTING.finditer(text):
+        if match.end() >= end and _WORD.search(match["key"]):
+            value = _VALUE.match(text, match.end())
+            if value is not None:
+                end = value.end()
+                yield value.span()
 
 
 def redact(text: str) -> str:
@@ -63,31 +86,39 @@ def redact(text: str) -> str:
     """
     if not has_secret(text):
         return text
-    for pattern in _PATTERNS:
-        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
-    return text if not _is_escaped(text) else HIDDEN
+    parts, at = [], 0
+    for begin, end in sorted(_secrets(text)):
+        if end > at:
+            parts += [text[at:begin], HIDDEN] if begin >= at else []
+            at = end
+    shown = "".join([*parts, text[at:]])
+    return shown if not _is_escaped(shown) else HIDDEN
 
 
 def _is_escaped(text: str) -> bool:
-    """Whether percent escapes hide what a pattern would find."""
+    """Whether percent escapes hide a secret."""
     plain = unquote(unquote(text))
-    return plain != text and any(
-        found["secret"] != HIDDEN for pattern in _PATTERNS for found in pattern.finditer(plain)
-    )
+    return plain != text and any(plain[begin:end] != HIDDEN for begin, end in _secrets(plain))
 
 
 def redacted(value: Any) -> Any:
     """Give a document, as `to_dict` writes it, with three stars in the place of every password."""
-    match value:
-        case str():
-            return redact(value)
-        case {"custom": {"options": Mapping() as options, **settings}} if "function" in settings:
-            return {"custom": {**redacted(settings), "options": _redacted_options(options)}}
-        case Mapping():
-            return {key: redacted(each) for key, each in value.items()}
-        case list() | tuple():
-            return [redacted(each) for each in value]
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        is_function = "function" in value
+        return {key: _redacted_entry(key, each, is_function) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(each) for each in value]
     return value
+
+
+def _redacted_entry(key: str, value: Any, is_function: bool) -> Any:
+    if key in _EXPRESSIONS:
+        return value
+    if key in _ADDRESSES and isinstance(value, str) and "@" in value:
+        return HIDDEN + value[value.rindex("@") :]
+    return _redacted_options(value) if is_function and key == "options" else redacted(value)
 
 
 def _redacted_options(value: Any) -> Any:
@@ -105,7 +136,7 @@ def _redacted_options(value: Any) -> Any:
 def note_secrets(definitions: Definitions, findings: Findings) -> None:
     """Note every password that stands in a source, a table or an option."""
     for path, text in _texts(definitions):
-        if has_secret(text) or (path[-1] in ("broker", "brokers") and "@" in text):
+        if has_secret(text) or (path[-1] in _ADDRESSES and "@" in text):
             findings.blame(path, _REMEDY)
     for service in definitions.services.values():
         for n, operator in enumerate(service.pipeline):

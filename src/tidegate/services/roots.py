@@ -37,7 +37,7 @@ class Confinement:
     roots: tuple[Path, ...]
     """Absolute; each may itself be a symbolic link, which the operator has set."""
     private: tuple[Path, ...] = ()
-    """Folders that no root opens, such as the data folder with its keys, unless the root is a folder inside of it."""
+    """Folders and files that no root opens, such as the data folder with its keys, unless the root is inside of it."""
 
     def problem(self, stated: str) -> str | None:
         """Why a definition may not state a path; None: it may. Patterns such as `*.csv` are allowed."""

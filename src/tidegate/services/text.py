@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -125,8 +126,8 @@ def _read_json(text: str, file: str, findings: Findings) -> Any:
     def paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice.append(next(name for name in names if names.count(name) > 1))
+            (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+            twice.append(name)
         return found
 
     findings.places[()] = Place(file, 1)

@@ -55,7 +55,7 @@ class Resources:
     roots: tuple[Root, ...] = ()
     connections: Mapping[str, NamedConnection] = field(default_factory=lambda: NONE)
     private: tuple[FilePath, ...] = ()
-    """Folders that no root opens: the data folder."""
+    """Folders and files that no root opens: the data folder, the profile, and files with secrets."""
 
     def allowed(self, is_admin: bool, is_among: Callable[[Audience], bool]) -> Allowed:
         """Give what one caller may use; `is_among` says whether an audience names them."""
@@ -91,6 +91,13 @@ def admit(definitions: Definitions, allowed: Allowed) -> Definitions:
     if findings.problems:
         raise DefinitionError(findings.problems)
     return replace(definitions, services=MappingProxyType(services))
+
+
+def may_use_source(stream: Stream, allowed: Allowed) -> bool:
+    """Say whether somebody might have stated a stream with the source that it has."""
+    findings = Findings()
+    _note_source(stream, allowed, Spot(None, ("streams", stream.name, "source"), findings))
+    return not findings.problems
 
 
 def needs_trust(definition: Stream | Service) -> bool:

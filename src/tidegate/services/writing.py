@@ -21,6 +21,7 @@ from tidegate.services.definitions import (
     Service,
     Source,
     Stream,
+    StreamAccess,
 )
 from tidegate.services.findings import Findings, Spot
 from tidegate.services.operators import (
@@ -79,8 +80,16 @@ def _stream(stream: Stream) -> Document:
             retention=_retention(stream.retention),
             themes=list(stream.themes),
             description=stream.description,
+            access=_stream_access(stream.access),
         ),
     }
+
+
+def _stream_access(access: StreamAccess) -> Any:
+    to = access.to if isinstance(access.to, str) else list(access.to)
+    if access.publish is None:
+        return None if to == "keys" else to
+    return {**({"to": to} if to != "keys" else {}), "publish": list(access.publish)}
 
 
 def _terms(terms: Mapping[str, Mapping[str, str]]) -> Document:

@@ -1,4 +1,7 @@
-"""What a consumer asks for, made a record: checked against the service's schema, every problem at once."""
+"""Checks a consumer's document against the service's schema and turns it into a subscription record.
+
+All problems of a document are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,21 @@ from tidegate.subscriptions.subscription import Deliver, Pull, Subscription, Web
 
 FORMATS = ("cloudevents", "plain")
 MOST_BATCH = 1_000
-"""Events in one request of a webhook: a receiver has to read the body as a whole."""
+"""Maximum number of events in one request of a webhook: the receiver reads the body as a whole."""
 MOST_TEXT = 10_000
-"""Characters of a filter or a description."""
+"""Maximum number of characters of a filter or a description."""
 MOST_URL = 2_000
 MOST_S = 86_400.0
 BEGINNINGS = ("from", "cursor")
-"""Fields that say where a subscription begins."""
+"""Fields that set the start position of a subscription."""
 LEAST_S = 0.01
-"""Of what is done every so often: a timer that never rests serves nobody."""
+"""Minimum interval of a timer, so that it can't run all the time."""
 MOST_SECRETS = 4
-"""Secrets that sign at once: each costs a header's room in every request."""
+"""Maximum number of secrets that sign at the same time: each makes the header of every request longer."""
 
 
 class _BadValue(Exception):  # noqa: N818 - caught right here
-    """A value that can't be used, and where in the field it is."""
+    """A value that can't be used, and its path inside the field."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -41,39 +44,42 @@ class _BadValue(Exception):  # noqa: N818 - caught right here
 
 def changed(
     record: Subscription,
-    said: Any,
+    document: Any,
     schema: Schema,
     *,
     beside: tuple[str, ...] = (),
     meaning: Meaning | None = None,
     key: str | None = None,
 ) -> Subscription:
-    """A record with what a document says put in the place of what it had; null is a field's default.
+    """Return a record with the fields of a document; null resets a field to its default.
 
-    A filter that comes without parameters keeps those of the old one that it names. `beside` are fields that the
-    document may have and others read; `meaning` is what ~ is evaluated by; `key` is what a new conflation tells events
-    apart by where the document does not say it. Raises a `SubscriptionError` with every field that can't be used; then
-    a `FilterError` where the filter does not fit the schema.
+    A new filter without parameters keeps those parameters of the old one that it names. `beside` are fields of the
+    document that others read. `meaning` evaluates predicates with ~. `key` is the default conflation key. Raises
+    `SubscriptionError` with every field that can't be used, or `FilterError` if the filter does not fit the schema.
 
     >>> schema = Schema({"speed": "float64"})
     >>> changed(Subscription("s", "gps"), {"filter": "speed > %0", "params": [60]}, schema).params
     (60,)
     """
-    if not isinstance(said, Mapping):
-        raise SubscriptionError([DefinitionProblem("", f"expected an object with fields, not {said!r:.60}")])
+    if not isinstance(document, Mapping):
+        raise SubscriptionError([DefinitionProblem("", f"expected an object with fields, not {document!r:.60}")])
     known = (*_READERS, *beside)
-    problems = [DefinitionProblem(name, _unknown(name, known)) for name in said if name not in known]
+    problems = [DefinitionProblem(name, _unknown(name, known)) for name in document if name not in known]
     values: dict[str, Any] = {}
     for name, (target, read) in _READERS.items():
-        if name in said:
+        if name in document:
             try:
-                values[target] = read(said[name], record, schema)
+                values[target] = read(document[name], record, schema)
             except _BadValue as bad:
                 problems.append(DefinitionProblem(name + bad.path, bad.message))
     if not problems:
         if record.params and "filter" in values:
             values.setdefault("params", record.params[: _named(values["filter"])])
-        if "every" in said and said.get("key") is None and (values["every_s"] is None or record.every_s is None):
+        if (
+            "every" in document
+            and document.get("key") is None
+            and (values["every_s"] is None or record.every_s is None)
+        ):
             values["key"] = None if values["every_s"] is None else key
         record = replace(record, **values)
         problems = _together(record)
@@ -86,22 +92,22 @@ def changed(
 def compiled(
     record: Subscription, schema: Schema, meaning: Meaning | None = None, hidden: Collection[str] = ()
 ) -> Filter | None:
-    """The filter of a record; None: everything.
+    """Return the filter of a record; None if it has none and so matches everything.
 
-    `meaning` is what ~ is evaluated by. Whoever asks by meaning names no attribute, and so must not find any that are
-    `hidden` from them.
+    `meaning` evaluates predicates with ~. A predicate with ~ may match any attribute, so `hidden` attributes are
+    removed from the schema first. Raises `FilterError`.
     """
     if not record.filter.strip():
         return None
-    made = Filter(record.filter, schema, list(record.params), strict_params=True, semantics=meaning)
-    if hidden and made.tree.is_semantic:
+    filter_ = Filter(record.filter, schema, list(record.params), strict_params=True, semantics=meaning)
+    if hidden and filter_.tree.is_semantic:
         return compiled(record, schema.without(hidden), meaning)
-    made.require_evaluable()
-    return made
+    filter_.require_evaluable()
+    return filter_
 
 
 def new_secret() -> str:
-    """A secret for Standard Webhooks.
+    """Return a new secret for Standard Webhooks.
 
     >>> new_secret().startswith("whsec_")
     True
@@ -110,7 +116,7 @@ def new_secret() -> str:
 
 
 def _named(text: str) -> int:
-    """How many parameters a filter's text wants.
+    """Return how many parameters a filter's text needs.
 
     >>> _named("speed > %0 AND vid LIKE 'B%9'")
     1
@@ -129,163 +135,165 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
 
 
 def _together(record: Subscription) -> list[DefinitionProblem]:
-    """What can't be beside something else."""
-    found = []
+    """Return the problems of fields that exclude each other."""
+    problems = []
     if record.params and not record.filter.strip():
-        found.append(DefinitionProblem("params", "expected no parameters, as there is no filter"))
+        problems.append(DefinitionProblem("params", "expected no parameters, as there is no filter"))
     if record.key is not None and record.every_s is None:
-        found.append(DefinitionProblem("key", "expected `every` beside it: a key tells apart what is conflated"))
+        problems.append(DefinitionProblem("key", "expected `every` beside it: a key tells apart what is conflated"))
     if isinstance(record.deliver, Webhook) and record.idle_s is not None:
-        found.append(DefinitionProblem("idle", "expected deliver `pull` beside it: a webhook is not told of idleness"))
-    return found
+        problems.append(
+            DefinitionProblem("idle", "expected deliver `pull` beside it: a webhook is not told of idleness")
+        )
+    return problems
 
 
-# The fields -------------------------------------------------------------------------
+# Fields -----------------------------------------------------------------------------
 
 _Reader = Callable[[Any, Subscription, Schema], Any]
 
 
-def _text(said: Any, _: Subscription, __: Schema) -> str:
-    if said is None:
+def _text(value: Any, _: Subscription, __: Schema) -> str:
+    if value is None:
         return ""
-    if not isinstance(said, str):
-        raise _BadValue(f"expected a text, not {said!r:.60}")
-    if len(said) > MOST_TEXT:
-        raise _BadValue(f"expected at most {MOST_TEXT:,} characters, not {len(said):,}")
-    return said
+    if not isinstance(value, str):
+        raise _BadValue(f"expected a text, not {value!r:.60}")
+    if len(value) > MOST_TEXT:
+        raise _BadValue(f"expected at most {MOST_TEXT:,} characters, not {len(value):,}")
+    return value
 
 
-def _params(said: Any, _: Subscription, __: Schema) -> tuple[Any, ...]:
-    if said is None:
+def _params(value: Any, _: Subscription, __: Schema) -> tuple[Any, ...]:
+    if value is None:
         return ()
-    if not isinstance(said, list):
-        raise _BadValue(f"expected a list of values for %0, %1, ..., not {said!r:.60}")
-    for n, each in enumerate(said):
-        if not isinstance(each, str | int | float | bool):
-            raise _BadValue(f"expected a text, a number or a boolean, not {each!r:.60}", f"[{n}]")
-    return tuple(said)
+    if not isinstance(value, list):
+        raise _BadValue(f"expected a list of values for %0, %1, ..., not {value!r:.60}")
+    for n, param in enumerate(value):
+        if not isinstance(param, str | int | float | bool):
+            raise _BadValue(f"expected a text, a number or a boolean, not {param!r:.60}", f"[{n}]")
+    return tuple(value)
 
 
-def _select(said: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | None:
-    if said is None:
+def _select(value: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | None:
+    if value is None:
         return None
-    if isinstance(said, str):  # as a query has it
-        said = [each.strip() for each in said.split(",") if each.strip()]
-    if not isinstance(said, list):
-        raise _BadValue(f"expected a list of attributes, not {said!r:.60}")
-    for n, each in enumerate(said):
-        _attribute(each, schema, f"[{n}]")
-    if not said:
+    if isinstance(value, str):  # as in a query string
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    if not isinstance(value, list):
+        raise _BadValue(f"expected a list of attributes, not {value!r:.60}")
+    for n, name in enumerate(value):
+        _attribute(name, schema, f"[{n}]")
+    if not value:
         raise _BadValue("expected at least one attribute, or null for all of them")
-    return tuple(said)
+    return tuple(value)
 
 
-def _key(said: Any, _: Subscription, schema: Schema) -> str | None:
-    return None if said is None or said == "" else _attribute(said, schema)
+def _key(value: Any, _: Subscription, schema: Schema) -> str | None:
+    return None if value is None or value == "" else _attribute(value, schema)
 
 
-def _attribute(said: Any, schema: Schema, path: str = "") -> str:
+def _attribute(name: Any, schema: Schema, path: str = "") -> str:
     known = tuple(field.name for field in schema.root)
-    if not isinstance(said, str) or said not in known:
-        hint = did_you_mean(said, known) if isinstance(said, str) else ""
-        raise _BadValue(f"unknown attribute {said!r:.60}{hint or '; expected one of ' + ', '.join(known)}", path)
-    return said
+    if not isinstance(name, str) or name not in known:
+        hint = did_you_mean(name, known) if isinstance(name, str) else ""
+        raise _BadValue(f"unknown attribute {name!r:.60}{hint or '; expected one of ' + ', '.join(known)}", path)
+    return name
 
 
-def _format(said: Any, _: Subscription, __: Schema) -> str:
-    if said is None:
+def _format(value: Any, _: Subscription, __: Schema) -> str:
+    if value is None:
         return FORMATS[0]
-    if said not in FORMATS:
-        raise _BadValue(f"expected {' or '.join(FORMATS)}, not {said!r:.60}")
-    return str(said)
+    if value not in FORMATS:
+        raise _BadValue(f"expected {' or '.join(FORMATS)}, not {value!r:.60}")
+    return str(value)
 
 
-def _seconds(said: Any, _: Subscription, __: Schema) -> float | None:
-    if said is None:
+def _seconds(value: Any, _: Subscription, __: Schema) -> float | None:
+    if value is None:
         return None
-    is_number = isinstance(said, int | float) and not isinstance(said, bool)
-    found = float(said) if is_number else units.seconds(said) if isinstance(said, str) else None
-    if found is None or not LEAST_S <= found <= MOST_S:
-        raise _BadValue(f"expected a length of time from 10ms to 1d, such as '500ms', not {said!r:.60}")
-    return found
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    seconds = float(value) if is_number else units.seconds(value) if isinstance(value, str) else None
+    if seconds is None or not LEAST_S <= seconds <= MOST_S:
+        raise _BadValue(f"expected a length of time from 10ms to 1d, such as '500ms', not {value!r:.60}")
+    return seconds
 
 
-def _deliver(said: Any, record: Subscription, _: Schema) -> Deliver:
-    found = _named_way(said)
-    if found == "pull":
+def _deliver(value: Any, record: Subscription, _: Schema) -> Deliver:
+    way = _named_way(value)
+    if way == "pull":
         return Pull()
-    if not isinstance(found, Mapping):
-        raise _BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {said!r:.60}")
-    return _webhook(found["webhook"], record.deliver)
+    if not isinstance(way, Mapping):
+        raise _BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {value!r:.60}")
+    return _webhook(way["webhook"], record.deliver)
 
 
 PULLED = ("pull", "sse", "websocket", "poll")
-"""What a consumer who asks for its events calls it: how it asks is said when it does."""
+"""Names of pull delivery; the transport is chosen when the consumer connects."""
 
 
-def _named_way(said: Any) -> Any:
-    """`pull`, or an object that has just `webhook`, of all ways to write them; None: neither.
+def _named_way(value: Any) -> Any:
+    """Return `pull`, or an object with only `webhook`, for every accepted notation; None for anything else.
 
     >>> _named_way({"type": "webhook", "url": "https://example.com/in"})
     {'webhook': {'url': 'https://example.com/in'}}
     """
-    match said:
+    match value:
         case None:
             return "pull"
         case str():
-            is_address = said.startswith(("http://", "https://"))
-            return {"webhook": {"url": said}} if is_address else "pull" if said in PULLED else None
-        case {"webhook": str() as url} if len(said) == 1 and "://" in url:
+            is_address = value.startswith(("http://", "https://"))
+            return {"webhook": {"url": value}} if is_address else "pull" if value in PULLED else None
+        case {"webhook": str() as url} if len(value) == 1 and "://" in url:
             return {"webhook": {"url": url}}
-        case {"webhook": _} if len(said) == 1:
-            return said
+        case {"webhook": _} if len(value) == 1:
+            return value
         case {"type": str() as way, **rest} if not isinstance(rest.get("webhook"), Mapping):
             return {"webhook": rest} if way == "webhook" else "pull" if way in PULLED and not rest else None
         case {"url": _, **rest} if "webhook" not in rest:
-            return {"webhook": said}
+            return {"webhook": value}
     return None
 
 
-def _webhook(said: Any, before: Deliver) -> Webhook:
+def _webhook(value: Any, before: Deliver) -> Webhook:
     known = ("url", "batch", "handshake")
-    if not isinstance(said, Mapping):
-        raise _BadValue(f"expected an object with a url, not {said!r:.60}", ".webhook")
-    for name in said:
+    if not isinstance(value, Mapping):
+        raise _BadValue(f"expected an object with a url, not {value!r:.60}", ".webhook")
+    for name in value:
         if name not in known:
             raise _BadValue(f"unknown field {name!r}{_hint(name, known)}", f".webhook.{name}")
     old = before if isinstance(before, Webhook) else None
-    batch = said.get("batch", old.batch if old else 1)
+    batch = value.get("batch", old.batch if old else 1)
     if type(batch) is not int or not 1 <= batch <= MOST_BATCH:
         raise _BadValue(f"expected a whole number from 1 to {MOST_BATCH:,}, not {batch!r:.60}", ".webhook.batch")
-    if not isinstance(said.get("handshake", True), bool):
-        raise _BadValue(f"expected true or false, not {said['handshake']!r:.60}", ".webhook.handshake")
-    url = _url(said.get("url", old.url if old else None))
+    if not isinstance(value.get("handshake", True), bool):
+        raise _BadValue(f"expected true or false, not {value['handshake']!r:.60}", ".webhook.handshake")
+    url = _url(value.get("url", old.url if old else None))
     return Webhook(url, old.secrets if old else (new_secret(),), batch)
 
 
-def _url(said: Any) -> str:
+def _url(value: Any) -> str:
     where = ".webhook.url"
-    if not isinstance(said, str) or len(said) > MOST_URL or not said.isascii() or not said.isprintable():
-        raise _BadValue(f"expected an address such as https://example.com/events, not {said!r:.60}", where)
+    if not isinstance(value, str) or len(value) > MOST_URL or not value.isascii() or not value.isprintable():
+        raise _BadValue(f"expected an address such as https://example.com/events, not {value!r:.60}", where)
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(value)
         port = parts.port
     except ValueError as error:
-        raise _BadValue(f"{said!r:.60} is no address: {error}", where) from error
+        raise _BadValue(f"{value!r:.60} is no address: {error}", where) from error
     if parts.scheme not in ("http", "https"):
-        raise _BadValue(f"expected http or https, not {parts.scheme or said!r:.60}", where)
-    if not parts.hostname or port == 0 or " " in said:
-        raise _BadValue(f"expected a host, as in https://example.com/events, not {said!r:.60}", where)
+        raise _BadValue(f"expected http or https, not {parts.scheme or value!r:.60}", where)
+    if not parts.hostname or port == 0 or " " in value:
+        raise _BadValue(f"expected a host, as in https://example.com/events, not {value!r:.60}", where)
     if parts.username is not None or parts.password is not None:
         raise _BadValue("expected no user or password in the address: requests are signed", where)
     if parts.fragment:
         raise _BadValue("expected no #fragment: it is never sent", where)
-    return said
+    return value
 
 
-def wants_handshake(said: Any) -> bool:
-    """Whether a document's webhook is to be asked whether it wants events at all."""
-    deliver = _named_way(said.get("deliver")) if isinstance(said, Mapping) else None
+def wants_handshake(document: Any) -> bool:
+    """Return True if the webhook of a document must confirm that it wants events."""
+    deliver = _named_way(document.get("deliver")) if isinstance(document, Mapping) else None
     webhook = deliver.get("webhook") if isinstance(deliver, Mapping) else None
     return bool(webhook.get("handshake", True)) if isinstance(webhook, Mapping) else False
 

@@ -12,12 +12,12 @@ Format = Literal["cloudevents", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The consumer asks for its events: by SSE, WebSocket or polling."""
+    """The consumer fetches its events: by SSE, WebSocket or polling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Events are sent to an address, signed."""
+    """The gateway sends events to a URL, signed."""
 
     url: str
     secrets: tuple[str, ...] = ()
@@ -47,21 +47,21 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a consumer wants of a service, and how."""
+    """What a consumer wants from a service, and how it is delivered."""
 
     id: str
     service: str
     filter: str = ""
-    """As it was written; empty: everything."""
+    """Text of the filter; empty: everything."""
     params: tuple[Any, ...] = ()
     deliver: Deliver = field(default_factory=Pull)
     select: tuple[str, ...] | None = None
     """The attributes that are sent; None: all."""
     format: Format = "cloudevents"
     every_s: float | None = None
-    """Conflation: at most the latest event of each key in so long."""
+    """Conflation interval: at most the latest event per key in each interval."""
     key: str | None = None
-    """The attribute whose values conflation tells apart; None: all events are of one key."""
+    """The attribute that is the conflation key; None: all events have the same key."""
     idle_s: float | None = None
     """Tell when nothing has come for so long."""
     description: str = ""

@@ -1,4 +1,4 @@
-"""A clock that is turned by hand."""
+"""A clock that tests advance by hand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ START_MICROS = 1_767_225_600_000_000
 
 
 class ManualClock:
-    """Tells the time that it was turned to. Whoever waits on it turns it, and has waited at once.
+    """Returns the time that it was advanced to. `wait` advances the clock and returns at once.
 
-    It is what `Intake`, feeds and `MemoryLog` take for a clock.
+    Used in place of the system clock by raw-stream writers, feeds and `MemoryLog`.
 
     >>> clock = ManualClock()
     >>> clock.advance(1.5)
@@ -22,25 +22,25 @@ class ManualClock:
     def __init__(self, start_micros: int = START_MICROS) -> None:
         self._start_micros, self._passed_s = start_micros, 0.0
         self.waits: list[float] = []
-        """How long whoever waited on it wanted to, in seconds."""
+        """The seconds of each call of `wait`."""
 
     def advance(self, seconds: float) -> None:
-        """Turn it on."""
+        """Advance the clock. Raises `ValueError` for a negative number."""
         if seconds < 0:
             msg = f"expected seconds from 0 on, not {seconds!r}: time does not go back"
             raise ValueError(msg)
         self._passed_s += seconds
 
     def now(self) -> int:
-        """The moment, in microseconds since 1970 UTC."""
+        """Return the time in microseconds since 1970 UTC."""
         return self._start_micros + round(self._passed_s * 1e6)
 
     def monotonic(self) -> float:
-        """Seconds since it was made."""
+        """Return the seconds since the clock was created."""
         return self._passed_s
 
     def wait(self, stop: Event, seconds: float) -> bool:
-        """Turn it on by so much, and say whether `stop` is set."""
+        """Advance the clock by some seconds, and return True if `stop` is set."""
         self.waits.append(seconds)
         self.advance(max(0.0, seconds))
         return stop.is_set()

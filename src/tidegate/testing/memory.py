@@ -1,4 +1,4 @@
-"""Streams in memory: what the logs promise, without files."""
+"""An event log in memory, with the same contract as the other logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _generations = count(1)
 
 
 class MemoryLog:
-    """A log for one process; any of its threads may read and write. An offset is the number of a record.
+    """A log for one process. Thread-safe. An offset is the number of a record.
 
     >>> log = MemoryLog()
     >>> log.publish("gps", {"vid": "B17"})
@@ -27,7 +27,7 @@ class MemoryLog:
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """`clock` says when records are appended, which `since` and `expire` go by."""
+        """`clock` gives the append times of records, which `since` and `expire` use."""
         self._clock = clock or SystemClock()
         self._streams: dict[str, _Stream] = {}
         self._changed = threading.Condition()
@@ -35,71 +35,71 @@ class MemoryLog:
     # Streams -------------------------------------------------------------------
 
     def create(self, stream: str, partitions: Sequence[str] = ("0",)) -> None:
-        """Make a stream, or add partitions to it; nothing where all are there."""
+        """Create a stream, or add partitions to it; does nothing if all exist."""
         need_names([stream, *partitions])
         with self._changed:
-            found = self._streams.setdefault(stream, _Stream())
+            created = self._streams.setdefault(stream, _Stream())
             for name in partitions:
-                found.partitions.setdefault(name, _Partition())
+                created.partitions.setdefault(name, _Partition())
             self._changed.notify_all()
 
     def streams(self) -> list[str]:
-        """The names of all streams."""
+        """Return the names of all streams."""
         with self._changed:
             return sorted(self._streams)
 
     def partitions(self, stream: str) -> list[str]:
-        """The names of a stream's partitions."""
+        """Return the names of a stream's partitions."""
         with self._changed:
             return sorted(self._stream(stream).partitions)
 
     def delete(self, stream: str) -> None:
-        """Forget a stream and all its records."""
+        """Delete a stream and all its records."""
         with self._changed:
             self._stream(stream)
             del self._streams[stream]
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing: what was appended may still be read."""
+        """Do nothing: records can still be read."""
 
     # Writing -------------------------------------------------------------------
 
     def append(self, stream: str, partition: str, records: Sequence[bytes]) -> int:
-        """Add records, all or none, and give the offset behind the last."""
+        """Append records, all or none, and return the offset after the last."""
         need_records(records)
         with self._changed:
             partitions = self._stream(stream).partitions
             if partition not in partitions:
                 raise no_partition(stream, partition, partitions)
-            found = partitions[partition]
-            found.records += records
-            found.times += [self._clock.now()] * len(records)
+            target = partitions[partition]
+            target.records += records
+            target.times += [self._clock.now()] * len(records)
             self._changed.notify_all()
-            return found.end
+            return target.end
 
     def publish(self, stream: str, *events: Mapping[str, Any], partition: str = "0") -> None:
-        """Append events, each a dict; the stream and its partition are made where they are not there."""
+        """Append events as dicts; creates the stream and its partition if needed."""
         self.create(stream, [partition])
-        written = [json.dumps(dict(each), ensure_ascii=False, separators=(",", ":")).encode() for each in events]
+        written = [json.dumps(dict(event), ensure_ascii=False, separators=(",", ":")).encode() for event in events]
         self.append(stream, partition, written)
 
     # Reading -------------------------------------------------------------------
 
     def begin(self, stream: str) -> Cursor:
-        """Before the oldest record that is left."""
+        """Return the cursor before the oldest record."""
         return self._at(stream, lambda partition: partition.first)
 
     def end(self, stream: str) -> Cursor:
-        """Behind the newest record."""
+        """Return the cursor after the newest record."""
         return self._at(stream, lambda partition: partition.end)
 
     def since(self, stream: str, micros: int) -> Cursor:
-        """At the first record that was appended at a moment or later."""
+        """Return the cursor at the first record that was appended at or after a time."""
         return self._at(stream, lambda partition: partition.first + bisect_left(partition.times, micros))
 
     def read(self, stream: str, cursor: Cursor, most: int = 1_000) -> Read:
-        """Read on from a cursor, at most so many records, from each partition its share."""
+        """Read at most `most` records from a cursor, a share from each partition."""
         records: list[bytes] = []
         places: list[tuple[str, int]] = []
         gaps: list[Gap] = []
@@ -108,20 +108,20 @@ class MemoryLog:
             partitions = self._reading(stream, cursor)
             for n, (name, partition) in enumerate(partitions):
                 share = -(-(most - len(records)) // (len(partitions) - n))
-                asked = offsets.get(name, partition.first)
+                requested = offsets.get(name, partition.first)
                 if not share:
                     continue
-                at = max(asked, partition.first)
-                if at > asked:
-                    gaps.append(Gap(name, asked, at))
-                found = partition.records[at - partition.first : at - partition.first + share]
-                places += [(name, at + k) for k in range(len(found))]
-                records += found
-                offsets[name] = at + len(found)
+                at = max(requested, partition.first)
+                if at > requested:
+                    gaps.append(Gap(name, requested, at))
+                chunk = partition.records[at - partition.first : at - partition.first + share]
+                places += [(name, at + k) for k in range(len(chunk))]
+                records += chunk
+                offsets[name] = at + len(chunk)
         return Read(tuple(records), tuple(places), Cursor(cursor.generation, offsets, cursor.marks), tuple(gaps))
 
     def wait(self, stream: str, cursor: Cursor, timeout_s: float) -> bool:
-        """Return as soon as there is something to read from a cursor on, or a gap to tell: true; else false."""
+        """Block until there is a record or a gap after a cursor, and return True; return False after the timeout."""
         until = time.monotonic() + timeout_s
         with self._changed:
             while True:
@@ -135,32 +135,34 @@ class MemoryLog:
                 self._changed.wait(left_s)
 
     def _reading(self, stream: str, cursor: Cursor) -> list[tuple[str, _Partition]]:
-        found = self._stream(stream)
-        if cursor.generation != found.generation:
+        target = self._stream(stream)
+        if cursor.generation != target.generation:
             raise another_generation(stream)
-        for name, partition in found.partitions.items():
+        for name, partition in target.partitions.items():
             if cursor.offsets.get(name, 0) > partition.end:
                 raise beyond_end(stream, name, cursor.offsets[name], partition.end)
-        return sorted(found.partitions.items())
+        return sorted(target.partitions.items())
 
-    def _at(self, stream: str, place: Callable[[_Partition], int]) -> Cursor:
+    def _at(self, stream: str, offset_of: Callable[[_Partition], int]) -> Cursor:
         with self._changed:
-            found = self._stream(stream)
-            return Cursor(found.generation, {name: place(each) for name, each in sorted(found.partitions.items())})
+            target = self._stream(stream)
+            return Cursor(
+                target.generation, {name: offset_of(partition) for name, partition in sorted(target.partitions.items())}
+            )
 
     def _stream(self, stream: str) -> _Stream:
-        found = self._streams.get(stream)
-        if found is None:
+        target = self._streams.get(stream)
+        if target is None:
             raise no_stream(stream, self._streams)
-        return found
+        return target
 
     # Keeping -------------------------------------------------------------------
 
     def expire(self, stream: str, retention: Retention) -> int:
-        """Let go of records, the oldest first; give the bytes that were freed."""
+        """Remove the oldest records by retention, and return the number of bytes freed."""
         with self._changed:
             now = self._clock.now()
-            freed = sum(each.expire(retention, now) for each in self._stream(stream).partitions.values())
+            freed = sum(partition.expire(retention, now) for partition in self._stream(stream).partitions.values())
             self._changed.notify_all()
             return freed
 
@@ -174,7 +176,7 @@ class _Stream:
 class _Partition:
     def __init__(self) -> None:
         self.first = 0
-        """The offset of the oldest record that is left."""
+        """Offset of the oldest record."""
         self.records: list[bytes] = []
         self.times: list[int] = []
 
@@ -183,14 +185,14 @@ class _Partition:
         return self.first + len(self.records)
 
     def expire(self, retention: Retention, now: int) -> int:
-        sizes = [len(each) + 1 for each in self.records]
+        sizes = [len(record) + 1 for record in self.records]
         size, gone, freed = sum(sizes), 0, 0
-        for each, at in zip(sizes, self.times, strict=True):
+        for record, at in zip(sizes, self.times, strict=True):
             is_too_much = retention.size_bytes is not None and size - freed > retention.size_bytes
             is_too_old = retention.age_s is not None and (now - at) / 1e6 > retention.age_s
             if not (is_too_much or is_too_old):
                 break
-            gone, freed = gone + 1, freed + each
+            gone, freed = gone + 1, freed + record
         del self.records[:gone], self.times[:gone]
         self.first += gone
         return freed

@@ -180,7 +180,7 @@ def test_what_can_not_be_taken_is_told(log: Unsteady) -> None:
     ingest = over(log, TIMED, Stream("demo", GPS, source=Demo("gps")))
     with pytest.raises(StreamConflict, match="'demo' is fed by its source, demo, which is its one writer; expected"):
         send(ingest, b"{}", stream="demo")
-    with pytest.raises(UnknownStream, match="no stream 'dem'; did you mean 'demo'"):
+    with pytest.raises(UnknownStream, match=r"no stream 'dem'$"):
         send(ingest, b"{}", stream="dem")
     with pytest.raises(IngestError, match="unknown mode 'some'; expected one of all, partial"):
         send(ingest, b"{}", mode="some")  # type: ignore[arg-type]

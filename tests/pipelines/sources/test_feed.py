@@ -107,6 +107,29 @@ def test_new_definitions_start_and_stop_what_has_changed(log: SegmentLog) -> Non
         feeds.apply(defined(a, Stream("c", GPS, source=Demo("gps", 200))))
         assert set(feeds.status()) == {"a", "c"}
         assert feeds.status()["a"]["events"] > 5, "it went on"
-        with pytest.raises(SourceError, match="stream 'd': unknown demo 'cars'"):
-            feeds.apply(defined(Stream("d", GPS, source=Demo("cars"))))
-        assert {each["state"] for each in feeds.status().values()} == {"running"}
+
+
+def test_source_that_cannot_be_built_is_its_own_error_and_others_run(log: SegmentLog) -> None:
+    a, d = Stream("a", GPS, source=Demo("gps", 100)), Stream("d", GPS, source=Demo("cars"))
+    with start_feeds(defined(a, d), log, backoff=QUICK) as feeds:
+        until(lambda: feeds.status()["a"]["events"] > 5 and feeds.status()["d"]["restarts"] > 1)
+        status = feeds.status()["d"]
+        assert status["error"] == "stream 'd': unknown demo 'cars'; expected gps, anpr"
+        assert feeds.status()["a"]["error"] is None
+        feeds.apply(defined(a, Stream("d", GPS, source=Demo("gps", 100))))
+        until(lambda: feeds.status()["d"]["events"] > 5)
+        assert feeds.status()["d"]["error"] is None
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), RecursionError("too deep"), MemoryError(), GeneratorExit()])
+def test_feed_survives_whatever_a_source_raises(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch, raised: BaseException
+) -> None:
+    class Raising:
+        def run(self, stop: Event) -> None:  # noqa: ARG002
+            raise raised
+
+    monkeypatch.setattr(feed, "make_feed", lambda *_: Raising())
+    with start_feeds(defined(Stream("gps", GPS, source=Demo("gps"))), log, backoff=QUICK) as feeds:
+        until(lambda: feeds.status()["gps"]["restarts"] > 1)
+        assert feeds.status()["gps"]["error"].startswith(type(raised).__name__)

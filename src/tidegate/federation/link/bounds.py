@@ -37,6 +37,10 @@ class Bounds:
     """Services that it offers, that it asks for, and that it says where to go on with."""
     attributes: int = 2_000
     """Attributes of one service that it offers."""
+    offer_bytes: int = 8 * 1024 * 1024
+    """Of all that it offers."""
+    offer_values: int = 200_000
+    """Values of all that it offers, at every level: reading 200,000 takes a thread about half a second."""
     depth: int = 32
     """Levels of nesting in what it offers."""
     filters: int = 200_000
@@ -45,6 +49,11 @@ class Bounds:
     """Of one filter with its parameters."""
     table_bytes: int = 64 * 1024 * 1024
     """Of all filters that it asks for."""
+    relayed_filters: int = 50_000
+    """Filters that it asks for of services of other brokers. Fewer than we may ask those for: else one neighbour could
+    have us disconnected by another."""
+    relayed_bytes: int = 16 * 1024 * 1024
+    """Of these filters."""
     partitions: int = MAX_PARTITIONS
     """Partitions of one service that it sends events of."""
     pages: int = 1_000
@@ -117,11 +126,14 @@ def check_message(message: Mapping[str, Any], bounds: Bounds) -> None:
     match message["type"]:
         case "offers":
             _need_count(message["services"], bounds.services, "services in an offer")
-            for each in message["services"]:
-                _check_offer(each, bounds)
+            values = sum(_check_offer(each, bounds) for each in message["services"])
+            if values > bounds.offer_values:
+                raise NeighbourFault(f"expected at most {bounds.offer_values:,} values in all offers, not {values:,}")
         case "resume":
             _need_count(message["services"], bounds.services, "services to go on with")
             _need_services(message["services"])
+            for each in message["services"].values():
+                _check_begin(each["cursor"], each["marks"])
         case "hello":
             _need_count(message["tables"], bounds.services, "tables")
             _need_services(message["tables"])
@@ -158,29 +170,58 @@ def check_tables(sizes: Collection[tuple[int, int]], bounds: Bounds) -> None:
         raise NeighbourFault(f"expected filters of at most {bounds.services:,} services over a link, not {services:,}")
 
 
-def _check_offer(offer: Mapping[str, Any], bounds: Bounds) -> None:
-    depth = _depth(offer, bounds.depth)
+def check_relayed(sizes: Collection[tuple[int, int]], bounds: Bounds) -> None:
+    """Refuse to ask other brokers for more on a neighbour's behalf than it may; sizes as in `check_tables`."""
+    filters, size_bytes = sum(each for each, _ in sizes), sum(each for _, each in sizes)
+    if filters > bounds.relayed_filters:
+        raise NeighbourFault(
+            f"expected at most {bounds.relayed_filters:,} filters of other brokers' services, not {filters:,}"
+        )
+    if size_bytes > bounds.relayed_bytes:
+        most = bounds.relayed_bytes
+        raise NeighbourFault(
+            f"expected at most {most:,} bytes of filters of other brokers' services, not {size_bytes:,}"
+        )
+
+
+def _check_offer(offer: Mapping[str, Any], bounds: Bounds) -> int:
+    """Refuse an offer that is too deep or too wide; return how many values it has."""
+    depth, values = measure(offer, bounds.depth)
     if depth > bounds.depth:
         raise NeighbourFault(f"expected an offer with at most {bounds.depth} levels of nesting")
     if len(offer["schema"]) > bounds.attributes:
         raise NeighbourFault(
             f"expected a service with at most {bounds.attributes:,} attributes, not {len(offer['schema']):,}"
         )
+    return values
 
 
-def _depth(value: Any, most: int) -> int:
-    """Return how deeply a value is nested, or one more than `most`; without recursion, as it may be hostile."""
-    level, depth = [value], 0
-    while level and depth <= most:
+def measure(value: Any, max_depth: int) -> tuple[int, int]:
+    """Return how deeply a value is nested and how many values it has; nothing below `max_depth` + 1 is looked at.
+
+    It does not recurse, as the value may be hostile.
+
+    >>> measure({"a": [1, 2]}, 32)
+    (3, 4)
+    """
+    level, depth, values = [value], 0, 0
+    while level and depth <= max_depth:
         depth += 1
+        values += len(level)
         level = [inner for each in level for inner in _inner(each)]
-    return depth
+    return depth, values
 
 
 def _inner(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return value.values()
     return value if isinstance(value, list) else ()
+
+
+def _check_begin(cursor: Any, marks: Any) -> None:
+    is_whole = isinstance(marks, Mapping) and all(type(each) is int for each in marks.values())
+    if not isinstance(cursor, str | None) or not is_whole:
+        raise NeighbourFault(f"expected a cursor and marks to go on with, not {cursor!r:.60} and {marks!r:.60}")
 
 
 def _need_count(found: Collection[Any], most: int, what: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,7 +22,7 @@ import structlog
 
 from tidegate.errors import FederationError, LinkRefused, TidegateError
 from tidegate.federation.link import history, proof
-from tidegate.federation.link.bounds import NeighbourFault, check_message, check_tables, printable
+from tidegate.federation.link.bounds import NeighbourFault, check_message, check_relayed, check_tables, printable
 from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.dialer import dial, pauses
 from tidegate.federation.link.forwarder import Batch, Begin, Forwarder, Supply
@@ -29,19 +30,19 @@ from tidegate.federation.link.keys import KeyFile
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.neighbour import Neighbour
-from tidegate.federation.link.offers import Remote, everything, is_portable
+from tidegate.federation.link.offers import Remote, everything, is_portable, within_bounds
 from tidegate.federation.link.records import origin_of
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.sieve import Sieve
 from tidegate.federation.link.signing import Signer
-from tidegate.federation.link.trust import Trust
+from tidegate.federation.link.trust import Claim, Trust, with_access
 from tidegate.federation.link.wire import LinkClosed, Socket
 from tidegate.federation.routes import Broker, Hello, Message, Refusal, Sent, Table, Update
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Retention
-from tidegate.logs.lost import JOINT, is_gap, read_note
+from tidegate.logs.lost import JOINT
 from tidegate.model import Schema
 from tidegate.registry import Kept, Link, Registry, need_broker_name
 
@@ -112,6 +113,8 @@ class Federation:
         self._page_threads = ThreadPoolExecutor(2, "links-history")
         """For pages of history that neighbours ask for: they may ask for many."""
         self._handshakes = 0
+        self.strangers = 0
+        """Sockets that were closed as their other end has not proved to be a neighbour, or may not come now."""
         self._keepers = ThreadPoolExecutor(2, "links-registry")
         """For what may not wait behind events and history: the lease, and what is written down."""
         self._numbers = count(1)
@@ -234,7 +237,7 @@ class Federation:
             states = await self._in_thread(partial(self._registry.link_states, neighbour.name))
             before = neighbour.offers
             with suppress(TidegateError):
-                self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")), is_heard=False)
+                await self._offered(neighbour, orjson.loads(states.get(("offers", ""), "[]")), is_heard=False)
             is_other = is_other or neighbour.offers != before
             kept.append((neighbour, states))
         for neighbour, states in kept:
@@ -334,6 +337,7 @@ class Federation:
             self._may_enter(name)
 
         if self._handshakes >= MAX_HANDSHAKES:
+            self.strangers += 1
             await _close(socket, "too many brokers have yet to prove who they are")
             return
         self._handshakes += 1
@@ -341,6 +345,7 @@ class Federation:
             async with asyncio.timeout(self.settings.handshake_s):
                 name = await proof.admit(socket, self.name, self._secret, may_enter)
         except (FederationError, TimeoutError, LinkClosed) as problem:
+            self.strangers += 1
             if isinstance(problem, proof.ProofError):
                 on_refusal()
             await _close(socket, str(problem) or "nobody said who dialled")
@@ -495,7 +500,7 @@ class Federation:
                 if forwarder is not None:
                     forwarder.taken(int(said["events"]), int(said["dropped"]))
             case "offers":
-                self._offered(neighbour, said["services"])
+                await self._offered(neighbour, said["services"])
                 neighbour.unsaved["offers", ""] = orjson.dumps(said["services"]).decode()
                 await self._changed()
             case "resume":
@@ -528,6 +533,8 @@ class Federation:
         filters, size = sizes.get(message.service, (0, 0)) if isinstance(message, Update) else (0, 0)
         sizes[message.service] = filters + len(add), size + sum(len(each.text) for each in add)
         check_tables(sizes.values(), self.settings.bounds)
+        relayed = [size for service, size in sizes.items() if origin_of(service)[1] != self.name]
+        check_relayed(relayed, self.settings.bounds)
 
     def _routed(self, neighbour: Neighbour, message: Message) -> None:
         session = neighbour.session
@@ -565,42 +572,58 @@ class Federation:
 
     # Services of others ----------------------------------------------------------------
 
-    def _offered(self, neighbour: Neighbour, said: Sequence[Mapping[str, Any]], *, is_heard: bool = True) -> None:
+    async def _offered(
+        self, neighbour: Neighbour, said: Sequence[Mapping[str, Any]] | None = None, *, is_heard: bool = True
+    ) -> None:
         """Take in all that a neighbour offers and is believed, in place of what it did.
 
-        `is_heard` is False for what was refused before, and is judged again: that is not counted once more.
+        Without `said` what it has offered last is judged again. `is_heard` is False for what was judged before: what is
+        refused of that is not counted once more.
         """
+        async with neighbour.judging:
+            offers = [dict(each) for each in (neighbour.heard_offers if said is None else said)]
+            claims: list[Claim] = []
+            version: int | None = None
+            while version != self.trust.version:  # else pinned keys have changed meanwhile
+                version = self.trust.version
+                claims = await self._in_thread(partial(self.trust.read, offers, neighbour.name))
+            if self.neighbours.get(neighbour.name) is neighbour:
+                neighbour.heard_offers = offers
+                self._believe(neighbour, claims, is_heard=is_heard)
+
+    def _believe(self, neighbour: Neighbour, claims: Iterable[Claim], *, is_heard: bool) -> None:
         offers: dict[str, Remote] = {}
-        claims: dict[str, Remote] = {}
+        conflicts: dict[str, Remote] = {}
         refused: dict[str, str] = {}
-        for each in said:
-            offer, problem = self.trust.judge(each, neighbour.link, self.neighbours.keys(), self._link_of)
-            name = offer.service.name
+        holders = self._holders()
+        for claim in claims:
+            name = claim.offer.service.name
+            problem = self.trust.judge(claim, neighbour.link, self.neighbours.keys(), holders)
             if problem is None:
-                offers[name] = offer
+                offers[name] = with_access(claim.offer, neighbour.link)
                 continue
             refused[name] = problem.reason
             neighbour.refusals[problem.kind] += is_heard
             if problem.kind == "conflict":
-                claims[name] = offer
+                conflicts[name] = claim.offer
         for service in neighbour.offers.keys() - offers.keys():
             self._forget(service)
-        for name in refused.keys() - neighbour.refused.keys():
-            _log.warning("an offer is not believed", by=neighbour.name, service=name, reason=refused[name])
-        neighbour.offers, neighbour.claims, neighbour.refused = offers, claims, refused
-        neighbour.heard_offers = [dict(each) for each in said]
+        if new := sorted(refused.keys() - neighbour.refused.keys()):
+            reason = refused[new[0]]
+            _log.warning("offers are not believed", by=neighbour.name, count=len(new), service=new[0], reason=reason)
+        neighbour.offers, neighbour.claims, neighbour.refused = offers, conflicts, refused
         self.remotes.update(offers)
         for service in offers:
             self._carry(self.broker.reconsider(service))
 
-    def _link_of(self, origin: str) -> str | None:
-        """Return the neighbour over whose link a broker's services are known; None: over none."""
-        return next((each.via for each in self.remotes.values() if each.origin == origin), None)
+    def _holders(self) -> dict[str, str]:
+        """Return the neighbour over whose link each broker's services are known."""
+        return {each.origin: each.via for each in self.remotes.values()}
 
     async def _judge_again(self) -> None:
         """Judge what all neighbours offer by the links and the pinned keys that there are now."""
         for neighbour in list(self.neighbours.values()):
-            self._offered(neighbour, neighbour.heard_offers, is_heard=False)
+            await self._offered(neighbour, is_heard=False)
             for service in list(neighbour.mirrors):  # what verifies their events may be another
                 await self._shut(neighbour, service)
         await self._changed()
@@ -610,8 +633,9 @@ class Federation:
         await self._local.changed()
         is_more = False
         for neighbour in list(self.neighbours.values()):
-            if any(self._link_of(each.origin) is None for each in neighbour.claims.values()):
-                self._offered(neighbour, neighbour.heard_offers, is_heard=False)
+            held = self._holders().keys()
+            if any(each.origin not in held for each in neighbour.claims.values()):
+                await self._offered(neighbour, is_heard=False)
                 is_more = True
         if is_more:
             await self._local.changed()
@@ -639,13 +663,11 @@ class Federation:
                 self._supply(neighbour)
 
     def _tell_offers(self, neighbour: Neighbour) -> None:
-        onward = [
-            each
-            for other in self.neighbours.values()
-            if other is not neighbour
-            for each in self._passed_on(other, neighbour)
-        ]
-        offers = [*self._signer.offers(self._local.offers(neighbour.link)), *onward]
+        own = self._signer.offers(self._local.offers(neighbour.link))
+        onward = [self._passed_on(each, neighbour) for each in self.neighbours.values() if each is not neighbour]
+        offers = within_bounds(own, onward, self.settings.bounds)
+        if (left := len(own) + sum(map(len, onward)) - len(offers)) and offers != neighbour.said_offers:
+            _log.warning("too many services to offer all of them", to=neighbour.name, count=left)
         if neighbour.said_offers != offers and neighbour.session is not None:
             neighbour.said_offers = offers
             neighbour.session.say({"type": "offers", "services": offers})
@@ -894,19 +916,16 @@ class Federation:
         if until is not None:
             ask["until"] = until.text
         head, records = await self._ask(service, ask)
-        try:
-            start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
-            until = None if head["until"] is None else Cursor.from_text(head["until"])
-            is_last = bool(head["last"])
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
-        lost = [read_note(each) for each in records if is_gap(each)]
-        page = history.Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
-        check = partial(history.checked, page, service, place, self.trust.verifier(service))
-        page, refused = await self._in_thread(check)
         remote = self.remotes.get(service)
-        if refused and remote is not None and remote.via in self.neighbours:
-            self.neighbours[remote.via].refusals["signature"] += refused
+        refusals = self.neighbours[remote.via].refusals if remote and remote.via in self.neighbours else Counter[str]()
+        try:
+            page = history.read_answer(head, records, service)
+            check = partial(history.checked, page, service, place, self.trust.verifier(service))
+            page, refused = await self._in_thread(check)
+        except TidegateError:
+            refusals["record"] += 1
+            raise
+        refusals["signature"] += refused
         return page if is_sent or filter_ is None else await self._in_thread(partial(history.filtered, page, filter_))
 
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:

@@ -25,6 +25,7 @@ from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
 from tidegate.logs.lost import JOINT, Lost, is_gap, is_note
 from tidegate.model import Schema
+from tidegate.model.hashed_ids import HashedIds
 
 MOST = 2_000
 """Events of one pass."""
@@ -50,6 +51,9 @@ class Supply:
     """In our log."""
     schema: Schema
     hidden: frozenset[str] = frozenset()
+    """What the neighbour does not see, `_id` included where ids are hashed for it."""
+    ids: HashedIds | None = None
+    """How ids are hashed for the neighbour; None: it sees them as they are."""
 
     @property
     def is_own(self) -> bool:
@@ -321,7 +325,7 @@ class Forwarder:
                 partition, offset = read.places[n]
                 source = self._source(read.cursor, partition)
                 if offset > self._begin.marks.get(source, -1):
-                    found.append(dressed(record, None, f"{source}:{offset}", supply.hidden))
+                    found.append(dressed(record, None, f"{source}:{offset}", supply.hidden, supply.ids))
             else:
                 source, _, offset = place_of(record)
                 if offset > self._begin.marks.get(source, -2):

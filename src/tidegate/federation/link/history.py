@@ -10,19 +10,20 @@ may come back with it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
-from tidegate.errors import CursorError, LogError
+from tidegate.errors import CursorError, FederationError, LogError
 from tidegate.federation.link.forwarder import Supply, reaches
 from tidegate.federation.link.records import arrived, dressed, place_of
 from tidegate.federation.link.signing import Verifier
 from tidegate.federation.routes import may_match
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
-from tidegate.logs.lost import JOINT, Lost
+from tidegate.logs.lost import JOINT, Lost, is_gap, read_note
 
 SIGN = "@"
 """What the generation of a place in history begins with: no log gives such a one."""
@@ -108,7 +109,8 @@ def read_page(
             event = orjson.loads(record)
             shown = {name: value for name, value in event.items() if name not in supply.hidden}
             if wanted is None or may_match(wanted, shown):
-                records.append(dressed(record, event, f"{source}/{partition}:{offset}", supply.hidden))
+                at_origin = f"{source}/{partition}:{offset}"
+                records.append(dressed(record, event, at_origin, supply.hidden, supply.ids))
     start = place if place.generation == generation else Cursor(generation, at.offsets)
     is_last = not read.records or reaches(read.cursor, until)
     return Page(sign(records), start, Cursor(generation, read.cursor.offsets), until, is_last, lost)
@@ -124,19 +126,33 @@ def _read_some(log: EventLog, stream: str, at: Cursor) -> Read:
     return read
 
 
+def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str) -> Page:
+    """Read a page that a neighbour has sent; what is in it is yet to be checked."""
+    try:
+        start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
+        until = None if head["until"] is None else Cursor.from_text(head["until"])
+        is_last = bool(head["last"])
+    except (KeyError, TypeError, ValueError, AttributeError, CursorError) as exc:
+        raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
+    lost = [read_note(each) for each in records if is_gap(each)]
+    return Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
+
+
 def checked(page: Page, service: str, place: Cursor, verifier: Verifier | None) -> tuple[Page, int]:
     """Return a page that a neighbour has sent without what can't belong to it, and how many records that were.
 
     Its records must be those of the service, each behind the one before it of the same partition, none before the place
     that was asked for, and signed where keys of the origin are pinned. A gap stands for what is left out.
     """
+    if len(page.records) > MOST:
+        raise FederationError(f"expected a page of at most {MOST:,} records of {service!r}, not {len(page.records):,}")
     marks = dict(place.offsets) if place.generation == page.end.generation else {}
     generation = page.end.generation.removeprefix(SIGN)
     records, lost = [], list(page.lost)
     for record in page.records:
         source, partition, offset = arrived(record, service)
         is_next = source.split("/")[1] == generation and offset >= marks.get(partition, 0)
-        if is_next and (verifier is None or verifier.is_signed(record)):
+        if is_next and (verifier is None or verifier.signed_at(record) is not None):
             marks[partition] = offset + 1
             records.append(record)
         else:

@@ -12,12 +12,14 @@ import orjson
 from tidegate.errors import FederationError, LogError
 from tidegate.federation.link.bounds import MAX_PARTITIONS
 from tidegate.federation.link.records import Place, arrived, place_of
-from tidegate.federation.link.signing import Verifier
+from tidegate.federation.link.signing import Verifier, time_of
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.lost import JOINT, Lost, is_gap
 
 MOST = 2_000
 """Records that are read at once when a mirror is opened."""
+MAX_FORGED = 64
+"""Forged signatures in one message, each of which takes 100 µs to verify: then its sender is disconnected."""
 MAX_RETIRED = 256
 """Sources of former generations that are remembered."""
 
@@ -34,17 +36,21 @@ class Progress:
     """The end of the mirror when that was so: what is behind it is looked at when it is opened."""
     retired: Sequence[str] = ()
     """Sources that others have taken the place of: a stream that was made anew does not come back."""
+    signed_at: Mapping[str, int] = field(default_factory=dict)
+    """By partition, when the newest record was signed, where records must be: none of a generation before it comes."""
 
     def to_json(self) -> str:
         """As it is kept."""
         said = {"there": self.there, "marks": self.marks, "here": self.here, "retired": list(self.retired)}
+        said |= {"signed_at": dict(self.signed_at)}
         return orjson.dumps(said).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
         """As it was kept."""
         said: dict[str, Any] = orjson.loads(text)
-        return cls(said["there"], said["marks"], said["here"], tuple(said.get("retired", ())))
+        retired, signed_at = tuple(said.get("retired", ())), said.get("signed_at", {})
+        return cls(said["there"], said["marks"], said["here"], retired, signed_at)
 
 
 class Taken(NamedTuple):
@@ -80,6 +86,7 @@ class Mirror:
         """Partitions of which something was refused since the last record: readers were told, or will be."""
         kept = kept or Progress()
         self._retired = dict.fromkeys(kept.retired)
+        self._signed_at = dict(kept.signed_at)
         self.there = kept.there
         self._marks = dict(kept.marks)
         self._partitions: set[str] = set()
@@ -93,7 +100,9 @@ class Mirror:
             while (read := self._log.read(self.name, at, MOST)).records:
                 for record in read.records:
                     if record != JOINT:
-                        self._is_new(Place(*place_of(record)))
+                        place = Place(*place_of(record))
+                        self._is_new(place)
+                        self._note_time(place, time_of(record) if self._verifier is not None else None)
                 at = read.cursor
             self._partitions.update(self._log.partitions(self.name))
         except LogError:  # there is none yet, or it was made anew
@@ -115,7 +124,7 @@ class Mirror:
             here = self._log.end(self.name).text
         except LogError:
             here = None
-        return Progress(self.there, dict(self._marks), here, tuple(self._retired))
+        return Progress(self.there, dict(self._marks), here, tuple(self._retired), dict(self._signed_at))
 
     def close(self) -> Progress:
         """Add nothing more, not even what somebody judges just now; what to keep is how far it has come then."""
@@ -137,10 +146,11 @@ class Mirror:
             if self._is_closed:  # what it would add may be on its way again, to a mirror that has taken its place
                 raise LogError(f"the mirror {self.name!r} is closed")
             places = [arrived(record, self.name) for record in records]
+            times = self._times(records)
             some = range(len(records)) if wanted is None else frozenset(wanted(records))
             for n, (record, place) in enumerate(zip(records, places, strict=True)):
                 is_event = not is_gap(record)
-                if self._verifier is not None and not self._verifier.is_signed(record):
+                if self._verifier is not None and self._is_refused(place, times[n]):
                     unsigned += 1
                     self._refuse(place, by_partition)
                     continue
@@ -148,6 +158,7 @@ class Mirror:
                 if not self._is_new(place):
                     repeated += is_event
                     continue
+                self._note_time(place, times[n])
                 self._is_owed.discard(place.partition)
                 if n in some or not is_event:
                     by_partition.setdefault(place.partition, []).extend([*owed, record])
@@ -185,6 +196,28 @@ class Mirror:
         return True
 
     # What is not signed ------------------------------------------------------------------------
+
+    def _times(self, records: Sequence[bytes]) -> Sequence[int | None]:
+        """Return when each record was signed; None: it is not, or need not be."""
+        if self._verifier is None:
+            return [None] * len(records)
+        forged, times = self._verifier.forged, []
+        for record in records:
+            times.append(self._verifier.signed_at(record))
+            if self._verifier.forged - forged > MAX_FORGED:
+                raise FederationError(f"more than {MAX_FORGED} records of {self.name!r} have forged signatures")
+        return times
+
+    def _is_refused(self, place: Place, signed_at: int | None) -> bool:
+        """Say whether a record is not signed, or is one of a generation before that of what is here."""
+        if signed_at is None:
+            return True
+        is_known = place.source in self._marks
+        return not is_known and signed_at <= self._signed_at.get(place.partition, -1)
+
+    def _note_time(self, place: Place, signed_at: int | None) -> None:
+        if signed_at is not None:
+            self._signed_at[place.partition] = max(signed_at, self._signed_at.get(place.partition, -1))
 
     def _refuse(self, place: Place, by_partition: dict[str, list[bytes]]) -> None:
         """Tell readers once that something is missing behind what is here; its place may be a lie, and is not used."""

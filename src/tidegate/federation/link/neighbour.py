@@ -53,8 +53,9 @@ class Neighbour:
     """Held by the session that lives."""
     offers: dict[str, Remote] = field(default_factory=dict)
     claims: dict[str, Remote] = field(default_factory=dict)
-    """What it offers, too, but another has offered before: it is had of that one while it is there."""
-    """These are conflicts: shown to the operator, and believed once the other link has withdrawn what it offers."""
+    """Conflicts: what it offers, too, but another has offered before. Believed once that link has withdrawn it."""
+    judging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while what it offers is read and judged: else what is older might be taken in last."""
     heard_offers: list[dict[str, Any]] = field(default_factory=list)
     """All that it has offered last, believed or not."""
     refused: dict[str, str] = field(default_factory=dict)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 from tidegate.errors import FederationError, TidegateError
+from tidegate.federation.link.bounds import Bounds, measure
 from tidegate.federation.link.records import mirror_of, origin_of
 from tidegate.filters import Filter
 from tidegate.filters.tokens import MAX_BYTES
@@ -18,6 +21,10 @@ from tidegate.services.definitions import Access
 
 SHOWN = ("qos", "properties", "categories", "themes", "description", "retention")
 """Of a definition, what others are told: not what it is made of."""
+MAX_DEPTH = 1_000
+"""Of what is offered to others: none of it is deeper."""
+_HEAD_BYTES = 64
+"""Of a message with offers, besides these."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,34 @@ def read_offer(said: Mapping[str, Any], via: str) -> Remote:
         return Remote(replace(found, name=name, inputs=(), access=access), schema, via, bool(said["onward"]), said)
     except (KeyError, TypeError, ValueError, AttributeError, TidegateError) as exc:
         raise FederationError(f"expected a service of {via!r}, not {said!r:.120}: {exc}") from exc
+
+
+def within_bounds(
+    own: Sequence[dict[str, Any]], others: Sequence[Sequence[dict[str, Any]]], bounds: Bounds
+) -> list[dict[str, Any]]:
+    """Return as much of what a neighbour may have as it takes: our own services, then an equal share of each other.
+
+    So no neighbour can have us disconnected by another by all that it offers.
+    """
+    limits = [bounds.services, bounds.offer_bytes - _HEAD_BYTES, bounds.offer_values]
+    found: list[dict[str, Any]] = []
+    for offers, share in [(own, 1), *((each, len(others) - n) for n, each in enumerate(sorted(others, key=len)))]:
+        some, used = _first_within(offers, [limit // share for limit in limits])
+        found += some
+        limits = [limit - use for limit, use in zip(limits, used, strict=True)]
+    return found
+
+
+def _first_within(offers: Iterable[dict[str, Any]], limits: Sequence[int]) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the offers that are within limits together: of their number, bytes and values; and what they use."""
+    found, used = [], [0, 0, 0]
+    for offer in offers:
+        size = 1, len(orjson.dumps(offer)) + 1, measure(offer, MAX_DEPTH)[1]
+        total = [one + other for one, other in zip(used, size, strict=True)]
+        if all(one <= limit for one, limit in zip(total, limits, strict=True)):
+            found.append(offer)
+            used = total
+    return found, used
 
 
 def is_portable(filter_: Filter, max_bytes: int) -> bool:

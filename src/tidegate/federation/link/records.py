@@ -17,6 +17,7 @@ from tidegate.errors import FederationError
 from tidegate.logs.log import is_name
 from tidegate.logs.lost import MOST_OFFSET, is_gap, read_note
 from tidegate.logs.marks import source_of
+from tidegate.model.hashed_ids import HashedIds
 
 _ARRIVED = re.compile(
     rb'\{"_id":(?:"(?:[^"\\]|\\.)*"|null),"_src":"(([^"\\/]+)/([^"\\/]+)/([^"\\/]+)):([0-9]{1,19})"(?=[,}])'
@@ -44,13 +45,17 @@ def origin_of(name: str) -> tuple[str, str]:
     return service, origin
 
 
-def dressed(record: bytes, event: Mapping[str, Any] | None, source: str, hidden: frozenset[str]) -> bytes:
+def dressed(
+    record: bytes, event: Mapping[str, Any] | None, source: str, hidden: frozenset[str], ids: HashedIds | None = None
+) -> bytes:
     """A record as it leaves its origin; `event` is the record, parsed, where that was done before.
+
+    Without what is `hidden`, and with its id hashed by `ids`.
 
     >>> dressed(b'{"_id":"a:0:7","_src":"a/0:7","speed":61.50}', None, "gps@city/1f/0:42", frozenset())
     b'{"_id":"a:0:7","_src":"gps@city/1f/0:42","speed":61.50}'
     """
-    if not hidden:
+    if not hidden and ids is None:
         front = _FRONT.match(record)
         if front is not None:
             return b'{"_id":%s,"_src":"%s"%s' % (front[1], source.encode(), record[front.end() :])
@@ -59,7 +64,10 @@ def dressed(record: bytes, event: Mapping[str, Any] | None, source: str, hidden:
     shown = {name: value for name, value in event.items() if name not in hidden and name not in ("_id", "_src")}
     if hidden:
         shown.pop("_violations", None)
-    return orjson.dumps({"_id": event.get("_id"), "_src": source, **shown})
+    id_ = event.get("_id")
+    if ids is not None and isinstance(id_, str):
+        id_ = ids.render(id_)
+    return orjson.dumps({"_id": id_, "_src": source, **shown})
 
 
 def place_of(record: bytes) -> tuple[str, str, int]:

@@ -113,6 +113,7 @@ class Session:
             if isinstance(message, tuple):
                 await take(*message)
                 continue
+            self._check_size(message, len(body))
             await self.spend(cost_of(message, len(body)))
             self.heard += message["type"] != "taken"
             await hear(message)
@@ -135,6 +136,11 @@ class Session:
         if len(body) > most:
             raise FederationError(f"expected a message of at most {most:,} bytes over a link, not {len(body):,}")
         return read_control(body) if kind == CONTROL else read_events(body)
+
+    def _check_size(self, message: Mapping[str, Any], size_bytes: int) -> None:
+        most = self._settings.bounds.offer_bytes
+        if message["type"] == "offers" and size_bytes > most:
+            raise NeighbourFault(f"expected offers of at most {most:,} bytes, not {size_bytes:,}")
 
     async def spend(self, units: float) -> None:
         """Let the other end cause some work, as soon as it may; other links get their turn first."""

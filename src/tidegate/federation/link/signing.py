@@ -4,12 +4,13 @@ The records of a batch are the leaves of Merkle trees (RFC 9162) of at most `TRE
 root of each tree with Ed25519. Every record carries the signature and its path to the root, so a broker on the way may
 pass on any of them and leave out others:
 
-    {"_id":"7","_src":"gps@city/1f2e3d4c/0:42","_sig":"<key>.<index>.<leaves>.<signature>.<path>", ...}
+    {"_id":"7","_src":"gps@city/1f2e3d4c/0:42","_sig":"<key>.<index>.<leaves>.<time>.<signature>.<path>", ...}
 
 The leaf is the whole record without `_sig`, byte by byte: its id, its time, its values, and in `_src` its service,
 origin, generation, partition and offset. So a record can't be moved to another service or place; one that comes again,
-or out of order, is behind what the mirror has of its source. A signature for each record alone would take 100 µs to
-verify, a tree of 16 takes a tenth of that (`docs/adr/0019-trust-between-brokers.md`).
+or out of order, is behind what the mirror has of its source. `time` is when the origin has signed it, in microseconds
+since 1970: events of a generation that is gone don't come back behind those of a newer one. A signature for each
+record alone would take 100 µs to verify, a tree of 16 takes a tenth of that (`docs/adr/0019-trust-between-brokers.md`).
 
 An offer carries a JWS (RFC 7515, alg Ed25519) of itself with the time at which it was issued.
 """
@@ -23,7 +24,7 @@ from binascii import Error as NotBase64
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from cryptography.exceptions import InvalidSignature
@@ -39,6 +40,8 @@ TREE_LEAVES = 16
 """Records under one signature: each carries 4 hashes, and verifying takes a sixteenth of a signature more."""
 MAX_TREE_LEAVES = 1024
 """Of what others have signed."""
+MAX_SIGNATURE_CHARS = 1_024
+"""Of a record: 10 hashes, for the largest tree, are 430."""
 MAX_ROOTS = 256
 """Roots whose signatures were verified lately: the other records of their trees need no signature."""
 OFFER_TYPE = "tidegate-offer"
@@ -48,8 +51,20 @@ _EVENT = re.compile(rb'(\{"_id":(?:%s|null),"_src":"[^"\\]*")(?:,"_sig":"([\w.-]
 _GAP = re.compile(rb'(\{"_gap":\[[^\]]*\])(?:,"_sig":"([\w.-]*)")?\}')
 _DOMAIN = b"tidegate.events.v1\0"
 
-Signature = tuple[str, int, int, bytes, bytes]
-"""A key's id, the leaf's index, the number of leaves, the root's signature, and the path to the root."""
+
+class Signature(NamedTuple):
+    """What stands in a record's `_sig`."""
+
+    key: str
+    leaf: int
+    """Its place among the leaves."""
+    leaves: int
+    time: int
+    """When it was signed, in microseconds since 1970."""
+    signature: bytes
+    """Of the root."""
+    path: bytes
+    """To the root."""
 
 
 # Records --------------------------------------------------------------------------------------
@@ -58,8 +73,8 @@ Signature = tuple[str, int, int, bytes, bytes]
 def split(record: bytes) -> tuple[bytes, bytes | None]:
     """Return what is signed of a record, and its signature; None: it has none.
 
-    >>> split(b'{"_id":"7","_src":"gps@city/1f/0:42","_sig":"k.0.1.x.","speed":61.5}')
-    (b'{"_id":"7","_src":"gps@city/1f/0:42","speed":61.5}', b'k.0.1.x.')
+    >>> split(b'{"_id":"7","_src":"gps@city/1f/0:42","_sig":"k.0.1.9.x.","speed":61.5}')
+    (b'{"_id":"7","_src":"gps@city/1f/0:42","speed":61.5}', b'k.0.1.9.x.')
     """
     front = (_GAP.fullmatch if is_gap(record) else _EVENT.match)(record)
     if front is None:
@@ -75,27 +90,27 @@ def _joined(record: bytes, signature: bytes) -> bytes:
     return b'%s,"_sig":"%s"%s' % (front[1], signature, rest)
 
 
-def sign_records(records: Sequence[bytes], key: OriginKey, leaves: int = TREE_LEAVES) -> list[bytes]:
-    """Sign records as they leave their origin."""
+def sign_records(records: Sequence[bytes], key: OriginKey, now: float, leaves: int = TREE_LEAVES) -> list[bytes]:
+    """Sign records as they leave their origin; `now` in seconds since 1970."""
     signed: list[bytes] = []
     for at in range(0, len(records), leaves):
-        signed += _sign_tree(records[at : at + leaves], key)
+        signed += _sign_tree(records[at : at + leaves], key, round(now * 1e6))
     return signed
 
 
-def _sign_tree(records: Sequence[bytes], key: OriginKey) -> list[bytes]:
+def _sign_tree(records: Sequence[bytes], key: OriginKey, time_us: int) -> list[bytes]:
     if key.private is None:
         raise FederationError(f"the key {key.id} is public, and can't sign")
     levels = _levels([sha256(b"\0" + each).digest() for each in records])
-    root = encoded(key.private.sign(_signed(levels[-1][0], len(records))))
+    root = encoded(key.private.sign(_signed(levels[-1][0], len(records), time_us)))
     return [
-        _joined(record, f"{key.id}.{n}.{len(records)}.{root}.{encoded(_path(n, levels))}".encode())
+        _joined(record, f"{key.id}.{n}.{len(records)}.{time_us}.{root}.{encoded(_path(n, levels))}".encode())
         for n, record in enumerate(records)
     ]
 
 
-def _signed(root: bytes, leaves: int) -> bytes:
-    return _DOMAIN + leaves.to_bytes(4, "big") + root
+def _signed(root: bytes, leaves: int, time_us: int) -> bytes:
+    return _DOMAIN + leaves.to_bytes(4, "big") + time_us.to_bytes(8, "big") + root
 
 
 def _node(left: bytes, right: bytes) -> bytes:
@@ -140,17 +155,25 @@ def _root_of(leaf: bytes, index: int, leaves: int, path: bytes) -> bytes | None:
 
 def _read_signature(text: bytes) -> Signature | None:
     try:
-        key, index, leaves, signature, path = text.decode("ascii").split(".")
-        number, count = int(index), int(leaves)
-        raw, beside = _decoded(signature), _decoded(path)
+        if len(text) > MAX_SIGNATURE_CHARS:
+            return None
+        key, index, leaves, time_us, signature, path = text.decode("ascii").split(".")
+        found = Signature(key, int(index), int(leaves), int(time_us), _decoded(signature), _decoded(path))
     except (ValueError, NotBase64):
         return None
-    is_whole = 0 <= number < count <= MAX_TREE_LEAVES and len(raw) == 64 and len(beside) % 32 == 0
-    return (key, number, count, raw, beside) if is_whole else None
+    is_placed = 0 <= found.leaf < found.leaves <= MAX_TREE_LEAVES and 0 <= found.time < 2**63
+    return found if is_placed and len(found.signature) == 64 and len(found.path) % 32 == 0 else None
 
 
 def _decoded(text: str) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def time_of(record: bytes) -> int | None:
+    """Return when a record says that it was signed, in microseconds; it is not verified."""
+    text = split(record)[1]
+    signature = None if text is None else _read_signature(text)
+    return None if signature is None else signature.time
 
 
 class Verifier:
@@ -159,28 +182,32 @@ class Verifier:
     def __init__(self, keys: Sequence[OriginKey], clock: Callable[[], float] = time.time) -> None:
         self._keys = {each.id: each for each in keys}
         self._clock = clock
-        self._roots: OrderedDict[tuple[str, bytes, bytes, int], None] = OrderedDict()
+        self._roots: OrderedDict[tuple[str, bytes, bytes], None] = OrderedDict()
+        self.forged = 0
+        """Signatures of accepted keys that were not valid: each has cost the time to verify it."""
 
-    def is_signed(self, record: bytes) -> bool:
-        """Say whether a record carries a valid signature of a key that is accepted now."""
+    def signed_at(self, record: bytes) -> int | None:
+        """Return when a record was signed, in microseconds; None: no key that is accepted now has signed it."""
         core, text = split(record)
         signature = None if text is None else _read_signature(text)
         if signature is None:
-            return False
-        name, index, leaves, raw, path = signature
-        key = self._keys.get(name)
+            return None
+        key = self._keys.get(signature.key)
         if key is None or key.is_expired(self._clock()):
-            return False
-        root = _root_of(sha256(b"\0" + core).digest(), index, leaves, path)
-        return root is not None and self._is_root(key, raw, root, leaves)
+            return None
+        root = _root_of(sha256(b"\0" + core).digest(), signature.leaf, signature.leaves, signature.path)
+        is_valid = root is not None and self._is_root(key, signature, root)
+        return signature.time if is_valid else None
 
-    def _is_root(self, key: OriginKey, signature: bytes, root: bytes, leaves: int) -> bool:
-        known = key.id, signature, root, leaves
+    def _is_root(self, key: OriginKey, signature: Signature, root: bytes) -> bool:
+        signed = _signed(root, signature.leaves, signature.time)
+        known = key.id, signature.signature, signed
         if known in self._roots:
             return True
         try:
-            key.public.verify(signature, _signed(root, leaves))
+            key.public.verify(signature.signature, signed)
         except InvalidSignature:
+            self.forged += 1
             return False
         self._roots[known] = None
         if len(self._roots) > MAX_ROOTS:
@@ -202,7 +229,7 @@ class Signer:
     def records(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """Return records with signatures; as they are where there is no key."""
         key = None if self._keys is None else self._keys.signing()
-        return records if key is None or not records else sign_records(records, key)
+        return records if key is None or not records else sign_records(records, key, self._clock())
 
     def offers(self, offers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return offers with signatures; the same offer under the same key has the same signature every time."""

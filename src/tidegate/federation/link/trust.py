@@ -2,11 +2,11 @@
 
 `gps@city` is a service of the broker `city`. It is believed
 
-1. from the link to `city`, if there is one, whether it is up or not;
-2. else from a link whose `transit` names `city`, or `*`, and, if keys of `city` are pinned, from any link, but only
-   what these keys have signed;
+1. from the link to `city` alone, if there is one, whether it is up or not;
+2. else from a link whose `transit` names `city`, or `*`;
 3. from one link at a time: the first to offer a service of `city` holds the name. What another link offers under it is
-   a conflict, which is shown to the operator, until the first has withdrawn all of it or is removed.
+   a conflict, which is shown to the operator, until the first has withdrawn all of it or is removed;
+4. and if keys of `city` are pinned, only what these keys have signed, over whichever link it comes.
 
 A name of our own is never believed.
 """
@@ -14,7 +14,7 @@ A name of our own is never believed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,14 +38,27 @@ class Refused:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An offer of a neighbour; whether that may make it is yet to be judged."""
+
+    offer: Remote
+    issued: int | None = None
+    """When its origin has signed it, in microseconds; None: it need not be signed."""
+    problem: str | None = None
+    """What is wrong with its signature."""
+
+
 class Trust:
-    """Decides what is believed of neighbours. The event loop alone asks it, but for verifiers."""
+    """Decides what is believed of neighbours. The event loop alone asks it, but for `read` and verifiers."""
 
     def __init__(self, me: str, settled: Keys, clock: Callable[[], float] = time.time) -> None:
         """`settled` are the pinned keys of the profile: none of the registry takes their place."""
         self._me, self._settled, self._clock = me, settled, clock
         self._texts: Mapping[str, str] = {}
         self._keys: Keys = dict(settled)
+        self.version = 0
+        """Another number whenever the pinned keys are others."""
         self._issued: dict[str, int] = {}
         """By service, when the newest signed offer was issued: an older one does not take its place."""
 
@@ -58,6 +71,7 @@ class Trust:
         self._texts = dict(texts)
         read = {name: read_key_set(text, f"the pinned keys of {name}", private=False) for name, text in texts.items()}
         self._keys = {**read, **self._settled}
+        self.version += 1
         return True
 
     def keys(self, origin: str) -> tuple[OriginKey, ...]:
@@ -76,52 +90,57 @@ class Trust:
 
     # Offers ------------------------------------------------------------------------------------
 
-    def judge(
-        self, said: Mapping[str, Any], link: Link, links: Collection[str], holder: Callable[[str], str | None]
-    ) -> tuple[Remote, Refused | None]:
-        """Read an offer of a neighbour, and say why it is not believed; None: it is.
+    def read(self, said: Sequence[Mapping[str, Any]], via: str) -> list[Claim]:
+        """Read what a neighbour offers, and verify what must be signed; in any thread, as it may be much."""
+        keys, now = self._keys, self._clock()
+        return [_claim(each, via, keys, now) for each in said]
 
-        `links` are the brokers that we are linked to; `holder` says over which link a broker's services are known.
+    def judge(self, claim: Claim, link: Link, links: Collection[str], holders: Mapping[str, str]) -> Refused | None:
+        """Say why an offer of a neighbour is not believed; None: it is.
+
+        `links` are the brokers that we are linked to; `holders` says over which link each broker's services are known.
         """
-        offer = read_offer(said, link.name)
-        origin, is_direct = offer.origin, offer.origin == link.name
-        keys = self._keys.get(origin)
+        name, origin = claim.offer.service.name, claim.offer.origin
+        is_direct = origin == link.name
         if origin == self._me:
-            return offer, Refused("name", f"{origin} is this broker")
+            return Refused("name", f"{origin} is this broker")
         if not is_direct and origin in links:
-            return offer, Refused("name", f"there is a link to {origin}: its services are believed from there alone")
-        if not is_direct and keys is None and not {origin, ANY} & set(link.transit):
+            return Refused("name", f"there is a link to {origin}: its services are believed from there alone")
+        if not is_direct and not {origin, ANY} & set(link.transit):
             allow = f"tidegate link change {link.name} --transit {origin}"
-            return offer, Refused("name", f"{link.name} may not pass on services of {origin}; to allow it: {allow}")
-        if keys is not None:
-            try:
-                offer = self._signed(said, offer, keys, is_direct=is_direct)
-            except FederationError as problem:
-                return offer, Refused("signature", f"keys of {origin} are pinned, and {problem}")
-        held = holder(origin)
-        if held is not None and held != link.name:
-            return offer, Refused("conflict", f"the services of {origin} are known over the link to {held}")
-        return _with_access(offer, link), None
-
-    def _signed(
-        self, said: Mapping[str, Any], offer: Remote, keys: Collection[OriginKey], *, is_direct: bool
-    ) -> Remote:
-        """Return the offer as its origin has signed it; what was said beside that does not count."""
-        name = offer.service.name
-        payload, issued = read_signed_offer(said, tuple(keys), self._clock())
-        found = replace(read_offer(payload, offer.via), said=said)
-        if found.service.name != name:
-            raise FederationError(f"the signature is that of {found.service.name!r}")
-        if not is_direct and not found.onward:
-            raise FederationError(f"{found.origin} does not let {name!r} be passed on")
-        if issued < self._issued.get(name, 0):
-            raise FederationError(f"a newer offer of {name!r} was seen before")
-        self._issued[name] = issued
-        return found
+            return Refused("name", f"{link.name} may not pass on services of {origin}; to allow it: {allow}")
+        if claim.problem is not None:
+            return Refused("signature", f"keys of {origin} are pinned, and {claim.problem}")
+        if claim.issued is not None:
+            if not is_direct and not claim.offer.onward:
+                return Refused("signature", f"{origin} does not let {name!r} be passed on")
+            if claim.issued < self._issued.get(name, 0):
+                return Refused("signature", f"a newer offer of {name!r} was seen before")
+            self._issued[name] = claim.issued
+        holder = holders.get(origin)
+        if holder is not None and holder != link.name:
+            return Refused("conflict", f"the services of {origin} are known over the link to {holder}")
+        return None
 
 
-def _with_access(offer: Remote, link: Link) -> Remote:
-    """Return the offer for guests only where the link says so, whatever its origin claims."""
+def _claim(said: Mapping[str, Any], via: str, keys: Keys, now: float) -> Claim:
+    """Read an offer; where keys of its origin are pinned, only what these have signed counts."""
+    offer = read_offer(said, via)
+    pinned = keys.get(offer.origin)
+    if pinned is None:
+        return Claim(offer)
+    try:
+        payload, issued = read_signed_offer(said, pinned, now)
+        signed = replace(read_offer(payload, via), said=said)
+    except FederationError as problem:
+        return Claim(offer, problem=str(problem))
+    if signed.service.name != offer.service.name:
+        return Claim(offer, problem=f"the signature is that of {signed.service.name!r:.80}")
+    return Claim(signed, issued)
+
+
+def with_access(offer: Remote, link: Link) -> Remote:
+    """Return an offer that is believed, for guests only where the link says so, whatever its origin claims."""
     if offer.service.access.to != "public" or {offer.service.name, ANY} & set(link.public):
         return offer
     return replace(offer, service=replace(offer.service, access=replace(offer.service.access, to="keys")))

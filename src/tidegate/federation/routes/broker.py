@@ -16,11 +16,8 @@ from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings
 from tidegate.federation.routes.messages import Hello, Message, Path, Reach, Refusal, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 from tidegate.federation.routes.table import Incoming, Outgoing
-from tidegate.federation.routes.topology import greatest_link, loop_by, paths_for
+from tidegate.federation.routes.topology import MAX_HOPS, MAX_PATHS, greatest_link, loop_by, paths_for
 from tidegate.filters import Filter
-
-MOST_PATHS = 1_000
-"""Brokers that are reached over one link."""
 
 
 class Sent(NamedTuple):
@@ -467,9 +464,11 @@ class Broker:
 
 def _check_paths(neighbour: str, paths: tuple[Path, ...]) -> None:
     """Refuse what can't be the ways of a neighbour."""
-    if len(paths) > MOST_PATHS:
-        raise FederationError(f"expected at most {MOST_PATHS:,} brokers behind {neighbour!r}, not {len(paths):,}")
+    if len(paths) > MAX_PATHS:
+        raise FederationError(f"expected at most {MAX_PATHS:,} brokers behind {neighbour!r}, not {len(paths):,}")
     for path in paths:
+        if len(path) > MAX_HOPS:
+            raise FederationError(f"expected ways of at most {MAX_HOPS} brokers from {neighbour!r}, not {len(path):,}")
         if path[:1] != (neighbour,) or len(set(path)) < len(path):
             raise FederationError(f"expected ways from {neighbour!r} to others, each once, not {list(path)!r:.120}")
 

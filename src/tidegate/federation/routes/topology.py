@@ -7,6 +7,11 @@ from itertools import pairwise
 
 Path = tuple[str, ...]
 
+MAX_PATHS = 1_000
+"""Brokers that are reached over one link."""
+MAX_HOPS = 64
+"""Brokers on the way to one of them."""
+
 
 def paths_for(me: str, known: Mapping[str, Iterable[Path]], neighbour: str) -> tuple[Path, ...]:
     """What a broker tells a neighbour: whom it reaches, and by which way; never back over the same link.
@@ -14,10 +19,13 @@ def paths_for(me: str, known: Mapping[str, Iterable[Path]], neighbour: str) -> t
     >>> paths_for("b", {"a": [("a",)], "c": [("c",), ("c", "d")]}, "a")
     (('b',), ('b', 'c'), ('b', 'c', 'd'))
     """
-    found: list[Path] = [(me,)]
-    for link, paths in known.items():
-        if link != neighbour:
-            found += [(me, *path) for path in paths if me not in path]
+    ways = [[path for path in paths if me not in path] for link, paths in known.items() if link != neighbour]
+    if sum(map(len, ways)) >= MAX_PATHS:  # an equal share of each: none keeps a neighbour from knowing the others
+        left = MAX_PATHS - 1
+        for n, paths in enumerate(ways := sorted(ways, key=len)):
+            ways[n] = sorted(paths, key=len)[: left // (len(ways) - n)]
+            left -= len(ways[n])
+    found = [(me,), *((me, *path) for paths in ways for path in paths if len(path) < MAX_HOPS)]
     return tuple(sorted(found))
 
 

@@ -25,14 +25,9 @@ MASKED_ERROR = "the service failed; its providers see why"
 
 def is_transparent(gateway: Gateway, caller: Caller, service: Service) -> bool:
     """Say whether a caller may see how a service is made: a provider who sees all of it and of its inputs."""
-    if caller.role not in ("provider", "admin") or service.name in gateway.remotes:
+    if not caller.may("define") or service.name in gateway.remotes:
         return False
-    policies = gateway.policies
-    seen = [name for name in (service.name, *service.inputs) if policies.is_there(name)]
-    raw = [name for name in service.inputs if not policies.is_there(name)]
-    return all(policies.sees(caller, name) and not policies.hidden(caller, name) for name in seen) and all(
-        caller.services is None or name in caller.services for name in raw
-    )
+    return all(gateway.policies.sees_whole(caller, name) for name in (service.name, *service.inputs))
 
 
 def shown_service(gateway: Gateway, caller: Caller, name: str, service: Service) -> dict[str, Any]:
@@ -41,7 +36,7 @@ def shown_service(gateway: Gateway, caller: Caller, name: str, service: Service)
     keys: tuple[str, ...]
     if name in gateway.remotes:
         keys = REMOTE_KEYS
-    elif gateway.policies.hidden(caller, name):
+    elif gateway.policies.withheld(caller, name):
         keys = PARTIAL_KEYS
     elif is_transparent(gateway, caller, service):
         return definition
@@ -51,11 +46,11 @@ def shown_service(gateway: Gateway, caller: Caller, name: str, service: Service)
 
 
 def shown_stream(caller: Caller, stream: Stream) -> dict[str, Any]:
-    """Write a raw stream's definition as a caller may see it: where its events come from is for providers."""
+    """Write a raw stream's definition as a caller may see it: its source and policy are for providers."""
     definition: dict[str, Any] = redacted(to_dict(stream))
-    if caller.role not in ("provider", "admin"):
-        definition.pop("source", None)
-    return definition
+    if caller.may("define"):
+        return definition
+    return {key: value for key, value in definition.items() if key not in ("source", "access")}
 
 
 def shown_status(status: dict[str, Any] | None, *, transparent: bool) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from tidegate.errors import (
     StreamConflict,
     TidegateError,
     UnknownStream,
-    did_you_mean,
+    error_text,
 )
 from tidegate.gateway.ingest.door import Door
 from tidegate.gateway.ingest.formats import parse
@@ -57,8 +57,8 @@ class Ingest:
             if isinstance(stream.source, Http):
                 try:
                     self._door(name)
-                except TidegateError as exc:  # whoever sends to it is told
-                    _log.warning("stream %s: %s", name, exc)
+                except Exception as exc:  # whoever sends to it is told; other streams go on
+                    _log.warning("stream %s: %s", name, error_text(exc))
 
     def take(self, requests: Sequence[Request]) -> list[Outcome]:
         """Append the events of requests that came together, each partition's at once.
@@ -91,7 +91,7 @@ class Ingest:
         if door is None:
             stream = self._streams.get(name)
             if stream is None:
-                raise UnknownStream(f"no stream {name!r:.80}{did_you_mean(name, self._streams)}")
+                raise UnknownStream(f"no stream {name!r:.80}")
             if not isinstance(stream.source, Http):
                 source = type(stream.source).__name__.lower()
                 raise StreamConflict(

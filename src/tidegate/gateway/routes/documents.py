@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from tidegate.gateway.callers import caller_of
 from tidegate.gateway.describe import asyncapi
 from tidegate.gateway.gateway import Gateway
 
@@ -20,9 +19,9 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/asyncapi.json", summary="The events of all services, as AsyncAPI 3.0 has it")
     async def of_all(request: Request) -> dict[str, Any]:
-        known, view, scope = gateway.definitions, gateway.view(request), caller_of(request).services
+        known, view = gateway.definitions, gateway.view(request)
         seen = view.services(known.services)
-        streams = [each for each in known.streams.values() if scope is None or each.name in scope]
+        streams = [each for each in known.streams.values() if view.knows_stream(each.name)]
         schemas = {**gateway.schemas, **{name: view.schema(name) for name in seen}}
         return asyncapi.describe([known.services[name] for name in seen], streams, schemas, origin(request))
 

@@ -42,11 +42,11 @@ def router(gateway: Gateway) -> APIRouter:
         event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
     ) -> Response:
         view = gateway.view(request)
-        schema, hidden = view.schema(name), view.hidden(name)
+        schema = view.schema(name)
 
         def work() -> dict[str, Any]:
             wanted = view.filter_(filter_, param, name) or Filter("", schema)
-            given = None if event is None else event_of(event, name, gateway.log, hidden)
+            given = None if event is None else event_of(event, name, gateway.log, view)
             attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(wanted, schema)]
             return {"service": name, **described(wanted, given), "attributes": attributes}
 

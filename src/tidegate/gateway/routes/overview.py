@@ -51,9 +51,9 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
     async def overview(request: Request) -> Response:
         await gateway.durable.measure(FRESH_S)
-        view, scope = gateway.view(request), caller_of(request).services
+        view = gateway.view(request)
         seen = tuple(view.services(gateway.services))
-        streams = tuple(name for name in gateway.definitions.streams if scope is None or name in scope)
+        streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
         known, caller = gateway.services, caller_of(request)
         transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
         return Response(await told.newest((streams, seen, transparent)), media_type="application/json")
@@ -65,7 +65,7 @@ def _has(gateway: Gateway, caller: Caller) -> list[str]:
     """What is not everywhere, or not for everybody, and is there for this caller."""
     there = {
         "semantics": gateway.semantics is not None and caller != GUEST,
-        "links": gateway.linked is not None and caller.role == "admin",
+        "links": gateway.linked is not None and caller.may("operate"),
         STATUS: gateway.policies.sees(caller, STATUS),
         "keys": caller.role == "admin" and caller.services is None and caller.id is not None,
         audit_stream.STREAM: gateway.policies.sees(caller, audit_stream.STREAM),

@@ -45,7 +45,7 @@ def router(gateway: Gateway) -> APIRouter:
     @routes.post("/subscriptions/{id}/adopt", summary="Make the caller, or an API key, the owner (admins only)")
     async def adopt(request: Request, id_: Id) -> dict[str, Any]:
         caller = caller_of(request)
-        if caller.role != "admin":
+        if not caller.may("operate"):
             detail = f"{caller.told} is a {caller.role}'s, and only an admin can adopt a subscription"
             raise forbidden(detail)
         named = _owner(await document(request, {}))

@@ -17,7 +17,6 @@ from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode, Receipt
-from tidegate.gateway.policy import need_scope
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.quarantine import (
     MOST,
@@ -33,7 +32,6 @@ from tidegate.gateway.quarantine import (
     Wanted,
     select,
 )
-from tidegate.gateway.routes.streams import need_stream
 from tidegate.model import timestamps
 from tidegate.services import Service
 
@@ -94,8 +92,8 @@ def router(gateway: Gateway) -> APIRouter:
             raise _nothing_sent(plan)
         caller = caller_of(request)
         for stream in plan.bodies:
-            need_scope(caller, stream)  # it is written there: a key for a service alone does not open that
-            need_stream(gateway, stream)
+            gateway.policies.need_append(caller, stream)  # a key for a service alone does not open what it reads
+            gateway.stream(stream)  # an error where there is none
         gateway.meter.need_events(caller)
         outcomes = await send(subject, plan, None if caller.id is None else caller.name)
         counts = {each: sum(one.result == each for one in outcomes) for each in ("replayed", "already", "refused")}

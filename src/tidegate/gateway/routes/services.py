@@ -13,7 +13,7 @@ from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_service, shown_status
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.untrusted import apply_untrusted
+from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import Service, from_dict
 
 
@@ -81,10 +81,12 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
     async def delete(
-        name: str, force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False
+        request: Request,
+        name: str,
+        force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False,
     ) -> None:
         gateway.service(name)
-        remove = partial(gateway.registry.remove, name, force=force)
+        remove = partial(remove_untrusted, gateway, caller_of(request), name, force=force)
         await asyncio.get_running_loop().run_in_executor(None, remove)
         await gateway.look()
 

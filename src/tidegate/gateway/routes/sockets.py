@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -12,12 +13,13 @@ from starlette.datastructures import QueryParams
 from tidegate.delivery.subscriber import Sink
 from tidegate.errors import TidegateError
 from tidegate.gateway import problems
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.messages import Subscribe
 from tidegate.gateway.names import understood
 from tidegate.gateway.problems import Problem
 from tidegate.gateway.protocol import frame_socket_of
+from tidegate.gateway.quotas import share
 from tidegate.gateway.routes.subscriptions import found_for
 from tidegate.gateway.websocket import SUBPROTOCOL, Session
 
@@ -62,19 +64,24 @@ class Open:
 def router(gateway: Gateway) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/v1", tags=["events"])
-    count = 0
+    open_sockets: Counter[str | None] = Counter()
+
+    def has_room(caller: Caller) -> bool:
+        """True if one more socket may be opened; a single caller does not get all of them."""
+        most = share(MOST_SOCKETS) if gateway.needs_keys else MOST_SOCKETS
+        return open_sockets.total() < MOST_SOCKETS and open_sockets[caller.id] < most
 
     async def serve(websocket: WebSocket, first: Callable[[], Subscribe] | None) -> None:
-        nonlocal count
         offered = websocket.scope["subprotocols"]
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         if offered and SUBPROTOCOL not in offered:
             await _close(websocket, BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
             return
-        if count >= MOST_SOCKETS or gateway.is_draining:
+        caller = caller_of(websocket)
+        if gateway.is_draining or not has_room(caller):
             await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
             return
-        count += 1
+        open_sockets[caller.id] += 1
         find = partial(found_for, gateway, websocket)
         view = gateway.view(websocket)
         socket = frame_socket_of(websocket.scope)
@@ -90,7 +97,7 @@ def router(gateway: Gateway) -> APIRouter:
                 return
             await session.serve(websocket.receive)
         finally:
-            count -= 1
+            open_sockets[caller.id] -= 1
             gateway.sweep.connections.discard(open_)
             session.close()
 

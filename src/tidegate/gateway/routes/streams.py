@@ -11,7 +11,6 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
 
-from tidegate.errors import MediaTypeError
 from tidegate.gateway.bodies import read_document
 from tidegate.gateway.callers import Caller, caller_of
 from tidegate.gateway.describe.definition import shown_stream
@@ -19,7 +18,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.ingest import Mode
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.problems import Problem
-from tidegate.gateway.untrusted import apply_untrusted
+from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import from_dict
 
 
@@ -32,12 +31,9 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.get("/streams", summary="All raw streams")
     async def streams(request: Request) -> dict[str, Any]:
-        scope = caller_of(request).services
-        return {
-            "streams": [
-                described(request, name) for name in gateway.definitions.streams if scope is None or name in scope
-            ]
-        }
+        view = gateway.view(request)
+        known = [name for name in gateway.definitions.streams if view.knows_stream(name)]
+        return {"streams": [described(request, name) for name in known]}
 
     @routes.get("/streams/{stream}", summary="One raw stream")
     async def one(request: Request, stream: str) -> dict[str, Any]:
@@ -60,9 +56,10 @@ def router(gateway: Gateway) -> APIRouter:
         return described(request, stream)
 
     @routes.delete("/streams/{stream}", status_code=204, summary="Remove a raw stream that nothing reads")
-    async def delete(stream: str) -> None:
+    async def delete(request: Request, stream: str) -> None:
         gateway.stream(stream)
-        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove, stream)
+        remove = partial(remove_untrusted, gateway, caller_of(request), stream)
+        await asyncio.get_running_loop().run_in_executor(None, remove)
         await gateway.look()
 
     @routes.post(
@@ -93,9 +90,7 @@ async def take_events(
     mode: Mode = "all",
 ) -> Response:
     """Put the events of a request's body into a raw stream; `read` gives the body, once it is known to be wanted."""
-    need_stream(gateway, stream)
-    if (packed := headers.get("content-encoding", "identity").lower()) != "identity":
-        raise MediaTypeError(f"content encoding {packed!r:.40}; expected a body that is not compressed")
+    gateway.stream(stream)  # an error where there is none
     gateway.meter.need_events(caller)
     body = await read()
     take = partial(gateway.ingest.ingest, stream, headers.get("content-type"), headers, body, mode)
@@ -120,24 +115,6 @@ async def take_events(
             **said,
         )
     return Response(orjson.dumps(said), media_type="application/json")
-
-
-def need_stream(gateway: Gateway, stream: str) -> None:
-    """Refuse events for a stream that is not there, or whose readers would miss them."""
-    gateway.stream(stream)
-    waiting = sorted(
-        each.name
-        for each in gateway.definitions.services.values()
-        if stream in each.inputs and not gateway.has_run(each)
-    )
-    if waiting:
-        raise Problem(
-            503,
-            "starting",
-            "Services are starting",
-            f"{', '.join(waiting)} has not begun to read {stream!r} yet, and would miss what comes now; try again",
-            headers={"retry-after": "1"},
-        )
 
 
 def _told(error: dict[str, Any]) -> str:

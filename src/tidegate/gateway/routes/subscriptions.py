@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -23,7 +24,6 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.filters import Filter
-from tidegate.filters.meaning import Meaning
 from tidegate.gateway import consuming, parameters
 from tidegate.gateway.bodies import json_of
 from tidegate.gateway.callers import Caller, caller_of
@@ -31,6 +31,7 @@ from tidegate.gateway.compiling import compiled_of, in_turn
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.names import NamedRoute
 from tidegate.gateway.owners import grant_of, is_owner, renewed
+from tidegate.gateway.policy import View
 from tidegate.gateway.poll import page
 from tidegate.gateway.problems import Problem, bad_parameter
 from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
@@ -74,7 +75,7 @@ def router(gateway: Gateway) -> APIRouter:
         tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
         failure = metrics.failures.get(record.id) if is_mine else None  # it may show what a receiver has answered
         return {
-            **described(found),
+            **_for_caller(gateway, caller, described(found), record),
             "lag": durable.lags.stored.get((record.service, record.id)),
             "delivered": 0 if tally is None else tally.count,
             "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
@@ -118,7 +119,7 @@ def router(gateway: Gateway) -> APIRouter:
         meaning = gateway.policies.meaning(name)
         key = gateway.view(request).key(name)
         change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, caller, _text_of(said), change)
+        record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
         gateway.meter.need_filter(caller, record.filter)
         for each in ("from", "cursor"):
             if not isinstance(said.get(each), str | None):
@@ -139,7 +140,8 @@ def router(gateway: Gateway) -> APIRouter:
         gateway.service(name)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        return {"subscriptions": [described(each) for each in all_.values() if may_see(caller, each.subscription)]}
+        seen = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+        return {"subscriptions": [_for_caller(gateway, caller, described(each), each.subscription) for each in seen]}
 
     @routes.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
     async def all_of_them(
@@ -149,11 +151,7 @@ def router(gateway: Gateway) -> APIRouter:
         await durable.measure(LAG_FRESH_S)
         caller = caller_of(request)
         all_ = await durable.ask(lambda registry: registry.subscriptions())
-        shown = [
-            each
-            for each in all_.values()
-            if may_see(caller, each.subscription) and gateway.policies.may_keep(caller, each.subscription.service)
-        ]
+        shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
         said = {"subscriptions": [doing(each, caller) for each in reversed(shown[-most:])], "total": len(shown)}
         return Response(orjson.dumps(said), media_type=JSON)
 
@@ -179,7 +177,7 @@ def router(gateway: Gateway) -> APIRouter:
         view, meaning = gateway.view(request), gateway.policies.meaning(service)
         schema, key = view.schema(service), view.key(service)
         change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, view.caller, _text_of(said), change)
+        record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
         record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
         resume = is_owner(view.caller, record)
         await need_owner(record, view.caller)
@@ -285,8 +283,7 @@ def router(gateway: Gateway) -> APIRouter:
         record = (await found_for(gateway, request, id_)).subscription
         view = gateway.view(request)
         schema = view.schema(record.service)
-        meaning, hidden = view.meaning(record.service), view.hidden(record.service)
-        work = partial(explained, record, schema, gateway.log, event, hidden, meaning)
+        work = partial(explained, record, schema, gateway.log, event, view)
         said = await gateway.executors.heavy(view.caller, work)
         return Response(orjson.dumps(said, default=str), media_type="application/json")
 
@@ -335,12 +332,12 @@ def explained(
     schema: Schema,
     log: EventLog,
     event: str | None,
-    hidden: Collection[str] = (),
-    meaning: Meaning | None = None,
+    view: View,
 ) -> dict[str, Any]:
     """How a subscription's filter is read and indexed, and what it makes of an event."""
+    meaning = view.meaning(record.service)
     filter_ = compiled(record, schema, meaning) or Filter("", schema)
-    given = None if event is None else event_of(event, record.service, log, hidden)
+    given = None if event is None else event_of(event, record.service, log, view)
     matcher = Matcher(schema, semantics=meaning)
     try:
         matcher.add(record.id, filter_)
@@ -350,10 +347,12 @@ def explained(
     return {"subscription": record.id, **described_by_meaning(filter_, given), "index": index}
 
 
-def event_of(said: str, service: str, log: EventLog, hidden: Collection[str] = ()) -> dict[str, Any]:
-    """An event that was given as JSON, or by its id in a service's output; without what is hidden."""
-    given = _given(said) if said.lstrip().startswith("{") else _sought(said, service, log)
-    return {name: value for name, value in given.items() if name not in hidden}
+def event_of(said: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
+    """An event that was given as JSON, or by its id in a service's output, as a caller sees it."""
+    if said.lstrip().startswith("{"):
+        hidden = view.hidden(service)
+        return {name: value for name, value in _given(said).items() if name not in hidden}
+    return _sought(said, service, log, view)
 
 
 def _given(said: str) -> dict[str, Any]:
@@ -365,14 +364,15 @@ def _given(said: str) -> dict[str, Any]:
     return data if "specversion" in found and isinstance(data, dict) else found
 
 
-def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
-    """The event with an id, in what the stream still has."""
+def _sought(id_: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
+    """The event that a caller sees under an id, in what the stream still has."""
     needle, looked = orjson.dumps(id_), 0
+    is_hashed = view.policies.hides_ids(view.caller, service)
     position = log.begin(service)
     while looked < MOST_LOOKED and (read := log.read(service, position, 5_000)).records:
         for record in read.records:
-            if needle in record:
-                event: dict[str, Any] = orjson.loads(record)
+            if is_hashed or needle in record:
+                event = view.shown_event(orjson.loads(record), service)
                 if event.get("_id") == id_:
                     return event
         looked, position = looked + len(read.records), read.cursor
@@ -384,13 +384,30 @@ def _sought(id_: str, service: str, log: EventLog) -> dict[str, Any]:
 
 
 def may_touch(caller: Caller, record: Subscription) -> bool:
-    """Return whether a subscription is a caller's own, or the caller is an admin."""
-    return caller.role == "admin" or is_owner(caller, record)
+    """Return whether a subscription is a caller's own, or everything is. Who is not known owns nothing.
+
+    Subscriptions without an owner were created while no keys were required: they are the operator's.
+    """
+    return caller.may("operate") or is_owner(caller, record)
 
 
-def may_see(caller: Caller, record: Subscription) -> bool:
-    """Whether a caller is told of a subscription: a provider of all to the services that they see."""
-    return caller.role == "provider" or may_touch(caller, record)
+def may_see(gateway: Gateway, caller: Caller, record: Subscription) -> bool:
+    """Say whether a caller is told of a subscription: their own, and as a provider all to services that they see."""
+    if may_touch(caller, record):
+        return gateway.policies.may_keep(caller, record.service)
+    return caller.may("define") and gateway.policies.sees(caller, record.service)
+
+
+def _for_caller(gateway: Gateway, caller: Caller, said: dict[str, Any], record: Subscription) -> dict[str, Any]:
+    """Return what a caller is told of a subscription; of another's not where it goes, nor what they don't see."""
+    if may_touch(caller, record):
+        return said
+    if isinstance(record.deliver, Webhook):
+        address = urlsplit(record.deliver.url)
+        said = {**said, "deliver": {"webhook": {**said["deliver"]["webhook"], "url": f"{address.scheme}://…"}}}
+    if gateway.policies.withheld(caller, record.service):
+        said = {**said, "filter": "", "params": [], "select": None, "key": None}
+    return said
 
 
 async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
@@ -416,10 +433,12 @@ async def document(request: Request, unsaid: Any = None) -> Any:
     return await json_of(request)
 
 
-def _text_of(said: Any) -> str | None:
-    """The filter of a subscription's document, if it has one."""
-    text = said.get("filter") if isinstance(said, Mapping) else None
-    return text if isinstance(text, str) else None
+def _filter_parts(said: Any) -> list[Any]:
+    """The filter of a subscription's document and its parameters, as far as it has them."""
+    if not isinstance(said, Mapping):
+        return []
+    params = said.get("params")
+    return [said.get("filter"), *(params if isinstance(params, list) else ())]
 
 
 def _moment(at_s: float) -> str:

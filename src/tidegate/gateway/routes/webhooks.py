@@ -40,7 +40,7 @@ def router(gateway: Gateway) -> APIRouter:
 
     def need_service(request: Request, record: Subscription) -> None:
         """Of a service that is gone nobody knows any more what it hid from whom."""
-        if caller_of(request).role != "admin":
+        if not caller_of(request).may("operate"):
             gateway.policies.need(caller_of(request), record.service)
 
     async def set_secrets(record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int) -> None:

@@ -7,11 +7,12 @@ for a stack trace. Tests hold these to the pinned version.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -28,6 +29,14 @@ def java(spark: SparkSession, name: str) -> Any:
 @cache
 def _looked_up(jvm: Any, name: str) -> Any:
     return reduce(getattr, name.split("."), jvm.tidegate)
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the driver's JVM, unless there is one, with these settings on its command line and no others.
+
+    A session that is built in it takes all of its settings from memory, where others can't read them.
+    """
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
 def real_time(writer: DataStreamWriter, epoch: str) -> DataStreamWriter:

@@ -1,9 +1,10 @@
-"""Compiles the Java of this folder to two jars, once for each content.
+"""Compiles the Java of this folder to three jars, once for each content.
 
 A wheel carries the jars. In a checkout `javac` makes them, against Spark's own
 jars; a name holds a hash of all that went in, so that a stale one is never
 taken for it. What needs Kafka's client is a jar of its own: the embedded log
-has neither.
+has neither. So is what keeps the embedded profile on loopback: it must be on the
+JVM's own class path, where Netty looks for it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _OBSTACLE = (
 
 _SOURCES = _HERE / "java"
 _KAFKA_SOURCES = _HERE / "java-kafka"
+_LOOPBACK_SOURCES = _HERE / "java-loopback"
 
 
 def jar() -> Path:
@@ -50,7 +52,8 @@ def find() -> Path | None:
 
 def obstacle() -> str:
     """Why there is no connector, and what to do; empty where there is one, or a `javac` that makes it."""
-    return "" if find() is not None or compiler() is not None else _OBSTACLE
+    is_compiled = find() is not None and _found(_loopback_name()) is not None
+    return "" if is_compiled or compiler() is not None else _OBSTACLE
 
 
 def compile_to(target: Path) -> Path:
@@ -69,14 +72,29 @@ def compile_kafka_to(target: Path) -> Path:
     return _compile(_sources(_KAFKA_SOURCES), [jar(), *maven.kafka_jars(cache())], target)
 
 
+def loopback_jar() -> Path:
+    """Give the jar that binds Netty's servers to loopback, compiled now if it must be."""
+    return _found(_loopback_name()) or compile_loopback_to(cache() / _loopback_name())
+
+
+def compile_loopback_to(target: Path) -> Path:
+    """Compile what binds Netty's servers to loopback to a jar."""
+    return _compile(_sources(_LOOPBACK_SOURCES), [], target, services=_LOOPBACK_SOURCES / "META-INF")
+
+
 def package() -> list[Path]:
-    """Compile both jars to where a wheel takes them from."""
+    """Compile all jars to where a wheel takes them from."""
     for stale in _HERE.glob("*.jar"):
         stale.unlink()
-    return [compile_to(_HERE / _name()), compile_kafka_to(_HERE / _kafka_name())]
+    return [
+        compile_to(_HERE / _name()),
+        compile_kafka_to(_HERE / _kafka_name()),
+        compile_loopback_to(_HERE / _loopback_name()),
+    ]
 
 
-def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path) -> Path:
+def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path, services: Path | None = None) -> Path:
+    """`services`: a folder META-INF for `ServiceLoader`, which the jar holds too."""
     javac = compiler()
     if javac is None:
         raise EnvironmentProblem(
@@ -91,6 +109,8 @@ def _compile(sources: Sequence[Path], needed: Sequence[Path], target: Path) -> P
         done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise EnvironmentProblem(f"the connector to Spark does not compile with {javac}:\n{done.stderr.strip()}")
+        if services is not None:
+            shutil.copytree(services, classes / "META-INF")
         packed = Path(folder, "packed.jar")
         _pack(classes, packed)
         packed.replace(target)
@@ -109,9 +129,13 @@ def _kafka_name() -> str:
     return f"tidegate-kafka-{_content_hash(maven.KAFKA_CLIENTS, _KAFKA_SOURCES, _SOURCES)}.jar"
 
 
+def _loopback_name() -> str:
+    return f"tidegate-loopback-{_content_hash('', _LOOPBACK_SOURCES)}.jar"
+
+
 def _pack(classes: Path, jar_file: Path) -> None:
     with zipfile.ZipFile(jar_file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for found in sorted(classes.rglob("*.class")):
+        for found in sorted(each for each in classes.rglob("*") if each.is_file()):
             entry = zipfile.ZipInfo(found.relative_to(classes).as_posix(), _WRITTEN)
             packed.writestr(entry, found.read_bytes(), zipfile.ZIP_DEFLATED)
 
@@ -120,9 +144,13 @@ def _sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.java"))
 
 
+def _content(folder: Path) -> list[Path]:
+    return sorted((*_sources(folder), *folder.glob("META-INF/services/*")))
+
+
 def _content_hash(needed: str, *folders: Path) -> str:
     content = hashlib.sha256(f"{version('pyspark')} {_RELEASE}{needed}".encode())
-    for source in (each for folder in folders for each in _sources(folder)):
+    for source in (each for folder in folders for each in _content(folder)):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return content.hexdigest()[:16]
 

@@ -2,11 +2,13 @@
 
 A cluster's log is Kafka, and its client is not in pyspark. Maven is asked once;
 what the cache has is taken from there. Which repository it asks is Maven's own
-setting.
+setting, so nothing is trusted for where it came from: every jar must have the
+SHA-256 that is pinned for its name, each time it is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -21,6 +23,9 @@ FETCH_TIMEOUT_S = 300.0
 
 KAFKA_CLIENTS = "org.apache.kafka:kafka-clients:3.9.2"
 """Of the broker that the tests run; it speaks with every broker since 0.10."""
+
+CHECKSUMS = Path(__file__).with_name("jars.sha256")
+"""SHA-256 of each jar that we fetch, as `sha256sum` writes and checks them."""
 
 _POM = """\
 <project>
@@ -48,8 +53,11 @@ def kafka_jars(cache: Path) -> list[Path]:
     return [jar for jar in fetch(KAFKA_CLIENTS, cache) if _without_version(jar) not in has]
 
 
-def fetch(artifact: str, cache: Path) -> list[Path]:
-    """All jars that an artifact, written `group:name:version`, runs with; its own among them."""
+def fetch(artifact: str, cache: Path, checksums: Path | None = None) -> list[Path]:
+    """All jars that an artifact, written `group:name:version`, runs with; its own among them.
+
+    Raises EnvironmentProblem where a jar is not the one that `checksums` pins, be it new or in the cache.
+    """
     group, name, version = artifact.split(":")
     cache = cache.resolve()  # Maven would take it from where the draft is
     folder = cache / f"{name}-{version}"
@@ -63,10 +71,32 @@ def fetch(artifact: str, cache: Path) -> list[Path]:
             pom = Path(draft) / "pom.xml"
             pom.write_text(_POM.format(group=group, name=name, version=version))
             _copy_dependencies(artifact, pom, Path(draft) / "jars")
+            _verify(artifact, Path(draft) / "jars", checksums or CHECKSUMS)
             # At once: a cache that is half full is taken for a full one. Whoever was faster has the same jars.
             with suppress(OSError):
                 (Path(draft) / "jars").rename(folder)
-    return sorted(folder.glob("*.jar"))
+    return _verify(artifact, folder, checksums or CHECKSUMS)
+
+
+def _verify(artifact: str, folder: Path, checksums: Path) -> list[Path]:
+    """The jars of a folder, each of which is the one that is pinned."""
+    lines = [line.split() for line in checksums.read_text(encoding="ascii").splitlines()]
+    pinned = {name: checksum for checksum, name in lines}
+    jars = sorted(folder.glob("*.jar"))
+    for jar in jars:
+        with jar.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if jar.name not in pinned:
+            raise EnvironmentProblem(
+                f"{jar.name}, which Maven brought for {artifact}, has no checksum in {checksums.name}: it is not "
+                f"used. If you trust it, add its line: {found}  {jar.name}"
+            )
+        if found != pinned[jar.name]:
+            raise EnvironmentProblem(
+                f"{jar.name} of {artifact} has SHA-256 {found}, expected {pinned[jar.name]}: it is not used. Delete "
+                f"{folder}, and fetch it again from a repository that you trust"
+            )
+    return jars
 
 
 def _copy_dependencies(artifact: str, pom: Path, into: Path) -> None:

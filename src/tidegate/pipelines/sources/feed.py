@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Literal, Protocol, Self
 
-from tidegate.errors import MissingDependency, SourceError, TidegateError
+from tidegate.errors import MissingDependency, SourceError, TidegateError, error_text
 from tidegate.logs import EventLog
 from tidegate.logs.clock import Clock, SystemClock
 from tidegate.logs.intake import Intake
@@ -71,7 +72,7 @@ Report = Callable[[str], None]
 
 
 def make_feed(stream: Stream, intake: Intake, around: Surroundings, report: Report) -> Feed | None:
-    """The feed of a stream; None where events come by themselves. Does no I/O; bad settings are refused here."""
+    """The feed of a stream; None where events come by themselves. Does no I/O; bad settings: `SourceError`."""
     source, resources = stream.source, around.resources
     try:
         match source:
@@ -137,23 +138,26 @@ class Feeds:
         self._around, self._backoff = around, backoff or Backoff()
         self._chance = random.Random(seed)
         self._running: dict[str, _Supervised] = {}
+        self._ending: dict[str, _Supervised] = {}
+        """Feeds that were told to stop, and may still write."""
 
     def apply(self, definitions: Definitions) -> None:
         """Run the feeds of just these streams: new ones start, changed ones start again, others stop.
 
-        Where one of them can't be made, nothing changes.
+        Never raises for one stream's sake: a source that can't be built or started is an error in its status, and
+        is tried again with backoff. Does not wait for feeds that stop; a stream's new feed begins when its old one has
+        ended, so that a stream has one writer.
         """
         kept = {name: each for name, each in self._running.items() if definitions.streams.get(name) == each.stream}
+        gone = {name: each for name, each in self._running.items() if name not in kept}
+        for each in gone.values():
+            each.stop.set()
+        self._ending = {name: each for name, each in self._ending.items() if not each.join(0)} | gone
         fresh = [
-            _Supervised(stream, self._around, self._backoff, self._chance)
+            _Supervised(stream, self._around, self._backoff, self._chance, after=self._ending.get(name))
             for name, stream in definitions.streams.items()
             if name not in kept and not isinstance(stream.source, Http)
         ]
-        gone = [each for name, each in self._running.items() if name not in kept]
-        for each in gone:
-            each.stop.set()
-        for each in gone:
-            each.join()
         self._running = kept | {each.stream.name: each for each in fresh}
         for each in fresh:
             each.start()
@@ -172,7 +176,11 @@ class Feeds:
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for feeds whose input ends, and say whether all ended in time."""
-        ended = [each.join(timeout_s) for each in self._running.values()]
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        ended = [
+            each.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for each in (*self._ending.values(), *self._running.values())
+        ]
         return all(ended)
 
     def __enter__(self) -> Self:
@@ -193,7 +201,7 @@ def start_feeds(
     seed: int | None = None,
     resources: RunnerResources | None = None,
 ) -> Feeds:
-    """Start the feed of each stream that has a source; a source that can't be understood is refused at once."""
+    """Start the feed of each stream that has a source."""
     feeds = Feeds(
         Surroundings(log, state, env or {}, clock or SystemClock(), resources or RunnerResources()), backoff, seed
     )
@@ -202,13 +210,22 @@ def start_feeds(
 
 
 class _Supervised:
-    """One feed, its thread and how it is."""
+    """One feed, its thread and its status."""
 
-    def __init__(self, stream: Stream, around: Surroundings, backoff: Backoff, chance: random.Random) -> None:
-        self.stream, self.stop = stream, Event()
-        self._clock, self._backoff, self._chance = around.clock, backoff, chance
-        self._intake = Intake(around.log, stream, around.clock)
-        self._feed = make_feed(stream, self._intake, around, self._note)
+    def __init__(
+        self,
+        stream: Stream,
+        around: Surroundings,
+        backoff: Backoff,
+        chance: random.Random,
+        *,
+        after: _Supervised | None = None,
+    ) -> None:
+        """`after` is the stream's feed until now, which was told to stop: this one begins when it has ended."""
+        self.stream, self.stop, self._after = stream, Event(), after
+        self._around, self._clock, self._backoff, self._chance = around, around.clock, backoff, chance
+        self._intake: Intake | None = None
+        self._feed: Feed | None = None
         self._state: State = "running"
         self._error: tuple[str, str] | None = None
         self._restarts = 0
@@ -222,28 +239,31 @@ class _Supervised:
         return not self._thread.is_alive()
 
     def status(self) -> dict[str, Any]:
-        meter = self._intake.meter
+        meter = None if self._intake is None else self._intake.meter
         error, when = self._error or (None, None)
         return {
             "state": self._state,
             "source": type(self.stream.source).__name__.lower(),
-            "events": meter.events,
-            "refused": meter.refused,
-            "rate": round(meter.rate, 1),
+            "events": 0 if meter is None else meter.events,
+            "refused": 0 if meter is None else meter.refused,
+            "rate": 0.0 if meter is None else round(meter.rate, 1),
             "restarts": self._restarts,
             "error": error,
             "error_time": when,
         }
 
     def _run(self) -> None:
-        assert self._feed is not None
+        if self._after is not None:  # also when this one is told to stop meanwhile: the next one waits for this thread
+            self._after.join()
+            self._after = None
         failures = 0
         while not self.stop.is_set():
             begin = self._clock.monotonic()
             try:
+                feed = self._built()
                 self._state = "running"
-                self._feed.run(self.stop)
-            except Exception as exc:  # the feed's thread has nobody else to tell
+                feed.run(self.stop)
+            except BaseException as exc:  # SystemExit too: a feed that ends its thread must say so, and run again
                 if self._clock.monotonic() - begin >= self._backoff.forgive_s:
                     failures = 0
                 failures += 1
@@ -253,8 +273,18 @@ class _Supervised:
                 return
         self._state = "stopped"
 
-    def _fail(self, exc: Exception, delay_s: float) -> None:
-        said = str(exc) if isinstance(exc, TidegateError) else f"{type(exc).__name__}: {exc}"
+    def _built(self) -> Feed:
+        """Return the feed, built at the first call that succeeds: in this thread, so that a failure is its own."""
+        if self._feed is None:
+            if self._intake is None:
+                self._intake = Intake(self._around.log, self.stream, self._clock)
+            self._feed = make_feed(self.stream, self._intake, self._around, self._note)
+            if self._feed is None:
+                raise SourceError(f"stream {self.stream.name!r}: its source {self.stream.source!r} has no feed")
+        return self._feed
+
+    def _fail(self, exc: BaseException, delay_s: float) -> None:
+        said = error_text(exc)
         self._note(said)
         self._state = "waiting"
         _log.warning("stream %s: %s; again in %.1f s", self.stream.name, said, delay_s)

@@ -296,4 +296,5 @@ def _address(broker: str, default_port: int) -> tuple[str, int]:
             return parts.hostname, parts.port or default_port
     except ValueError:
         pass
-    raise SourceError(f"broker: expected host or host:port, not {broker!r}")
+    shown = f"not {broker!r}" if "@" not in broker else "without a user and a password before it"
+    raise SourceError(f"broker: expected host or host:port, {shown}")

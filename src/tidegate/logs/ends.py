@@ -1,0 +1,34 @@
+"""Where streams end now, for whoever begins to read there later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tidegate.errors import LogError, LogUnreachable, UnknownStream, error_text
+from tidegate.logs.log import EventLog
+
+
+def ends_of(open_log: Callable[[], EventLog], streams: Collection[str]) -> dict[str, str]:
+    """Return the cursor's text of the end of each stream; a stream that is not in the log is left out.
+
+    `open_log` opens the log, which is closed again. Raises `LogUnreachable` where the log can't be asked.
+    """
+    try:
+        log = open_log()
+        try:
+            known = set(log.streams())
+            return {name: end for name in streams if name in known and (end := _end(log, name)) is not None}
+        finally:
+            log.close()
+    except (LogError, OSError) as error:
+        raise LogUnreachable(
+            f"nothing was applied: the log can't say where {', '.join(sorted(streams))} ends now, which is where new "
+            f"services begin ({error_text(error)}); apply it again when the log can be reached"
+        ) from error
+
+
+def _end(log: EventLog, stream: str) -> str | None:
+    try:
+        return log.end(stream).text
+    except UnknownStream:  # deleted since the list was made
+        return None
