@@ -139,7 +139,7 @@ class Home:
         return build.obstacle() if self.profile.is_local and self.profile.kafka is None else ""
 
     def need_connector(self) -> None:
-        """Compile the connector where services can't run without it; raise if that fails, before anything is changed."""
+        """Compile the connector where services can't run without it; raise if that fails, before a change."""
         from tidegate.pipelines.connector import build
 
         if self.profile.kafka is not None or not self.profile.is_local:
