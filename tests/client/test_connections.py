@@ -13,14 +13,14 @@ import pytest
 from tidegate.client import AsyncClient, Client, Notice, Reconnect, Refused
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-SOON = Reconnect(most_s=0.001, silence_s=2.0)
+FAST_RECONNECT = Reconnect(most_s=0.001, silence_s=2.0)
 
 
 def event(n: int) -> bytes:
     return b'id: c%d\ndata: {"_id":"e%d","_time":null}\n\n' % (n, n)
 
 
-class Scripted:
+class ScriptedServer:
     """Sends each connection the next answer, then closes it, or keeps it open without another byte."""
 
     def __init__(self, *answers: tuple[bytes, str]) -> None:
@@ -30,7 +30,7 @@ class Scripted:
         self.open: list[socket.socket] = []
 
     @contextmanager
-    def running(self) -> Iterator[Scripted]:
+    def running(self) -> Iterator[ScriptedServer]:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.url = f"http://127.0.0.1:{server.getsockname()[1]}"
             thread = threading.Thread(target=self._run, args=(server,))
@@ -43,14 +43,14 @@ class Scripted:
                     connection.close()
 
     def _run(self, server: socket.socket) -> None:
-        for answer, then in self.answers:
+        for answer, ending in self.answers:
             connection, _ = server.accept()
             head = b""
             while b"\r\n\r\n" not in head:
                 head += connection.recv(65_536)
             self.heads.append(head.decode().lower())
             connection.sendall(answer)
-            if then == "silent":
+            if ending == "silent":
                 self.open.append(connection)
             else:
                 connection.close()
@@ -69,7 +69,7 @@ SCRIPT = (
 
 def test_subscription_survives_every_kind_of_failure() -> None:
     notices: list[Notice] = []
-    with Scripted(*SCRIPT).running() as server, Client(server.url, reconnect=SOON) as client:
+    with ScriptedServer(*SCRIPT).running() as server, Client(server.url, reconnect=FAST_RECONNECT) as client:
         subscription = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
         assert [next(subscription).id, next(subscription).id] == ["e1", "e5"]
         subscription.close()
@@ -80,17 +80,17 @@ def test_async_subscription_survives_every_kind_of_failure() -> None:
     notices: list[Notice] = []
 
     async def run(url: str) -> list[str]:
-        async with AsyncClient(url, reconnect=SOON) as client:
+        async with AsyncClient(url, reconnect=FAST_RECONNECT) as client:
             subscription = client.subscribe("gps", since="beginning", format="plain", on_notice=notices.append)
             async with subscription:
                 return [(await anext(subscription)).id, (await anext(subscription)).id]
 
-    with Scripted(*SCRIPT).running() as server:
+    with ScriptedServer(*SCRIPT).running() as server:
         assert asyncio.run(run(server.url)) == ["e1", "e5"]
     check_reconnects(server, notices)
 
 
-def check_reconnects(server: Scripted, notices: list[Notice]) -> None:
+def check_reconnects(server: ScriptedServer, notices: list[Notice]) -> None:
     cursors = [
         head.split("last-event-id: ")[1].split()[0] if "last-event-id" in head else None for head in server.heads
     ]
@@ -118,7 +118,7 @@ def check_reconnects(server: Scripted, notices: list[Notice]) -> None:
     ],
 )
 def test_server_that_is_not_a_gateway_is_not_retried(answer: bytes, message: str) -> None:
-    with Scripted((answer, "close")).running() as server, Client(server.url, reconnect=SOON) as client:
+    with ScriptedServer((answer, "close")).running() as server, Client(server.url, reconnect=FAST_RECONNECT) as client:
         subscription = client.subscribe("gps", since="beginning")
         with pytest.raises(Refused, match=message):
             next(subscription)

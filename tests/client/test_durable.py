@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.proxy import proxy
-from tests.client.test_subscription import SOON, ids, take
+from tests.client.test_subscription import FAST_RECONNECT, ids, take
 from tests.gateway.running import World
 from tests.pipelines.running import PATIENCE_S
 from tidegate import Filter
@@ -117,7 +117,7 @@ def test_lost_connections_neither_lose_repeat_nor_acknowledge_events(world: Worl
     world.append(300)
     with Client(world.url) as client:
         id_ = create(client, format="plain")
-    with proxy(world.port) as lossy, Client(lossy.url, reconnect=SOON) as client:
+    with proxy(world.port) as lossy, Client(lossy.url, reconnect=FAST_RECONNECT) as client:
         lossy.cuts = [3_000, 100, 20_000, 7_001, 9_000]
         with client.consume(id_, auto_ack=False) as subscription:
             assert take(300, subscription) == ids(0, 300)
@@ -168,7 +168,7 @@ def test_latest_and_every_deliver_the_newest_event_of_each_key(world: World) -> 
 
 def test_ack_needs_a_durable_subscription_and_an_event(world: World) -> None:
     with Client(world.url) as client:
-        with pytest.raises(ClientError, match="a subscription to 'gps' is not durable"):
+        with pytest.raises(ClientError, match="the subscription to 'gps' is not durable"):
             client.subscribe("gps").ack("c")
         with pytest.raises(ClientError, match="expected an event with a cursor"):
             client.consume("sub_1").ack()

@@ -21,7 +21,7 @@ class Stub(ThreadingHTTPServer):
     """Gives the next of `answers`, or accepts everything if there is none. Records the requests in `seen`."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answering)
+        super().__init__(("127.0.0.1", 0), _StubHandler)
         self.answers: list[Answer | None] = []
         self.seen: list[tuple[str, dict[str, str], list[Any]]] = []
 
@@ -30,7 +30,7 @@ class Stub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
-class _Answering(BaseHTTPRequestHandler):
+class _StubHandler(BaseHTTPRequestHandler):
     server: Stub
 
     def do_POST(self) -> None:
@@ -129,9 +129,9 @@ def test_partial_mode_reports_the_index_of_a_refused_event_among_all(stub: Stub,
 
 def test_refused_batch_reports_the_batches_before_it(stub: Stub, client: Client) -> None:
     errors = [{"index": 0, "pointer": "speed", "detail": "'x' is no number"}]
-    refused = problem(422, "bad-event", "nothing was taken", accepted=0, duplicates=0, refused=1, errors=errors)
+    refused = problem(422, "bad-event", "nothing was accepted", accepted=0, duplicates=0, refused=1, errors=errors)
     stub.answers = [taken(2), refused]
-    with pytest.raises(PublishError, match="2 events are in gps; then: nothing was taken") as caught:
+    with pytest.raises(PublishError, match="2 events are in gps; then: nothing was accepted") as caught:
         client.publish("gps", numbers(6), batch=2)
     assert caught.value.receipt == Receipt(2, 0, 1, (Refusal(2, "speed", "'x' is no number"),), "c2")
     assert caught.value.status == 422
@@ -152,7 +152,7 @@ def test_batch_that_may_have_been_accepted_is_sent_again_only_with_ids(
     assert client.publish("gps", with_ids(3)).accepted == 3
     assert len(stub.seen) == 2
     stub.answers = [answer]
-    with pytest.raises(PublishError, match="not sent again, as events without an _id would be there twice"):
+    with pytest.raises(PublishError, match="not retried, because events without an _id could be appended twice"):
         client.publish("gps", [*with_ids(2), {"n": 3}])
     assert len(stub.seen) == 3
 
@@ -181,7 +181,7 @@ def test_single_event_needs_no_list(stub: Stub, client: Client, event: Any) -> N
 
 
 def test_value_that_is_not_an_event_is_refused(client: Client) -> None:
-    with pytest.raises(PublishError, match=r"event 1: expected a dict, or an object in JSON, not \[3\]"):
+    with pytest.raises(PublishError, match=r"event 1: expected a dict or a JSON object as text, not \[3\]"):
         client.publish("gps", [{}, [3]])  # type: ignore[list-item]
 
 

@@ -25,7 +25,7 @@ from tidegate.gateway import server
 from tidegate.logs import Cursor
 from tidegate.services import loads
 
-SOON = Reconnect(most_s=0.001)
+FAST_RECONNECT = Reconnect(most_s=0.001)
 
 
 def ids(begin: int, end: int) -> list[str]:
@@ -66,7 +66,7 @@ def test_matching_events_carry_their_cursor(world: World) -> None:
             )
 
 
-def test_async_client_subscribes_and_asks(world: World) -> None:
+def test_async_client_subscribes_and_gets_pages_and_services(world: World) -> None:
     asyncio.run(use_async_client(world))
 
 
@@ -102,13 +102,13 @@ def test_subscription_survives_a_restart_of_the_gateway(tmp_path: Path, monkeypa
     monkeypatch.setattr(server, "DRAIN_S", 0)  # do not wait for open subscriptions
     world = World(tmp_path)
     kinds: list[str] = []
-    with ExitStack() as left:
+    with ExitStack() as stack:
         with world.running():
-            client = left.enter_context(Client(world.url, reconnect=Reconnect(most_s=0.05)))
-            subscription = left.enter_context(
+            client = stack.enter_context(Client(world.url, reconnect=Reconnect(most_s=0.05)))
+            subscription = stack.enter_context(
                 client.subscribe("gps", on_notice=lambda notice: kinds.append(notice.kind))
             )
-            quiet = left.enter_context(client.subscribe("gps", "speed > 10"))
+            quiet = stack.enter_context(client.subscribe("gps", "speed > 10"))
             world.append(5)
             assert take(3, subscription) == ids(0, 3)
         world.append(5)  # while no gateway runs
@@ -138,7 +138,7 @@ cuts_of_connections = st.lists(st.integers(0, 3_000), max_size=8)
 @given(cuts=cuts_of_connections)
 @settings(max_examples=8)
 def test_subscription_survives_connections_cut_anywhere(shared: World, since: str, cuts: list[int]) -> None:
-    with proxy(shared.port) as lossy, Client(lossy.url, reconnect=SOON) as client:
+    with proxy(shared.port) as lossy, Client(lossy.url, reconnect=FAST_RECONNECT) as client:
         lossy.cuts = cuts
         first = shared.sent if since == "now" else 0
         with client.subscribe("gps", since=since, idle=10, on_notice=fail_if_events_are_missing) as subscription:
@@ -153,7 +153,7 @@ def test_subscription_survives_connections_cut_anywhere(shared: World, since: st
 def test_async_subscription_survives_connections_cut_anywhere(shared: World, cuts: list[int]) -> None:
     async def run(url: str) -> None:
         async with (
-            AsyncClient(url, reconnect=SOON) as client,
+            AsyncClient(url, reconnect=FAST_RECONNECT) as client,
             client.subscribe("gps", idle=10, on_notice=fail_if_events_are_missing) as subscription,
         ):
             first = shared.sent
@@ -176,20 +176,20 @@ def test_end_of_with_closes_the_connection(world: World) -> None:
 
 def test_gap_is_raised_and_the_next_events_follow(world: World) -> None:
     world.append(2)
-    elsewhere = Cursor("another", {"gps_taxi.0": 0}).text
-    with Client(world.url) as client, client.subscribe("gps", cursor=elsewhere) as subscription:
+    foreign_cursor = Cursor("another", {"gps_taxi.0": 0}).text
+    with Client(world.url) as client, client.subscribe("gps", cursor=foreign_cursor) as subscription:
         with pytest.raises(
             Missed, match="events of 'gps' were missed: the cursor is no place in this stream"
         ) as caught:
             next(subscription)
         assert caught.value.notice.kind == "gap"
-        assert subscription.cursor == caught.value.notice.cursor != elsewhere
+        assert subscription.cursor == caught.value.notice.cursor != foreign_cursor
         assert take(2, subscription) == ids(0, 2)
 
 
 def test_on_notice_gets_gaps_and_idle_notices(world: World) -> None:
     notices: list[Notice] = []
-    elsewhere = Cursor("another", {"gps_taxi.0": 0}).text
+    foreign_cursor = Cursor("another", {"gps_taxi.0": 0}).text
     with Client(world.url) as client:
 
         def on_notice(notice: Notice) -> None:
@@ -197,7 +197,7 @@ def test_on_notice_gets_gaps_and_idle_notices(world: World) -> None:
             if notice.kind == "idle":
                 world.append(1)
 
-        subscription = client.subscribe("gps", cursor=elsewhere, idle=0.02, on_notice=on_notice)
+        subscription = client.subscribe("gps", cursor=foreign_cursor, idle=0.02, on_notice=on_notice)
         with subscription:
             assert take(1, subscription) == ids(0, 1)
     assert [notice.kind for notice in notices[:2]] == ["gap", "idle"]
@@ -267,8 +267,8 @@ def test_pages_continue_at_cursors_and_start_times(world: World) -> None:
         assert [event.cursor for event in page.events] == [None, None, page.cursor]
         page = client.events("gps", "speed > %0", params=[3], cursor=page.cursor, wait=10)
         assert [event.data["speed"] for event in page.events] == [4.0]
-        elsewhere = Cursor("another", {"gps_taxi.0": 0}).text
-        gap = client.events("gps", cursor=elsewhere).gap
+        foreign_cursor = Cursor("another", {"gps_taxi.0": 0}).text
+        gap = client.events("gps", cursor=foreign_cursor).gap
         assert gap is not None
         assert "the cursor is no place" in gap["reason"]
         assert len(client.events("gps", since=datetime(2026, 1, 1, tzinfo=UTC)).events) == 5

@@ -59,9 +59,9 @@ def test_backoff_doubles_up_to_the_maximum_and_is_reset_by_the_first_byte() -> N
     assert session.connection_lost(LOST) == 1
 
 
-@pytest.mark.parametrize(("random", "wait_s"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
-def test_half_of_the_backoff_is_random(random: float, wait_s: float) -> None:
-    assert new_session(random=random).connection_lost(LOST) == wait_s
+@pytest.mark.parametrize(("random", "backoff_s"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
+def test_half_of_the_backoff_is_random(random: float, backoff_s: float) -> None:
+    assert new_session(random=random).connection_lost(LOST) == backoff_s
 
 
 def test_server_sets_the_first_backoff_and_retry_after_is_added() -> None:
@@ -164,7 +164,7 @@ def test_error_message_of_the_gateway_ends_the_subscription() -> None:
     session.stream_opened()
     session.feed(event_bytes(1) + b'event: error\ndata: {"detail":"no service \'gps\'"}\n\n')
     assert session.next_event() is not None
-    with pytest.raises(SubscriptionEnded, match="'gps' can't go on: no service 'gps'"):
+    with pytest.raises(SubscriptionEnded, match="the gateway has ended the subscription to 'gps': no service 'gps'"):
         session.next_event()
 
 

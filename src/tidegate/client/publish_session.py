@@ -74,7 +74,7 @@ class PublishSession:
         if isinstance(event, str):
             event = event.encode()
         if not isinstance(event, Mapping | bytes):
-            raise self._error(f"event {index}: expected a dict, or an object in JSON, not {event!r:.60}")
+            raise self._error(f"event {index}: expected a dict or a JSON object as text, not {event!r:.60}")
         if isinstance(event, bytes):
             # Inside JSON strings line ends are escaped, so these are white space between tokens.
             return event.replace(b"\n", b" ").replace(b"\r", b" ")
@@ -125,7 +125,7 @@ class PublishSession:
         published = self.receipt.accepted + self.receipt.duplicates
         before = f"{published:,} events are in {self._stream}; then: " if published else ""
         is_unsure = isinstance(error, Unavailable | ConnectionLost) and not batch.has_ids
-        hint = "; not sent again, as events without an _id would be there twice" if is_unsure else ""
+        hint = "; not retried, because events without an _id could be appended twice" if is_unsure else ""
         return f"{before}{error}{hint}"
 
     def _error(self, message: str, cause: ClientError | None = None) -> PublishError:

@@ -29,7 +29,7 @@ def json_document(response: httpx.Response) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Refused(f"{response.request.url} answered with no JSON object: is it a gateway?", response.status_code)
+        raise Refused(f"{response.request.url} answered without a JSON object: is it a gateway?", response.status_code)
     return document
 
 

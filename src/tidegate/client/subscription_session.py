@@ -60,6 +60,11 @@ class SubscriptionTarget:
             return subscription_requests.path(self.name, "events")
         return service_path(self.name, "events")
 
+    @property
+    def label(self) -> str:
+        """The subscription as error messages name it."""
+        return f"the subscription {self.name!r}" if self.is_durable else f"the subscription to {self.name!r}"
+
     @classmethod
     def of_service(
         cls,
@@ -183,7 +188,8 @@ class SubscriptionSession:
                 return Notice(message.name, message.id or None, json.loads(data))
             case "error":
                 problem = json.loads(data)
-                return SubscriptionEnded(f"{self._target.name!r} can't go on: {problem.get('detail')}", None, problem)
+                text = f"the gateway has ended {self._target.label}: {problem.get('detail')}"
+                return SubscriptionEnded(text, None, problem)
         return message.id  # a kind of message that only newer gateways send: only its position counts
 
     # Connections -----------------------------------------------------------------------
@@ -280,8 +286,7 @@ class SubscriptionSession:
         """
         if not self._target.is_durable:
             raise ClientError(
-                f"a subscription to {self._target.name!r} is not durable and can't be acknowledged: "
-                "store its cursor yourself"
+                f"{self._target.label} is not durable and can't be acknowledged: store its cursor yourself"
             )
         cursor = event_or_cursor.cursor if isinstance(event_or_cursor, Event) else event_or_cursor or self.cursor
         if cursor is None:
