@@ -194,6 +194,14 @@ def durable_session(clock: Callable[[], float]) -> SubscriptionSession:
     return SubscriptionSession(target, Reconnect(), None, lambda: 1.0, clock)
 
 
+def test_error_message_names_the_id_of_a_durable_subscription() -> None:
+    session = durable_session(ManualClock())
+    session.stream_opened()
+    session.feed(b'event: error\ndata: {"detail":"it was deleted"}\n\n')
+    with pytest.raises(SubscriptionEnded, match="the gateway has ended the subscription 's': it was deleted"):
+        session.next_event()
+
+
 def test_continuous_events_are_acknowledged_once_per_interval() -> None:
     clock = ManualClock()
     session = durable_session(clock)
