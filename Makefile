@@ -46,7 +46,7 @@ check: style ## The quick half of the tests: lint, types, layers, no Spark, no s
 test: style ## All tests, real Spark, Kafka, PostgreSQL and browser included: what CI runs
 	@scripts/need-java
 	@scripts/need-programs
-	scripts/beside types $(BIN)/python -m pytest -n 3 --dist loadgroup --doctest-modules src tests $(ARGS)
+	scripts/beside types $(BIN)/python -m pytest -n 4 --dist loadgroup --doctest-modules src tests $(ARGS)
 
 soak: $(READY) ## The long runs: 200,000 texts, deep property searches, twenty kills
 	TIDEGATE_TESTS=soak $(BIN)/python -m pytest -n 2 -m "not spark and not kafka and not postgres and not browser" tests $(ARGS)
