@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tidegate
 from tidegate import FilterTypeError
 from tidegate.cli.main import app
 
@@ -65,6 +66,42 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors that a renderer gives to the headings of a document."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_anchors_of_links_are_headings(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", path.read_text()):
+        if "://" not in target:
+            document = (path.parent / target) if target else path
+            assert anchor in anchors(document), f"{path.name} links to {target}#{anchor}"
+
+
+def test_decision_records_have_a_number_and_the_number_of_their_file() -> None:
+    for path in sorted((ROOT / "docs" / "adr").glob("*.md")):
+        title = path.read_text().splitlines()[0]
+        assert title.startswith(f"# {int(path.name[:4])}. "), path.name
+
+
+def test_newest_version_of_the_changelog_is_that_of_the_package() -> None:
+    newest = re.search(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == tidegate.__version__
+
+
+def test_every_path_of_contributing_exists() -> None:
+    """The examples add a file each, which are not there."""
+    added = {"throttle.py", "amqp.py", "test_amqp.py"}
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:benchmarks|conformance|docs|src|tests)/[\w/.-]+)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists() and Path(path).name not in added] == []
+
+
 def test_every_module_on_the_map_is_there() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text().split("## Code map")[1].split("## Invariants")[0]
     for where, begin in re.findall(r"^\| (`.*?`) \|.*\|(.*)\|$", text, re.MULTILINE):
@@ -76,9 +113,11 @@ def test_every_module_on_the_map_is_there() -> None:
             assert any(place.exists() for place in places), name
 
 
-def test_every_make_target_of_the_readme_exists() -> None:
+def test_every_make_target_of_the_documents_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"make ([a-z]+)", README)) <= targets
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / ".pre-commit-config.yaml"):
+        assert set(re.findall(r"`make ([a-z-]+)", path.read_text())) <= targets, path.name
+    assert set(re.findall(r"^make ([a-z]+)", README, re.MULTILINE)) <= targets
 
 
 def test_every_command_of_the_documents_exists() -> None:
