@@ -35,7 +35,7 @@ def ask(world: World, secret: str | None, method: str, path: str) -> httpx.Respo
         return http.request(method, path, headers=headers, json=EVENT if method in ("POST", "PUT") else None)
 
 
-def test_without_a_key_only_health_is_told(closed: World) -> None:
+def test_only_health_checks_work_without_a_key(closed: World) -> None:
     answer = ask(closed, None, "GET", "/v1/services")
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert answer.json()["detail"] == "expected an API key: Authorization: Bearer tg_..."
@@ -56,7 +56,7 @@ def test_without_a_key_only_health_is_told(closed: World) -> None:
         ("admin", "POST", TAXI, 200),
     ],
 )
-def test_what_each_role_may_do(closed: World, role: Role, method: str, path: str, status: int) -> None:
+def test_each_role_may_make_its_calls_only(closed: World, role: Role, method: str, path: str, status: int) -> None:
     _, secret = closed.registry.create_key("mine", role, ["gps", "gps_taxi"] if role == "publisher" else None)
     answer = ask(closed, secret, method, path)
     assert answer.status_code == status, answer.text
@@ -64,7 +64,7 @@ def test_what_each_role_may_do(closed: World, role: Role, method: str, path: str
         assert "the key 'mine' has the role" in answer.json()["detail"]
 
 
-def test_a_key_for_some_services_opens_just_those(closed: World) -> None:
+def test_key_for_some_services_is_refused_for_others(closed: World) -> None:
     _, secret = closed.registry.create_key("mine", "provider", ["gps", "gps_taxi"])
     assert ask(closed, secret, "GET", GPS).status_code == 200
     assert ask(closed, secret, "POST", TAXI).status_code == 200
@@ -76,7 +76,7 @@ def test_a_key_for_some_services_opens_just_those(closed: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["header", "query"])
-def test_a_key_may_be_shown_otherwise(closed: World, how: str) -> None:
+def test_key_is_accepted_in_other_headers_and_in_the_query(closed: World, how: str) -> None:
     _, secret = closed.registry.create_key("mine", "consumer")
     with closed.client() as http:
         headers = {"x-api-key": secret} if how == "header" else {}
@@ -84,7 +84,7 @@ def test_a_key_may_be_shown_otherwise(closed: World, how: str) -> None:
         assert http.get(GPS, headers=headers, params=params).status_code == 200
 
 
-def test_bad_keys_say_why(closed: World) -> None:
+def test_invalid_key_is_refused_with_the_reason(closed: World) -> None:
     _, old = closed.registry.create_key("old", "admin", expires_at=datetime.now(UTC) - timedelta(days=1))
     assert "the key 'old' expired at" in ask(closed, old, "GET", GPS).json()["detail"]
     assert ask(closed, "tg_nonsense", "GET", GPS).json()["detail"] == "the API key is not known here"
@@ -93,7 +93,7 @@ def test_bad_keys_say_why(closed: World) -> None:
     assert answer.json()["detail"] == "expected Authorization: Bearer tg_..., not 'Basic'"
 
 
-def test_a_revoked_key_soon_opens_nothing(closed: World) -> None:
+def test_revoked_key_is_refused_after_the_cache_expires(closed: World) -> None:
     key, secret = closed.registry.create_key("mine", "consumer")
     assert ask(closed, secret, "GET", GPS).status_code == 200
     closed.registry.revoke_key(key.id)
@@ -101,6 +101,6 @@ def test_a_revoked_key_soon_opens_nothing(closed: World) -> None:
     assert "was revoked at" in ask(closed, secret, "GET", GPS).json()["detail"]
 
 
-def test_where_keys_are_not_asked_for_a_bad_one_is_still_refused(world: World) -> None:
+def test_invalid_key_is_refused_even_if_keys_are_not_required(world: World) -> None:
     assert ask(world, None, "GET", GPS).status_code == 200
     assert ask(world, "tg_nonsense", "GET", GPS).status_code == 401

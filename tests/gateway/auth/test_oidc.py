@@ -57,7 +57,7 @@ def refusal(issuer: TestIssuer, token: str, **settings: Any) -> str:
     return str(problem.document["detail"]).removeprefix("the token can't be believed: ")
 
 
-def test_whose_a_token_is(issuer: TestIssuer) -> None:
+def test_valid_token_gives_its_caller(issuer: TestIssuer) -> None:
     (caller,) = checked(issuer.settings(), issuer.token(roles=["consumer", "provider", "police"]))
     assert caller == Caller(
         f"{issuer.url}#alice",
@@ -71,7 +71,7 @@ def test_whose_a_token_is(issuer: TestIssuer) -> None:
 
 
 @pytest.mark.parametrize("alg", ALGORITHMS)
-def test_every_algorithm_with_a_key_of_its_own(issuer: TestIssuer, alg: str) -> None:
+def test_every_algorithm_verifies_with_its_key(issuer: TestIssuer, alg: str) -> None:
     issuer.add(alg, key_of(alg))
     (caller,) = checked(issuer.settings(jwks_url=f"{issuer.url}/keys"), issuer.token(alg, alg))
     assert caller.name == "alice"
@@ -94,7 +94,7 @@ def test_every_algorithm_with_a_key_of_its_own(issuer: TestIssuer, alg: str) -> 
         ({"services": ["gps"]}, {}, ("consumer", None)),
     ],
 )
-def test_roles_and_services_are_read_where_the_settings_say(
+def test_roles_and_services_come_from_the_configured_claims(
     issuer: TestIssuer, claims: dict[str, Any], settings: dict[str, Any], expected: tuple[str, Any]
 ) -> None:
     (caller,) = checked(issuer.settings(**settings), issuer.token(**claims))
@@ -102,7 +102,7 @@ def test_roles_and_services_are_read_where_the_settings_say(
 
 
 @pytest.mark.parametrize("roles", [None, [], ["police"], 7, {"admin": True}, [["admin"]]])
-def test_a_token_without_a_role_is_known_and_may_do_nothing(issuer: TestIssuer, roles: Any) -> None:
+def test_token_without_a_role_is_refused_with_403(issuer: TestIssuer, roles: Any) -> None:
     (problem,) = checked(issuer.settings(), issuer.token(roles=roles))
     assert (problem.status, problem.document["detail"]) == (
         403,
@@ -131,11 +131,11 @@ NOW = int(time.time())
         ({"sub": 7}, "Claim 'sub' must be a StringOrURI value"),
     ],
 )
-def test_claims_that_do_not_fit(issuer: TestIssuer, claims: dict[str, Any], why: str) -> None:
+def test_token_with_wrong_claims_is_refused(issuer: TestIssuer, claims: dict[str, Any], why: str) -> None:
     assert why in refusal(issuer, issuer.token(**claims))
 
 
-def test_clocks_may_differ_a_little(issuer: TestIssuer) -> None:
+def test_expiry_allows_a_small_clock_difference(issuer: TestIssuer) -> None:
     now = int(time.time())
     tokens = [issuer.token(exp=now - 30), issuer.token(nbf=now + 30, iat=now + 30), issuer.token(aud=["x", "tidegate"])]
     assert [each.name for each in checked(issuer.settings(), *tokens)] == ["alice"] * 3
@@ -146,7 +146,7 @@ def encoded(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-def test_what_is_not_signed_by_the_issuer(issuer: TestIssuer) -> None:
+def test_token_not_signed_by_the_issuer_is_refused(issuer: TestIssuer) -> None:
     good = issuer.token()
     header, claims, signature = good.split(".")
     forged = encoded({**json.loads(base64.urlsafe_b64decode(claims + "==")), "roles": ["admin"]})
@@ -157,7 +157,7 @@ def test_what_is_not_signed_by_the_issuer(issuer: TestIssuer) -> None:
     assert refusal(issuer, f"{header}.{claims}.") == "the signature is not the issuer's"
 
 
-def test_algorithms_that_need_no_key_or_one_that_all_have(issuer: TestIssuer) -> None:
+def test_unsigned_and_symmetric_tokens_are_refused(issuer: TestIssuer) -> None:
     claims = issuer.token().split(".")[1]
     expected = f"and not by {', '.join(ALGORITHMS)}"
     none = encoded({"alg": "none"})
@@ -171,7 +171,7 @@ def test_algorithms_that_need_no_key_or_one_that_all_have(issuer: TestIssuer) ->
     assert refusal(issuer, issuer.token(), algorithms=("RS256",)) == "it is signed by 'ES256', and not by RS256"
 
 
-def test_a_key_is_for_its_own_algorithm(issuer: TestIssuer) -> None:
+def test_key_of_another_algorithm_does_not_verify(issuer: TestIssuer) -> None:
     issuer.add("RS256", key_of("RS256"))
     claims = issuer.token().split(".")[1]
     assert "No key for kid" in refusal(issuer, f"{encoded({'alg': 'PS256', 'kid': 'RS256'})}.{claims}.AAAA")
@@ -189,12 +189,12 @@ def test_a_key_is_for_its_own_algorithm(issuer: TestIssuer) -> None:
         (base64.urlsafe_b64encode(b"[" * 3000).decode() + ".b.c", "its header is not JSON in base64url"),
     ],
 )
-def test_what_is_no_token(issuer: TestIssuer, token: str, why: str) -> None:
+def test_malformed_token_is_refused(issuer: TestIssuer, token: str, why: str) -> None:
     assert why in refusal(issuer, token)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "a.b", "ä.b.c", "a.b." + "c" * MAX_TOKEN_BYTES])
-def test_what_looks_like_no_token_at_all(issuer: TestIssuer, text: str) -> None:
+def test_text_that_is_not_a_jwt_is_refused(issuer: TestIssuer, text: str) -> None:
     (problem,) = checked(issuer.settings(), text)
     assert problem.document["detail"] == "expected an API key (tg_...) or a JWT of at most 16,384 bytes"
     assert issuer.asked == []
@@ -203,12 +203,12 @@ def test_what_looks_like_no_token_at_all(issuer: TestIssuer, text: str) -> None:
 # Keys ---------------------------------------------------------------------------------------
 
 
-def test_keys_are_asked_for_once(issuer: TestIssuer) -> None:
+def test_issuer_keys_are_fetched_once(issuer: TestIssuer) -> None:
     assert len(checked(issuer.settings(), *[issuer.token()] * 5)) == 5
     assert issuer.asked.count("/keys") == 1
 
 
-def test_a_new_key_is_found_and_garbage_does_not_hammer_the_issuer(issuer: TestIssuer) -> None:
+def test_new_key_is_fetched_and_unknown_keys_do_not_flood_the_issuer(issuer: TestIssuer) -> None:
     unknown = f"{encoded({'alg': 'ES256', 'kid': 'nobody'})}.b.c"
     first = issuer.token()
     issuer.keys["second"] = ECKey.generate_key("P-256", {"kid": "second"})
@@ -230,7 +230,7 @@ def test_a_new_key_is_found_and_garbage_does_not_hammer_the_issuer(issuer: TestI
     assert issuer.asked.count("/keys") == 3
 
 
-def test_many_at_once_ask_for_keys_together(issuer: TestIssuer) -> None:
+def test_concurrent_tokens_share_one_fetch_of_keys(issuer: TestIssuer) -> None:
     async def check() -> int:
         made, token = Issuer(issuer.settings()), issuer.token()
         found = await asyncio.gather(*(made.caller(token) for _ in range(50)))
@@ -241,7 +241,7 @@ def test_many_at_once_ask_for_keys_together(issuer: TestIssuer) -> None:
     assert issuer.asked.count("/keys") == 1
 
 
-def test_a_key_that_is_withdrawn_opens_nothing(issuer: TestIssuer) -> None:
+def test_withdrawn_issuer_key_is_refused(issuer: TestIssuer) -> None:
     token = issuer.token()
 
     def before(n: int) -> None:
@@ -252,7 +252,7 @@ def test_a_key_that_is_withdrawn_opens_nothing(issuer: TestIssuer) -> None:
     assert problem.document["detail"] == "the token can't be believed: the issuer has no such key: 'first'"
 
 
-def test_an_issuer_that_rests_locks_nobody_out_for_a_while(issuer: TestIssuer) -> None:
+def test_cached_keys_are_used_while_the_issuer_is_down(issuer: TestIssuer) -> None:
     token = issuer.token()
 
     def before(n: int) -> None:
@@ -289,15 +289,15 @@ DISCOVERY = "/.well-known/openid-configuration"
         ("/keys", b"x" * 1_100_000, "URL/keys gave more than 1,048,576 bytes"),
     ],
 )
-def test_an_issuer_that_makes_no_sense(issuer: TestIssuer, path: str, said: Any, why: str) -> None:
+def test_invalid_answer_of_the_issuer_is_reported(issuer: TestIssuer, path: str, said: Any, why: str) -> None:
     assert why in served(issuer, path, said)
 
 
-def test_an_issuer_without_a_key_set(issuer: TestIssuer) -> None:
+def test_discovery_without_jwks_uri_is_reported(issuer: TestIssuer) -> None:
     assert served(issuer, DISCOVERY, {"issuer": issuer.url}) == f"URL{DISCOVERY} names no jwks_uri"
 
 
-def test_an_issuer_that_is_not_there(issuer: TestIssuer) -> None:
+def test_unreachable_issuer_gives_503(issuer: TestIssuer) -> None:
     issuer.is_down = True
     (problem,) = checked(issuer.settings(), issuer.token())
     assert (problem.status, problem.document["detail"]) == (
@@ -309,7 +309,7 @@ def test_an_issuer_that_is_not_there(issuer: TestIssuer) -> None:
     assert "http://127.0.0.1:9/.well-known/openid-configuration can't be reached" in problem.document["detail"]
 
 
-def test_keys_that_can_not_be_used_are_left_out(issuer: TestIssuer) -> None:
+def test_unusable_issuer_keys_are_ignored(issuer: TestIssuer) -> None:
     good = issuer.keys["first"].as_dict(private=False)
     small = {"kty": "RSA", "kid": "small", "n": "A" * 170, "e": "AQAB"}
     strange = [7, {"kty": "AKP", "kid": "pq"}, {"kty": "oct", "kid": "o", "k": "AAAA"}, {"kty": "EC", "kid": "first"}]
@@ -321,7 +321,7 @@ def test_keys_that_can_not_be_used_are_left_out(issuer: TestIssuer) -> None:
         assert "no such key" in refusal(issuer, f"{encoded({'alg': 'RS256', 'kid': kid})}.{claims}.AAAA")
 
 
-def test_a_token_that_names_no_key(issuer: TestIssuer) -> None:
+def test_token_without_kid_needs_a_single_issuer_key(issuer: TestIssuer) -> None:
     nameless = jwt.encode({"alg": "ES256"}, json.loads(_claims(issuer.token())), issuer.keys["first"])
     (caller,) = checked(issuer.settings(), nameless)
     assert caller.name == "alice"
@@ -345,7 +345,7 @@ def guarded(tmp_path: Path, issuer: TestIssuer) -> Iterator[World]:
         yield world
 
 
-def test_tokens_and_keys_over_http(guarded: World, issuer: TestIssuer) -> None:
+def test_tokens_and_api_keys_work_over_http(guarded: World, issuer: TestIssuer) -> None:
     _, secret = guarded.registry.create_key("mine", "consumer")
     token = issuer.token(services=["gps"])
     with guarded.client() as http:

@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Any:
         yield world
 
 
-def test_a_page_of_an_origin_that_is_allowed_may_read(http: httpx.Client) -> None:
+def test_page_of_an_allowed_origin_may_read(http: httpx.Client) -> None:
     answer = http.get("/v1/services", headers={"origin": PAGE})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
     assert answer.headers["vary"] == "Origin"
@@ -41,7 +41,7 @@ def test_a_page_of_an_origin_that_is_allowed_may_read(http: httpx.Client) -> Non
     assert "access-control-allow-origin" not in http.get("/v1/services").headers
 
 
-def test_a_browser_asks_first(http: httpx.Client) -> None:
+def test_preflight_request_is_answered(http: httpx.Client) -> None:
     asked = {
         "origin": PAGE,
         "access-control-request-method": "PATCH",
@@ -55,7 +55,7 @@ def test_a_browser_asks_first(http: httpx.Client) -> None:
     assert http.request("OPTIONS", "/v1/subscriptions/x", headers={**asked, "origin": OTHER}).status_code == 403
 
 
-def test_any_other_page_does_nothing_here(world: World, http: httpx.Client) -> None:
+def test_page_of_another_origin_is_refused(world: World, http: httpx.Client) -> None:
     """A form of any page may send this, and nobody is asked first: it must not have been done."""
     said = b'{"deliver": {"webhook": {"url": "https://other.example/in", "handshake": false}}}'
     headers = {"origin": OTHER, "content-type": "text/plain"}
@@ -67,13 +67,13 @@ def test_any_other_page_does_nothing_here(world: World, http: httpx.Client) -> N
     assert http.get("/v1/services", headers={"origin": "null"}).status_code == 403
 
 
-def test_pages_of_the_gateway_itself_need_no_leave(world: World, http: httpx.Client) -> None:
+def test_own_pages_are_always_allowed(world: World, http: httpx.Client) -> None:
     for scheme in ("http", "https"):  # behind a proxy that speaks TLS
         answer = http.get("/v1/services", headers={"origin": f"{scheme}://127.0.0.1:{world.port}"})
         assert answer.status_code == 200
 
 
-def test_sockets_are_for_the_same_pages(world: World) -> None:
+def test_websockets_follow_the_same_origin_rules(world: World) -> None:
     address = f"ws://127.0.0.1:{world.port}/v1/events"
     with connect(address, origin=Origin(PAGE)) as socket:
         socket.send('{"op":"ping"}')
@@ -83,7 +83,7 @@ def test_sockets_are_for_the_same_pages(world: World) -> None:
     assert refused.value.response.status_code == 403
 
 
-def test_with_keys_all_pages_may_be_allowed(tmp_path: Path) -> None:
+def test_wildcard_origin_is_allowed_if_keys_are_required(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.needs_keys, world.origins = True, ("*",)
     with world.running(), world.client() as http:
@@ -92,11 +92,11 @@ def test_with_keys_all_pages_may_be_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("origin", ["page.example", "https://page.example/", "https://page.example/a", "ftp://x", ""])
-def test_what_is_no_origin(origin: str) -> None:
+def test_malformed_origin_is_refused_at_start(origin: str) -> None:
     with pytest.raises(EnvironmentProblem, match=r"expected an origin such as https://example\.com"):
         checked([origin], needs_keys=True)
 
 
-def test_from_a_shell(tmp_path: Path) -> None:
+def test_origin_option_of_the_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["gateway", "--data", str(tmp_path), "--port", "0", "--origin", "*"])
     assert "any page in a browser on this machine could read and write everything" in str(done.exception)

@@ -98,7 +98,7 @@ def told(lines: Iterator[str]) -> dict[str, Any]:
 # Services -----------------------------------------------------------------------------------
 
 
-def test_lists_have_what_a_caller_sees(city: City) -> None:
+def test_lists_contain_only_visible_services(city: City) -> None:
     assert {who: names(city.ask(who, "/services")) for who in city.headers} == {
         "guest": ["weather"],
         "citizen": ["fast", "gps", "weather"],
@@ -131,7 +131,7 @@ def test_one_service(city: City, who: str, name: str, status: int) -> None:
         assert city.ask(who, f"/services/{name}{path}").status_code == status, path
 
 
-def test_what_is_not_seen_is_as_if_it_were_not_there(city: City) -> None:
+def test_invisible_service_is_answered_like_an_unknown_one(city: City) -> None:
     hidden, absent = (city.ask("citizen", f"/services/{name}").json() for name in ("chases", "chase5"))
     assert hidden["detail"] == "no service 'chases'"
     assert {**absent, "detail": absent["detail"].replace("chase5", "chases")} == hidden
@@ -141,7 +141,7 @@ def test_what_is_not_seen_is_as_if_it_were_not_there(city: City) -> None:
     assert city.ask("provider", "/services/new", "PUT", json={"from": "gps_taxi"}).status_code == 200
 
 
-def test_a_guest_reads_and_does_nothing_else(city: City) -> None:
+def test_guest_may_only_read_public_services(city: City) -> None:
     for method, path in [
         ("GET", "/services/weather/subscriptions"),
         ("POST", "/services/weather/subscriptions"),
@@ -154,20 +154,20 @@ def test_a_guest_reads_and_does_nothing_else(city: City) -> None:
         assert city.ask("guest", path, method, json={}).status_code == 401, path
 
 
-def test_where_nothing_is_public_guests_get_nothing(tmp_path: Path) -> None:
+def test_guest_is_refused_without_public_services(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.needs_keys = True
     with world.running(), world.client() as http:
         assert http.get("/v1/services").status_code == 401
 
 
-def test_how_all_services_do_only_those_see_who_see_all(city: City) -> None:
+def test_status_stream_is_visible_only_to_callers_who_see_all(city: City) -> None:
     city.world.tell_running("gps")
     said = {who: city.ask(who, "/services/_status/events").status_code for who in city.headers}
     assert said == {"guest": 401, "citizen": 404, "police": 200, "provider": 404, "narrow": 403, "admin": 200}
 
 
-def test_streams_are_those_that_a_key_is_for(city: City) -> None:
+def test_key_for_some_streams_sees_only_those(city: City) -> None:
     assert len(city.ask("citizen", "/streams").json()["streams"]) == 1
     assert city.ask("narrow", "/streams").json() == {"streams": []}
 
@@ -176,7 +176,7 @@ def socket(city: City, who: str, path: str = "/v1/events") -> Any:
     return opened(city.world, path, additional_headers=city.headers[who])
 
 
-def test_sockets_are_held_to_it_too(city: City) -> None:
+def test_policies_apply_to_websockets(city: City) -> None:
     with socket(city, "citizen") as client:
         assert client.ask("subscribe", id="a", service="chases")["problem"]["detail"] == "no service 'chases'"
         assert client.ask("subscribe", id="a", service="gps")["op"] == "subscribed"
@@ -194,7 +194,7 @@ def test_sockets_are_held_to_it_too(city: City) -> None:
 # Attributes ----------------------------------------------------------------------------------
 
 
-def test_a_hidden_attribute_is_delivered_to_none_but_those_named(city: City) -> None:
+def test_hidden_attribute_is_delivered_only_to_named_callers(city: City) -> None:
     city.world.append(3)
     shown = {}
     for who in ("citizen", "police", "provider", "admin"):
@@ -220,7 +220,7 @@ def test_a_hidden_attribute_is_delivered_to_none_but_those_named(city: City) -> 
         ({"every": "1s", "key": "vid"}, "key: expected an attribute of the service: speed, time, not 'vid'"),
     ],
 )
-def test_a_hidden_attribute_can_not_be_asked_about(city: City, params: dict[str, str], detail: str) -> None:
+def test_filter_on_a_hidden_attribute_is_refused(city: City, params: dict[str, str], detail: str) -> None:
     headers = {"accept": "text/event-stream"}
     with city.world.client() as http:
         answer = http.get("/v1/services/gps/events", params=params, headers={**city.headers["citizen"], **headers})
@@ -230,7 +230,7 @@ def test_a_hidden_attribute_can_not_be_asked_about(city: City, params: dict[str,
         assert "unknown field 'vid'" in client.ask("change", id="a", filter="vid = 'B1'")["problem"]["detail"]
 
 
-def test_a_hidden_attribute_is_not_in_what_is_told_of_a_service(city: City) -> None:
+def test_hidden_attribute_is_missing_from_descriptions(city: City) -> None:
     said = city.ask("citizen", "/services/gps").json()
     assert said["schema"] == {"speed": "float64", "time": "timestamp"}
     assert "vid" not in json.dumps(said)
@@ -238,7 +238,7 @@ def test_a_hidden_attribute_is_not_in_what_is_told_of_a_service(city: City) -> N
     assert "vid" in city.ask("police", "/services/gps").json()["schema"]
 
 
-def test_durable_subscriptions_hide_it_too(city: City) -> None:
+def test_durable_subscription_hides_attributes(city: City) -> None:
     city.world.append(2)
     refused = city.ask("citizen", "/services/gps/subscriptions", "POST", json={"filter": "vid = 'B1'"})
     assert "unknown field 'vid'" in refused.json()["detail"]
@@ -258,7 +258,7 @@ def sent(receiver: Receiver) -> list[list[str]]:
     return [sorted(json.loads(each.body)["data"]) for each in receiver.got]
 
 
-def test_webhooks_are_sent_as_their_maker_sees(city: City) -> None:
+def test_webhook_is_sent_with_its_owners_view(city: City) -> None:
     with Receiver().running() as receiver:
         deliver = {"webhook": {"url": receiver.url}}
         made = city.ask("police", "/services/gps/subscriptions", "POST", json={"deliver": deliver}).json()
@@ -299,7 +299,7 @@ def test_webhook_of_a_token_filters_by_what_its_role_sees(tmp_path: Path) -> Non
 OPEN, CLOSED = "fast: {from: gps, pipeline", "fast: {from: gps, access: [police], pipeline"
 
 
-def test_who_may_see_it_no_more_is_let_go_of(city: City) -> None:
+def test_subscriber_without_rights_is_disconnected(city: City) -> None:
     made = city.ask("citizen", "/services/fast/subscriptions", "POST", json={}).json()
     waiting: list[httpx.Response] = []
     thread = threading.Thread(
@@ -331,7 +331,7 @@ def test_who_may_see_it_no_more_is_let_go_of(city: City) -> None:
     assert city.ask("citizen", f"/subscriptions/{made['id']}").status_code == 404
 
 
-def test_who_sees_less_of_it_is_told_to_come_again(city: City) -> None:
+def test_subscriber_whose_view_changes_is_told_to_reconnect(city: City) -> None:
     with city.listening("police", "/services/gps/events?filter=vid='B1'") as lines, socket(city, "police") as client:
         client.ask("subscribe", id="a", service="gps")
         until(lambda: city.world.counts().get("gps", {}).get("live") == 2, "both", PATIENCE_S)
@@ -341,7 +341,7 @@ def test_who_sees_less_of_it_is_told_to_come_again(city: City) -> None:
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
-def test_a_key_that_holds_no_more_ends_what_it_opened(city: City, how: str) -> None:
+def test_revoked_key_ends_its_connections(city: City, how: str) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=4) if how == "expired" else None
     key, secret = city.world.registry.create_key("brief", "consumer", expires_at=soon)
     city.headers["brief"] = {"authorization": f"Bearer {secret}"}
@@ -363,7 +363,7 @@ def test_a_key_that_holds_no_more_ends_what_it_opened(city: City, how: str) -> N
         assert next(each for each in other if each.startswith("data:"))
 
 
-def test_a_token_that_has_expired_ends_what_it_opened(tmp_path: Path) -> None:
+def test_expired_token_ends_its_connections(tmp_path: Path) -> None:
     with TestIssuer().running() as issuer:
         world = World(tmp_path, CITY)
         world.needs_keys, world.access = True, AccessSettings(issuer.settings(leeway_s=0))
@@ -375,7 +375,7 @@ def test_a_token_that_has_expired_ends_what_it_opened(tmp_path: Path) -> None:
                 assert told(lines)["detail"].startswith("the token of 'alice' expired at")
 
 
-def test_a_token_is_named_by_its_subject_or_a_role(tmp_path: Path) -> None:
+def test_policy_names_a_token_by_subject_or_role(tmp_path: Path) -> None:
     with TestIssuer().running() as issuer:
         world = World(tmp_path, CITY.replace("[police]}", '[police, "role:detective"]}'))
         world.needs_keys, world.access = True, AccessSettings(issuer.settings())
@@ -392,13 +392,13 @@ def test_a_token_is_named_by_its_subject_or_a_role(tmp_path: Path) -> None:
 # Ways around -----------------------------------------------------------------------------------
 
 
-def test_no_name_makes_a_consumer_a_provider(city: City) -> None:
+def test_service_named_like_a_path_part_needs_the_provider_role(city: City) -> None:
     answer = city.ask("citizen", "/services/subscriptions", "PUT", json={"from": "gps_taxi"})
     assert (answer.status_code, "expected the role provider or admin" in answer.json()["detail"]) == (403, True)
     assert city.ask("citizen", "/services/subscriptions", "DELETE").status_code == 403
 
 
-def test_nobody_defines_what_shows_them_more_than_they_see(city: City) -> None:
+def test_provider_cannot_define_a_service_over_hidden_data(city: City) -> None:
     _, secret = city.world.registry.create_key("own", "provider", ["mine"])
     city.headers["own"] = {"authorization": f"Bearer {secret}"}
     for read, who, status in (("chases", "provider", 422), ("gps_taxi", "own", 403), ("gps", "provider", 200)):
@@ -416,7 +416,7 @@ def test_nobody_defines_what_shows_them_more_than_they_see(city: City) -> None:
     assert "may not see all services, and so not remove all others" in answer.json()["detail"]
 
 
-def test_what_is_told_of_all_is_for_those_who_see_all(city: City) -> None:
+def test_streams_about_all_services_need_full_view(city: City) -> None:
     for stream in ("_services", "_status"):
         assert city.ask("admin", f"/services/{stream}/events").status_code == 200
         assert city.ask("police", f"/services/{stream}/events").status_code == 200
@@ -426,34 +426,34 @@ def test_what_is_told_of_all_is_for_those_who_see_all(city: City) -> None:
     assert city.ask("citizen", "/services/_services/events").status_code == 404, "a field is still hidden"
 
 
-def test_violations_do_not_tell_what_is_hidden(city: City) -> None:
+def test_violations_do_not_reveal_hidden_attributes(city: City) -> None:
     told = json.dumps({"_id": "x", "_src": "gps_taxi/0:9", "vid": "B7", "speed": 1.0, "_violations": "vid: 'B7'"})
     city.world.log.append("gps", "gps_taxi.0", [told.encode()])
     for who, is_told in (("police", True), ("citizen", False)):
         assert ("B7" in city.ask(who, "/services/gps/events", params=BEGINNING).text) is is_told
 
 
-def test_what_nobody_owns_is_the_admins(city: City) -> None:
+def test_ownerless_subscriptions_belong_to_admins(city: City) -> None:
     record = Subscription(new_id(), "gps")
     city.world.registry.subscribe(record, None)
     assert city.ask("police", f"/subscriptions/{record.id}").status_code == 404
     assert city.ask("admin", f"/subscriptions/{record.id}").status_code == 200
 
 
-def test_a_key_for_one_service_has_what_it_made_of_a_public_one(city: City) -> None:
+def test_key_for_one_service_keeps_its_subscription_to_a_public_one(city: City) -> None:
     made = city.ask("narrow", "/services/weather/subscriptions", "POST", json={})
     assert made.status_code == 201
     assert city.ask("narrow", f"/subscriptions/{made.json()['id']}").status_code == 200
 
 
-def test_pages_leave_nobody_connected(city: City) -> None:
+def test_page_leaves_no_subscriber_behind(city: City) -> None:
     id_ = city.ask("police", "/services/gps/subscriptions", "POST", json={}).json()["id"]
     for _ in range(3):
         assert city.ask("police", f"/subscriptions/{id_}/events").status_code == 200
     assert city.ask("police", f"/subscriptions/{id_}").json()["connected"] == 0
 
 
-def test_whoever_does_not_read_is_dismissed_too(city: City) -> None:
+def test_subscriber_that_does_not_read_is_disconnected_too(city: City) -> None:
     """A socket whose buffers are full can't be told; the sweep does not wait for it, and goes on to the others."""
     with sockets.create_connection(("127.0.0.1", city.world.port)) as deaf:
         deaf.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)

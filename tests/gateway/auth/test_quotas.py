@@ -50,7 +50,7 @@ def under_way(meter: Meter) -> Iterator[None]:
         meter.end(MINE)
 
 
-def test_what_is_given_back_may_be_taken_again() -> None:
+def test_released_use_may_be_taken_again() -> None:
     meter = Meter(Quotas(connections=2))
     meter.take("connections", MINE)
     meter.take("connections", MINE)
@@ -69,7 +69,7 @@ def test_what_is_given_back_may_be_taken_again() -> None:
     refused("connections", meter)
 
 
-def test_a_key_has_its_own_and_a_new_token_nothing_new() -> None:
+def test_key_has_its_own_quota_and_a_new_token_shares_the_old() -> None:
     meter = Meter(Quotas(connections=1))
     rich = Caller("key_2", "rich", "consumer", quotas=(("connections", 3), ("of another version", 1)))
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_a_key_has_its_own_and_a_new_token_nothing_new() -> None:
     assert refused("connections", meter, GUEST)["detail"].startswith("a caller without a key (guest) has all 1")
 
 
-def test_no_limit_is_none() -> None:
+def test_quota_of_none_is_unlimited() -> None:
     meter = Meter(Quotas(connections=None))
     for _ in range(1000):
         meter.take("connections", MINE)
@@ -90,7 +90,7 @@ def test_no_limit_is_none() -> None:
         meter.need_events(MINE)
 
 
-def test_events_are_paid_afterwards() -> None:
+def test_ingested_events_are_charged_afterwards() -> None:
     clock = Clock()
     meter = Meter(Quotas(events=100), clock)
     meter.need_events(MINE)
@@ -107,7 +107,7 @@ def test_events_are_paid_afterwards() -> None:
     meter.need_events(MINE)
 
 
-def test_requests_are_paid_before() -> None:
+def test_requests_are_charged_before() -> None:
     clock = Clock()
     meter = Meter(Quotas(requests=2), clock)
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_requests_are_paid_before() -> None:
     st.floats(0.5, 1e6),
     st.lists(st.tuples(st.floats(0, 10), st.floats(0, 100)), max_size=50),
 )
-def test_in_no_stretch_of_time_is_more_spent_than_its_worth(rate: float, asked: list[tuple[float, float]]) -> None:
+def test_rate_is_never_exceeded_in_any_interval(rate: float, asked: list[tuple[float, float]]) -> None:
     """Whoever waits as told spends no more than a second's worth and what has come in since."""
     clock = Clock()
     bucket = Bucket(rate, clock)
@@ -142,7 +142,7 @@ def test_in_no_stretch_of_time_is_more_spent_than_its_worth(rate: float, asked: 
             assert total <= max(1.0, rate) + rate * (moment - first) + 1e-6 * rate * max(1.0, moment)
 
 
-def test_a_long_filter() -> None:
+def test_filter_beyond_the_quota_is_refused() -> None:
     meter = Meter(Quotas(filter_bytes=10))
     meter.need_filter(MINE, "speed > 60")
     meter.need_filter(MINE, None)
@@ -155,7 +155,7 @@ def test_a_long_filter() -> None:
     )
 
 
-def test_a_page_has_no_more_than_a_seconds_worth_and_the_next_waits_for_it() -> None:
+def test_page_is_limited_to_one_second_of_the_rate() -> None:
     clock = Clock()
     meter = Meter(Quotas(deliveries=10), clock)
     assert meter.need_deliveries(ANYBODY, 1_000) == 10
@@ -172,7 +172,7 @@ def test_a_page_has_no_more_than_a_seconds_worth_and_the_next_waits_for_it() -> 
 
 
 @given(st.floats(0.5, 50), st.lists(st.floats(0, 3), max_size=10))
-def test_what_goes_out_keeps_to_its_pace_however_many_ask(rate: float, pauses: list[float]) -> None:
+def test_delivery_rate_is_shared_by_all_subscriptions(rate: float, pauses: list[float]) -> None:
     clock = Clock()
     meter = Meter(Quotas(deliveries=rate), clock)
     paces = [meter.pace(MINE), meter.pace(MINE)]
@@ -223,7 +223,7 @@ def test_quotas_over_http(tmp_path: Path) -> None:
         assert len(world.log.read("gps_taxi", world.log.begin("gps_taxi"), 100).records) == 40
 
 
-def test_connections_and_what_they_hold(tmp_path: Path) -> None:
+def test_connections_are_counted_until_they_end(tmp_path: Path) -> None:
     world = serving(tmp_path, connections=2, subscriptions=3, filter_bytes=50)
     with world.running(), world.client() as http:
         with opened(world) as client, opened(world) as other:
@@ -254,7 +254,7 @@ def test_connections_and_what_they_hold(tmp_path: Path) -> None:
                 assert client.ask("subscribe", id=id_, service="gps")["op"] == "subscribed"
 
 
-def test_every_way_to_subscribe_counts(tmp_path: Path) -> None:
+def test_every_transport_counts_subscriptions(tmp_path: Path) -> None:
     world = serving(tmp_path, subscriptions=1)
     path, here = "/v1/services/gps/subscriptions", "/v1/services/gps/events"
     with world.running(), world.client() as http:
@@ -272,7 +272,7 @@ def test_every_way_to_subscribe_counts(tmp_path: Path) -> None:
             assert client.ask("subscribe", id="a", service="gps")["op"] == "subscribed"
 
 
-def test_what_goes_out_is_no_more_than_one_may_get_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+def test_delivery_rate_limits_events_without_loss(tmp_path: Path) -> None:
     world = serving(tmp_path, deliveries=200)
     _, secret = world.registry.create_key("slow", "admin", quotas={"deliveries": 0.001})
     slow = {"authorization": f"Bearer {secret}"}
@@ -297,7 +297,7 @@ def test_what_goes_out_is_no_more_than_one_may_get_and_nothing_of_it_is_lost(tmp
             assert events.last_id == ""
 
 
-def test_a_webhook_gets_no_more_than_its_maker_may(tmp_path: Path) -> None:
+def test_webhook_keeps_to_its_owners_delivery_rate(tmp_path: Path) -> None:
     world, receiver = serving(tmp_path, deliveries=100), Receiver()
     world.append(150)
     with receiver.running(), world.running(), world.client() as http:
@@ -308,7 +308,7 @@ def test_a_webhook_gets_no_more_than_its_maker_may(tmp_path: Path) -> None:
     assert len(receiver.got) > 1
 
 
-def test_too_many_requests(tmp_path: Path) -> None:
+def test_requests_beyond_the_rate_are_refused(tmp_path: Path) -> None:
     world = serving(tmp_path, requests=1)
     with world.running(), world.client() as http:
         answers: list[httpx.Response] = [http.get("/v1/services") for _ in range(3)]

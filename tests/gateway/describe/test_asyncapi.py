@@ -101,7 +101,7 @@ def schema_of(document: dict[str, Any], channel: str) -> Any:
     return {**found(document, message["payload"]), "components": document["components"]}
 
 
-def test_all_services_and_the_streams_that_take_events(world: World, http: httpx.Client) -> None:
+def test_document_has_all_services_and_http_streams(world: World, http: httpx.Client) -> None:
     document = http.get("/asyncapi.json").json()
     need_asyncapi(document)
     assert document["channels"].keys() == {"_socket", "gps", "gps.webhook", "fast", "fast.webhook", "gps_taxi.ingest"}
@@ -121,7 +121,7 @@ def test_one_service(http: httpx.Client) -> None:
     assert http.get("/v1/services/gsp/asyncapi.json").status_code == 404
 
 
-def test_events_are_as_they_are_described(world: World, http: httpx.Client) -> None:
+def test_delivered_events_fit_the_document(world: World, http: httpx.Client) -> None:
     world.append(3)
     schema = schema_of(http.get("/asyncapi.json").json(), "gps")
     events = http.get("/v1/services/gps/events", params={"from": "beginning"}).json()["events"]
@@ -132,7 +132,7 @@ def test_events_are_as_they_are_described(world: World, http: httpx.Client) -> N
         jsonschema_rs.validator_for(schema).validate({**events[0], "data": {"vid": 1}})
 
 
-def test_a_key_for_some_services_is_told_of_just_those(tmp_path: Path) -> None:
+def test_key_for_some_services_gets_only_those(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.needs_keys = True
     _, secret = world.registry.create_key("mine", "consumer", ["fast"])

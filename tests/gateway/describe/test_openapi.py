@@ -91,7 +91,7 @@ def judged(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
         )
 
 
-def test_everything_is_as_the_document_says(tmp_path: Path) -> None:
+def test_gateway_answers_as_the_document_says(tmp_path: Path) -> None:
     """No 5xx; statuses, content types and bodies as documented; what is not allowed is refused; no key, no answer."""
     if LENGTH == "soak":
         args = ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "200"]
@@ -149,13 +149,13 @@ def test_all_methods_of_a_path_are_allowed(http: httpx.Client) -> None:
     assert answer.json()["detail"].endswith("; expected DELETE, GET, PUT")
 
 
-def test_a_problem_shows_what_is_no_unicode_escaped() -> None:
+def test_problem_escapes_lone_surrogates() -> None:
     body = Problem(422, "bad", "Bad", "not '\ud83d'", [{"pointer": "a.\udc00", "detail": 1}]).response().body
     said = json.loads(bytes(body).decode())
     assert (said["detail"], said["errors"]) == (r"not '\ud83d'", [{"pointer": r"a.\udc00", "detail": 1}])
 
 
-def test_a_definition_that_is_put_is_read_as_a_service_file_is(http: httpx.Client) -> None:
+def test_put_definition_is_parsed_like_a_service_file(http: httpx.Client) -> None:
     answer = http.put("/v1/services/x", content=b'{"from": "gps", "qos": {"\\ud83d\\ude00": 1, "\\ud83d": 2}}')
     assert answer.status_code == 422
     assert "unknown key '\N{GRINNING FACE}'" in answer.json()["detail"], "JSON writes some characters as two"

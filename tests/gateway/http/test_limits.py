@@ -17,7 +17,7 @@ PATHS = [("PUT", "/v1/services/gps"), ("PATCH", "/v1/subscriptions/x"), ("POST",
 
 @pytest.mark.parametrize("how", ["said", "unsaid"])
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_a_body_that_is_too_large(world: World, method: str, path: str, how: str) -> None:
+def test_body_that_is_too_large_is_refused(world: World, method: str, path: str, how: str) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(MAX_BODY_BYTES // 65_536 + 1):
             yield b" " * 65_536
@@ -30,7 +30,7 @@ def test_a_body_that_is_too_large(world: World, method: str, path: str, how: str
     assert answer.json()["limit"] == MAX_BODY_BYTES
 
 
-def test_a_head_that_never_ends(world: World) -> None:
+def test_endless_head_is_cut_off(world: World) -> None:
     with socket.create_connection(("127.0.0.1", world.port)) as raw:
         raw.settimeout(20)
         raw.sendall(b"GET /v1/services?")
@@ -60,7 +60,7 @@ def test_a_head_that_never_ends(world: World) -> None:
     ],
     ids=["deep", "aliases", "bytes", "broken"],
 )
-def test_a_definition_that_is_no_document(http: httpx.Client, body: bytes, why: str) -> None:
+def test_definition_that_is_not_a_document_is_refused(http: httpx.Client, body: bytes, why: str) -> None:
     answer = http.put("/v1/services/new", content=body)
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:tidegate:problem:bad-body")
     assert why in answer.json()["detail"]

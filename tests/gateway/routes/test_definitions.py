@@ -26,7 +26,7 @@ services:
 BROKEN = MORE.replace("pm > 50", "mp > 50")
 
 
-def test_a_file_comes_whole_or_not_at_all(world: World, http: httpx.Client) -> None:
+def test_file_is_applied_as_a_whole_or_not_at_all(world: World, http: httpx.Client) -> None:
     refused = http.post("/v1/apply", params={"name": "air.yaml"}, content=BROKEN)
     assert refused.status_code == 422
     (problem,) = refused.json()["errors"]
@@ -82,13 +82,13 @@ def test_what_is_refused(shared: httpx.Client, body: bytes, status: int, detail:
     assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
 
 
-def test_what_breaks_subscribers_needs_force(http: httpx.Client) -> None:
+def test_breaking_change_needs_force(http: httpx.Client) -> None:
     text = "services: {fast: {from: gps, pipeline: [{project: {vid: vid, time: time}}]}}"
     assert http.post("/v1/apply", content=text).json()["type"] == "urn:tidegate:problem:breaking-change"
     assert http.post("/v1/apply", params={"force": "true"}, content=text).json()["changed"] == {"fast": 2}
 
 
-def test_a_stream_comes_changes_and_goes(http: httpx.Client) -> None:
+def test_stream_is_added_changed_and_removed(http: httpx.Client) -> None:
     made = http.put("/v1/streams/air", content="{schema: {pm: float64}}")
     assert (made.status_code, made.json()["name"]) == (200, "air")
     assert http.put("/v1/streams/air", json={"schema": {"pm": "float64", "at": "string?"}}).status_code == 200
@@ -103,7 +103,7 @@ def test_a_stream_comes_changes_and_goes(http: httpx.Client) -> None:
     assert http.delete("/v1/streams/gps_taxi").status_code == 409
 
 
-def test_a_key_changes_what_it_is_for(world: World, http: httpx.Client) -> None:
+def test_key_for_some_services_changes_only_those(world: World, http: httpx.Client) -> None:
     def apply(secret: str, text: str, **params: str) -> tuple[int, str]:
         answer = http.post("/v1/apply", params=params, content=text, headers={"authorization": f"Bearer {secret}"})
         return answer.status_code, answer.json().get("detail", "")

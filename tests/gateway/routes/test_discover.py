@@ -60,7 +60,7 @@ def say(world: World, service: str, state: str = "running", ago_s: float = 0.0, 
     world.log.append("_status", "0", [json.dumps(said).encode()])
 
 
-def test_ranked_by_attributes_and_properties(http: httpx.Client) -> None:
+def test_results_are_ranked_by_attributes_and_properties(http: httpx.Client) -> None:
     assert found(http) == ["dear", "gps", "plates"]
     assert found(http, attributes=["speed", "vid"]) == ["dear", "gps"]
     assert found(http, attributes={"speed": {"range": [0, 120]}}, coverage=1) == ["dear", "gps"]
@@ -72,7 +72,7 @@ def test_ranked_by_attributes_and_properties(http: httpx.Client) -> None:
     assert (best["name"], best["rank"], best["promises"][0]["verdict"]) == ("gps", 1, "unmeasured")
 
 
-def test_an_answer_that_helps_instead_of_none(http: httpx.Client) -> None:
+def test_empty_result_comes_with_near_matches(http: httpx.Client) -> None:
     said = http.post("/v1/discover", json={"attributes": ["sped"]}).json()
     assert (said["results"], said["total"]) == ([], 0)
     assert "did you mean 'speed'?" in said["hints"][0]["message"]
@@ -102,7 +102,7 @@ def test_what_is_refused(http: httpx.Client, body: bytes, status: int, detail: s
     assert detail in answer.json()["detail"]
 
 
-def test_what_services_say_of_themselves_is_measured(city: World, http: httpx.Client) -> None:
+def test_quality_is_measured_from_status_events(city: World, http: httpx.Client) -> None:
     for written, latency_ms, ago_s in ((0, None, 3.0), (50, 400.0, 2.0), (100, 500.0, 1.0), (150, 450.0, 0.0)):
         say(city, "gps", ago_s=ago_s, written=written, quarantined=written // 50, latency_p99_ms=latency_ms)
     say(city, "dear")
@@ -121,7 +121,7 @@ def test_what_services_say_of_themselves_is_measured(city: World, http: httpx.Cl
     until(lambda: "gps" in found(http), "what is back to come")
 
 
-def test_a_service_that_fell_silent_leaves(tmp_path: Path) -> None:
+def test_silent_service_is_removed_from_results(tmp_path: Path) -> None:
     world = World(tmp_path, CITY)
     say(world, "gps", ago_s=10.0)
     say(world, "dear", ago_s=3_600.0)
@@ -132,7 +132,7 @@ def test_a_service_that_fell_silent_leaves(tmp_path: Path) -> None:
         assert http.get("/v1/services/gps/status").json()["lost"] is True
 
 
-def test_watched(city: World, http: httpx.Client) -> None:
+def test_watch_sends_changes(city: World, http: httpx.Client) -> None:
     request = {"attributes": ["speed"], "filter": "price < 10"}
     with Client(city.url) as client:
         watching = client.watch(used="gps", **request)
@@ -148,7 +148,7 @@ def test_watched(city: World, http: httpx.Client) -> None:
         assert (said["left"], said["total"]) == (["gps"], 0)
 
 
-def test_watch_is_said_with_or_without_a_value(http: httpx.Client) -> None:
+def test_watch_parameter_works_with_and_without_a_value(http: httpx.Client) -> None:
     for query, kind in (
         ("?watch", "text/event-stream"),
         ("?watch=1", "text/event-stream"),
@@ -180,7 +180,7 @@ def test_awaited(city: World) -> None:
     assert asyncio.run(run()) == ["plates"]
 
 
-def test_everybody_finds_what_they_may_see(tmp_path: Path) -> None:
+def test_results_contain_only_visible_services(tmp_path: Path) -> None:
     world = World(tmp_path, CITY.replace("qos: {", "access: {fields: {vid: [police]}}, qos: {"))
     world.needs_keys = True
     with world.running(), world.client() as http:
@@ -200,7 +200,7 @@ def test_everybody_finds_what_they_may_see(tmp_path: Path) -> None:
         assert found(http) == ["plates"]
 
 
-def test_whoever_loses_their_key_watches_no_more(tmp_path: Path) -> None:
+def test_watch_ends_when_the_key_is_revoked(tmp_path: Path) -> None:
     world = World(tmp_path, CITY)
     world.needs_keys = True
     key, secret = world.registry.create_key("somebody", "consumer")
@@ -224,7 +224,7 @@ def test_from_a_shell(city: World) -> None:
     assert "expected a metric and its value, such as latency=2, not 'latency'" in told("--weight", "latency")
 
 
-def test_the_registry_is_a_service_itself(city: World, http: httpx.Client) -> None:
+def test_registry_is_a_service_itself(city: World, http: httpx.Client) -> None:
     def tell() -> None:
         registered = city.registry.services()
         definitions = city.registry.definitions()

@@ -56,7 +56,7 @@ def listening(
         yield Events(answer.iter_lines())
 
 
-def test_what_matches_comes_in_an_envelope(world: World, http: httpx.Client) -> None:
+def test_matching_events_come_as_cloudevents(world: World, http: httpx.Client) -> None:
     with listening(http, {"filter": "speed > %0", "param": "97", "from": "beginning"}) as events:
         world.append(100)
         assert events.take(2) == [
@@ -73,7 +73,7 @@ def test_what_matches_comes_in_an_envelope(world: World, http: httpx.Client) -> 
         ]
 
 
-def test_chosen_attributes_plain(world: World, http: httpx.Client) -> None:
+def test_selected_attributes_in_plain_format(world: World, http: httpx.Client) -> None:
     params = {"select": "vid", "format": "plain", "from": "beginning"}
     with listening(http, params) as events:
         world.append(1)
@@ -81,7 +81,7 @@ def test_chosen_attributes_plain(world: World, http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("how", ["header", "query", "cursor"])
-def test_whoever_comes_back_goes_on(world: World, http: httpx.Client, how: str) -> None:
+def test_reconnect_continues_after_the_last_event_id(world: World, http: httpx.Client, how: str) -> None:
     world.append(10)
     with listening(http, {"from": "beginning"}) as events:
         first = events.take(4)
@@ -94,7 +94,7 @@ def test_whoever_comes_back_goes_on(world: World, http: httpx.Client, how: str) 
     assert [each["id"] for each in first + rest] == [f"gps_taxi:0:{n}" for n in range(15)]
 
 
-def test_pages_have_all_once(world: World, http: httpx.Client) -> None:
+def test_pages_contain_every_event_once(world: World, http: httpx.Client) -> None:
     world.append(25)
     found, cursor = [], None
     while True:
@@ -107,7 +107,7 @@ def test_pages_have_all_once(world: World, http: httpx.Client) -> None:
     assert [each["id"] for each in found] == [f"gps_taxi:0:{n}" for n in range(25)]
 
 
-def test_a_page_waits_for_something(world: World, http: httpx.Client) -> None:
+def test_page_waits_for_the_first_event(world: World, http: httpx.Client) -> None:
     cursor = http.get("/v1/services/gps/events").json()["cursor"]
     threading.Timer(0.1, lambda: world.append(3)).start()
     answer = http.get("/v1/services/gps/events", params={"cursor": cursor, "wait": "20s"}).json()
@@ -116,7 +116,7 @@ def test_a_page_waits_for_something(world: World, http: httpx.Client) -> None:
     assert answer["events"]
 
 
-def test_nothing_comes_and_the_page_says_so(http: httpx.Client) -> None:
+def test_page_is_empty_after_the_wait(http: httpx.Client) -> None:
     answer = http.get("/v1/services/gps/events", params={"wait": "50ms"}).json()
     assert answer["events"] == []
     assert answer["cursor"]
@@ -134,7 +134,7 @@ def test_curl_as_it_is_printed(world: World) -> None:
     assert [each["data"]["speed"] for each in found] == [1.0, 2.0]
 
 
-def test_told_when_nothing_comes(http: httpx.Client) -> None:
+def test_idle_notice_is_sent(http: httpx.Client) -> None:
     with listening(http, {"idle": "20ms"}) as events:
         assert events.next() == ("idle", {"seconds": 0.02})
 
@@ -171,7 +171,7 @@ def test_what_is_wrong_is_shown(http: httpx.Client, params: dict[str, str], stat
     assert detail in said["detail"]
 
 
-def test_what_stands_there_several_times(world: World, http: httpx.Client) -> None:
+def test_repeated_parameters(world: World, http: httpx.Client) -> None:
     answer = http.get("/v1/services/gps/events", params=[("filter", "speed > 1"), ("Filter", "speed > 2")])
     assert (answer.status_code, answer.json()["detail"]) == (400, "filter: expected once, not 2 times")
     world.append(3)
@@ -180,7 +180,7 @@ def test_what_stands_there_several_times(world: World, http: httpx.Client) -> No
     assert [each["data"] for each in page["events"]] == [{"vid": "B1", "speed": 1.0}]
 
 
-def test_a_problem_points_at_the_predicate(http: httpx.Client) -> None:
+def test_problem_points_at_the_predicate(http: httpx.Client) -> None:
     said = http.get("/v1/services/gps/events", params={"filter": "vid = 'B1' AND sped > 3"}).json()
     assert said["errors"][0]["at"] == 15
     assert said["errors"][0]["text"] == "sped"
@@ -191,7 +191,7 @@ def test_another_service(http: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (404, "no service 'gsp'; did you mean 'gps'?")
 
 
-def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: Path) -> None:
+def test_stream_continues_at_the_next_gateway_after_shutdown(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.append(5)
     with world.running(), world.client() as http, listening(http, {"from": "beginning"}) as events:
@@ -209,7 +209,7 @@ def test_whoever_listens_when_the_gateway_ends_goes_on_with_the_next(tmp_path: P
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_whoever_waits_for_a_page_when_the_gateway_ends_gets_one(tmp_path: Path, durable: bool) -> None:
+def test_waiting_page_is_answered_at_shutdown(tmp_path: Path, durable: bool) -> None:
     world, answers = World(tmp_path), []
     with world.running(), world.client() as http:
         path = "/v1/services/gps"
@@ -224,7 +224,7 @@ def test_whoever_waits_for_a_page_when_the_gateway_ends_gets_one(tmp_path: Path,
     assert answers[0].json()["cursor"]
 
 
-def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:
+def test_conflation_sends_the_latest_event_per_key(world: World, http: httpx.Client) -> None:
     world.append(500)
     with listening(http, {"from": "beginning", "every": "200ms", "key": "vid"}) as events:
         found = events.take(10)
@@ -232,7 +232,7 @@ def test_the_latest_of_each_key(world: World, http: httpx.Client) -> None:
     assert {each["id"] for each in found} == {f"gps_taxi:0:{n}" for n in range(490, 500)}
 
 
-def test_without_a_key_the_services_own_tells_events_apart(world: World, http: httpx.Client) -> None:
+def test_conflation_uses_the_services_key_by_default(world: World, http: httpx.Client) -> None:
     assert {each["name"]: each["key"] for each in http.get("/v1/services").json()["services"]} == {
         "gps": "vid",
         "fast": "vid",
@@ -248,9 +248,7 @@ def test_without_a_key_the_services_own_tells_events_apart(world: World, http: h
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 10, 100])
-def test_pages_are_conflated_and_the_last_of_each_key_is_never_lost(
-    world: World, http: httpx.Client, most: int
-) -> None:
+def test_conflated_pages_keep_the_last_event_per_key(world: World, http: httpx.Client, most: int) -> None:
     world.append(500)
     asked: dict[str, Any] = {"from": "beginning", "every": "1s", "max": most}
     found: list[str] = []
@@ -265,7 +263,7 @@ def test_pages_are_conflated_and_the_last_of_each_key_is_never_lost(
     assert len(found) == 10 or most < 10
 
 
-def test_a_page_that_may_wait_gathers_for_as_long_as_every(world: World, http: httpx.Client) -> None:
+def test_waiting_conflated_page_collects_for_the_interval(world: World, http: httpx.Client) -> None:
     world.append(500)
     begin = {"from": "beginning", "every": "100ms", "max": "50"}
     page = http.get("/v1/services/gps/events", params={**begin, "wait": "20s"}).json()
@@ -284,14 +282,14 @@ def test_a_page_that_may_wait_gathers_for_as_long_as_every(world: World, http: h
         {"cursor": "beginning", "filter": "speed > %0", "param": "97"},
     ],
 )
-def test_a_parameter_by_another_of_its_names(world: World, http: httpx.Client, asked: dict[str, str]) -> None:
+def test_alternative_parameter_names_are_accepted(world: World, http: httpx.Client, asked: dict[str, str]) -> None:
     begin = http.get("/v1/services/gps/events", params={"from": "beginning", "limit": "1"}).json()["cursor"]
     world.append(100)
     with listening(http, {name: value.replace("{}", begin) for name, value in asked.items()}) as events:
         assert [each["id"] for each in events.take(2)] == ["gps_taxi:0:98", "gps_taxi:0:99"]
 
 
-def test_the_newest_of_each_key_first_then_all_that_follows(world: World, http: httpx.Client) -> None:
+def test_latest_sends_the_newest_per_key_then_all_events(world: World, http: httpx.Client) -> None:
     world.append(500)
     with listening(http, {"latest": "vid", "filter": "speed >= 50"}) as events:
         assert [each["id"] for each in events.take(10)] == [f"gps_taxi:0:{n}" for n in range(490, 500)]
@@ -304,7 +302,7 @@ def test_the_newest_of_each_key_first_then_all_that_follows(world: World, http: 
         assert [each["id"] for each in events.take(100)] == [f"gps_taxi:0:{n}" for n in range(552, 652)]
 
 
-def test_pages_of_the_newest_of_each_key(world: World, http: httpx.Client) -> None:
+def test_latest_works_in_pages(world: World, http: httpx.Client) -> None:
     world.append(500)
     asked: dict[str, str] = {"latest": "vid", "max": "7"}
     first = http.get("/v1/services/gps/events", params=asked).json()
@@ -335,7 +333,7 @@ def test_the_newest_within_a_while_or_of_nothing(world: World, http: httpx.Clien
         ({"every": "often"}, SSE, "every: expected a length of time"),
     ],
 )
-def test_what_can_not_be_conflated(
+def test_invalid_conflation_is_refused(
     http: httpx.Client, params: dict[str, str], headers: dict[str, str], detail: str
 ) -> None:
     answer = http.get("/v1/services/gps/events", params=params, headers=headers)

@@ -27,7 +27,7 @@ def back(http: httpx.Client, **params: Any) -> dict[str, Any]:
     return found
 
 
-def test_what_a_filter_means(shared: httpx.Client) -> None:
+def test_explain_describes_a_filter(shared: httpx.Client) -> None:
     said = shared.get("/v1/services/gps/explain", params={"filter": "NOT speed <= %0", "param": "60"}).json()
     assert (said["service"], said["canonical"]) == ("gps", "speed > 60")
     assert said["normal_form"]["alternatives"][0]["sets"] == {"speed": "(60, +inf)"}
@@ -38,7 +38,7 @@ def test_what_a_filter_means(shared: httpx.Client) -> None:
     assert (why["matches"], why["predicates"][0]["values"]) == (True, {"speed": 70})
 
 
-def test_what_is_no_filter_has_a_caret_and_a_hint(shared: httpx.Client) -> None:
+def test_invalid_filter_has_a_caret_and_a_hint(shared: httpx.Client) -> None:
     for call in ("explain", "backtest"):
         answer = shared.get(f"/v1/services/gps/{call}", params={"filter": "sped > 60"})
         said = answer.json()
@@ -66,7 +66,7 @@ def test_what_can_t_be_asked_for(shared: httpx.Client, params: dict[str, str], d
     assert answer.json()["detail"].startswith(detail)
 
 
-def test_what_would_have_matched(world: World, http: httpx.Client) -> None:
+def test_backtest_counts_past_matches(world: World, http: httpx.Client) -> None:
     assert back(http)["events"] == 0, "nothing has come yet"
     world.append(2_500)  # more than one read
     found = back(http, filter="speed >= 90 AND vid = 'B1'", sample=2)
@@ -87,7 +87,7 @@ def test_what_would_have_matched(world: World, http: httpx.Client) -> None:
     assert by_name["time"]["bins"][0]["from"] == "2026-01-01T00:00:00.000000Z", "moments are spread as numbers are"
 
 
-def test_the_newest_alone_are_looked_at(world: World, http: httpx.Client) -> None:
+def test_backtest_reads_only_the_newest_events(world: World, http: httpx.Client) -> None:
     world.append(6_000)
     found = back(http, max=1_000, sample=1)
     assert found["sample"][0]["_id"] == "gps_taxi:0:5999"
@@ -95,7 +95,7 @@ def test_the_newest_alone_are_looked_at(world: World, http: httpx.Client) -> Non
     assert found["complete"] is (found["events"] == 6_000)
 
 
-def test_what_one_may_not_see_is_in_no_answer(tmp_path: Path) -> None:
+def test_hidden_attributes_are_in_no_answer(tmp_path: Path) -> None:
     text = "streams: {gps_taxi: {schema: {vid: string, speed: float64}}}\n"
     world = World(tmp_path, f"{text}services: {{gps: {{from: gps_taxi, access: {{fields: {{vid: []}}}}}}}}")
     world.needs_keys = True
@@ -142,7 +142,7 @@ def test_every_moment_is_in_one_bin(values: list[tuple[datetime, bool]]) -> None
     assert timestamps.from_text(bins[-1]["to"]) == pytest.approx(ends[1], abs=32)  # a double's share of 9,999 years
 
 
-def test_moments_that_can_t_be_read_are_values() -> None:
+def test_invalid_times_are_counted_as_values() -> None:
     attribute = looking._Attribute(Attribute(("time",), Scalar("timestamp")))
     for each in ("2026-01-01", "soon", 7):
         attribute.take({"time": each})

@@ -25,13 +25,13 @@ def as_(http: httpx.Client, key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
-def test_whoever_asks_where_nobody_is_known_may_do_everything(shared: httpx.Client) -> None:
+def test_caller_may_do_everything_without_required_keys(shared: httpx.Client) -> None:
     said = shared.get("/v1/me").json()
     assert (said["known"], said["role"], said["services"]) == (False, "admin", None)
     assert said["has"] == ["_status", "_audit"], "no semantic space is installed, and the gateway has no broker name"
 
 
-def test_everybody_sees_who_they_are_and_what_is_theirs(tmp_path: Path) -> None:
+def test_me_shows_each_caller_and_their_features(tmp_path: Path) -> None:
     world = World(tmp_path, PUBLIC)
     world.needs_keys = True
     keys = {
@@ -58,7 +58,7 @@ def test_everybody_sees_who_they_are_and_what_is_theirs(tmp_path: Path) -> None:
         assert seen(keys["one"]) == ("provider one", [], ["gps"])
 
 
-def test_the_overview_counts_what_is_read_and_by_whom(world: World, http: httpx.Client) -> None:
+def test_overview_counts_subscribers_by_service(world: World, http: httpx.Client) -> None:
     world.tell_running("gps")
     until(lambda: http.get("/v1/overview").json()["services"][1]["status"] is not None, "the status")
     with http.stream("GET", "/v1/services/gps/events", headers={"accept": "text/event-stream"}) as stream:
@@ -81,7 +81,7 @@ def test_the_overview_counts_what_is_read_and_by_whom(world: World, http: httpx.
     assert list(gps["dispatch"].values()) == sorted(gps["dispatch"].values()), "cumulative"
 
 
-def test_it_is_counted_once_a_second_however_many_ask(world: World, http: httpx.Client) -> None:
+def test_counts_are_cached_for_a_second(world: World, http: httpx.Client) -> None:
     first = http.get("/v1/overview").json()
     again = [http.get("/v1/overview").json()["at"] for _ in range(5)]
     moments = [first["at"], *again]
@@ -89,7 +89,7 @@ def test_it_is_counted_once_a_second_however_many_ask(world: World, http: httpx.
     until(lambda: http.get("/v1/overview").json()["at"] > moments[-1], "it to be counted again")
 
 
-def test_whoever_waits_for_a_page_is_counted_as_that(world: World, http: httpx.Client) -> None:
+def test_waiting_page_is_counted_as_poll(world: World, http: httpx.Client) -> None:
     def polled() -> bool:
         gps = next(each for each in http.get("/v1/overview").json()["services"] if each["name"] == "gps")
         return bool(gps["subscribers"] == {"poll": 1})
@@ -101,7 +101,7 @@ def test_whoever_waits_for_a_page_is_counted_as_that(world: World, http: httpx.C
         assert len(waits.result().json()["events"]) == 1
 
 
-def test_what_is_promised_and_measured_of_one_service(tmp_path: Path) -> None:
+def test_status_shows_promised_and_measured_quality(tmp_path: Path) -> None:
     text = PUBLIC.replace("access: public", "qos: {latency_p99: 50ms, availability: 0.9}")
     with World(tmp_path, text).running() as world, world.client() as http:
         until(lambda: http.get("/v1/services/gps/status").json()["quality"] != {}, "it to be taken in")
@@ -129,7 +129,7 @@ def test_what_is_not_as_it_should_be_is_told_of_each_service(tmp_path: Path) -> 
         assert told("chases") == ([], 0, 0)
 
 
-def test_durable_subscriptions_are_listed_with_how_they_do(world: World, http: httpx.Client) -> None:
+def test_durable_subscriptions_are_listed_with_their_status(world: World, http: httpx.Client) -> None:
     first, second = (
         http.post(f"/v1/services/{name}/subscriptions", json={"from": "now"}).json()["id"] for name in ("gps", "fast")
     )

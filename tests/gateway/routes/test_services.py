@@ -23,7 +23,7 @@ def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None
     assert http.get("/v1/services/fast/status").json()["state"] == "never ran"
 
 
-def test_a_service_comes_changes_and_goes(world: World, http: httpx.Client) -> None:
+def test_service_is_added_changed_and_removed(world: World, http: httpx.Client) -> None:
     made = http.put("/v1/services/slow", content="{from: gps, pipeline: [{filter: speed < 10}]}")
     assert (made.status_code, made.json()["version"]) == (200, 1)
     changed = http.put("/v1/services/slow", json={"from": "gps", "pipeline": [{"filter": "speed < 20"}]})
@@ -33,19 +33,19 @@ def test_a_service_comes_changes_and_goes(world: World, http: httpx.Client) -> N
     assert http.get("/v1/services/slow").status_code == 404
 
 
-def test_what_is_wrong_with_a_definition_is_shown(http: httpx.Client) -> None:
+def test_problems_of_a_definition_are_reported(http: httpx.Client) -> None:
     answer = http.put("/v1/services/slow", json={"from": "gps", "pipeline": [{"filter": "sped < 10"}]})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "services.slow.pipeline[0].filter"
     assert http.put("/v1/services/slow", content="{").status_code == 400
 
 
-def test_what_is_read_stays(http: httpx.Client) -> None:
+def test_service_that_is_read_cannot_be_removed(http: httpx.Client) -> None:
     answer = http.delete("/v1/services/gps")
     assert (answer.status_code, answer.json()["title"]) == (409, "The registry won't do that")
 
 
-def test_a_change_that_breaks_subscribers_needs_force(http: httpx.Client) -> None:
+def test_breaking_change_needs_force(http: httpx.Client) -> None:
     document = {"from": "gps", "pipeline": [{"project": {"vid": "vid", "time": "time"}}]}
     answer = http.put("/v1/services/fast", json=document)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:tidegate:problem:breaking-change")
@@ -69,7 +69,7 @@ def test_failing_and_new_services_do_not_take_a_gateway_out_of_service(world: Wo
     assert http.get("/readyz").status_code == 200
 
 
-def test_not_ready_when_its_runner_was_last_heard_of_long_ago(tmp_path: Path) -> None:
+def test_not_ready_after_a_long_silence_of_the_runner(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.tell_running("gps", "fast", ago_s=SILENT_AFTER_S + 5)
     with world.running(), world.client() as http:
@@ -81,7 +81,7 @@ def test_not_ready_when_its_runner_was_last_heard_of_long_ago(tmp_path: Path) ->
         until(lambda: http.get("/readyz").status_code == 200, "the runner to be heard of")
 
 
-def test_what_prometheus_is_told(world: World, http: httpx.Client) -> None:
+def test_metrics_are_served_for_prometheus(world: World, http: httpx.Client) -> None:
     world.tell_running("gps")
     until(lambda: 'tidegate_service_running{service="gps"} 1.0' in http.get("/metrics").text, "the service's state")
     with http.stream("GET", "/v1/services/gps/events", headers={"accept": "text/event-stream"}) as answer:

@@ -30,7 +30,7 @@ def ready(world: World, http: httpx.Client) -> World:
     return world
 
 
-def test_what_is_acknowledged_is_in_the_log(ready: World, http: httpx.Client) -> None:
+def test_acknowledged_events_are_in_the_log(ready: World, http: httpx.Client) -> None:
     answer = http.post(EVENTS, content=lines(event(1), event(2, _id="mine")), headers=NDJSON)
     assert (answer.status_code, answer.json()["accepted"]) == (200, 2)
     again = http.post(EVENTS, content=lines(event(2, _id="mine")), headers={"content-type": "application/ndjson"})
@@ -94,7 +94,7 @@ def test_what_is_wrong_is_shown(
         ("a/b", NDJSON, lines(event(1))),
     ],
 )
-def test_with_and_without_parameters_the_same_is_answered(
+def test_fast_path_and_route_give_the_same_answer(
     ready: World, http: httpx.Client, path: str, headers: dict[str, str], body: bytes
 ) -> None:
     def said(answer: httpx.Response) -> Any:
@@ -111,17 +111,17 @@ def test_with_and_without_parameters_the_same_is_answered(
     assert said(straight) == said(http.post(url, params={"mode": "all"}, content=body, headers=sent))
 
 
-def test_a_body_has_a_limit(ready: World, http: httpx.Client) -> None:
+def test_body_beyond_the_limit_is_refused(ready: World, http: httpx.Client) -> None:
     answer = http.post(EVENTS, content=b" " * (17 * 1024 * 1024), headers=NDJSON)
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:tidegate:problem:too-large")
 
 
-def test_events_are_taken_before_any_service_has_run(http: httpx.Client) -> None:
+def test_events_are_accepted_before_any_service_has_run(http: httpx.Client) -> None:
     answer = http.post(EVENTS, json=event(1))
     assert (answer.status_code, answer.json()["accepted"]) == (200, 1)
 
 
-def test_another_source_writes_its_stream_alone(ready: World, http: httpx.Client) -> None:
+def test_stream_with_another_source_accepts_no_events(ready: World, http: httpx.Client) -> None:
     ready.registry.apply(_loads("streams: {seen: {schema: {n: int64}, source: {demo: {kind: anpr}}}}"))
     until(lambda: "seen" in http.get("/v1/streams").text, "the gateway to know the stream")
     answer = http.post("/v1/streams/seen/events", json={"n": 1})

@@ -64,7 +64,7 @@ def listening(
 # Making -----------------------------------------------------------------------------------
 
 
-def test_a_subscription_is_made_with_an_id_and_a_cursor(http: httpx.Client) -> None:
+def test_created_subscription_has_an_id_and_a_cursor(http: httpx.Client) -> None:
     answer = http.post(
         "/v1/services/gps/subscriptions",
         json={"filter": "speed > %0", "params": [60], "select": ["vid"], "idle": "30s", "description": "fast ones"},
@@ -145,7 +145,7 @@ def test_what_is_wrong_is_shown(shared: httpx.Client, said: Any, status: int, de
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_all_problems_come_at_once_each_with_its_place(shared: httpx.Client) -> None:
+def test_all_problems_are_reported_with_pointers(shared: httpx.Client) -> None:
     said = shared.post("/v1/services/gps/subscriptions", json={"select": ["a"], "format": "xml", "fliter": ""}).json()
     assert [each["pointer"] for each in said["errors"]] == ["fliter", "select[0]", "format"]
     said = shared.post("/v1/services/gps/subscriptions", json={"filter": "vid = 'B1' AND sped > 3"}).json()
@@ -169,7 +169,7 @@ def test_however_a_consumer_means_to_ask_it_is_pulled(shared: httpx.Client, way:
         {"type": "webhook", "url": "http://127.0.0.1/in", "handshake": False},
     ],
 )
-def test_a_webhook_is_one_however_it_is_written(way: Any) -> None:
+def test_all_spellings_of_a_webhook_are_accepted(way: Any) -> None:
     schema = Schema({"vid": "string"})
     assert isinstance(found := changed(Subscription("s", "gps"), {"deliver": way}, schema).deliver, Webhook)
     assert (found.url, found.batch) == ("http://127.0.0.1/in", 1)
@@ -202,13 +202,13 @@ def test_pages_of_a_conflated_subscription(world: World, http: httpx.Client) -> 
     assert numbers(page(http, id_)["events"]) == list(range(500, 505))
 
 
-def test_a_durable_subscription_has_its_filter_already(shared: httpx.Client) -> None:
+def test_filter_parameter_of_a_durable_subscription_is_refused(shared: httpx.Client) -> None:
     answer = shared.get(f"/v1/subscriptions/{made(shared)['id']}/events", params={"filter": "speed > 3"})
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith("unknown parameter 'filter'; expected cursor, after, Last-Event-ID")
 
 
-def test_what_is_no_json_or_too_long(shared: httpx.Client) -> None:
+def test_malformed_or_too_long_body_is_refused(shared: httpx.Client) -> None:
     answer = shared.post("/v1/services/gps/subscriptions", content=b"{")
     assert (answer.status_code, "expected JSON" in answer.json()["detail"]) == (400, True)
     answer = shared.post("/v1/services/gps/subscriptions", content=b" " * 300_000)
@@ -235,7 +235,7 @@ def test_what_is_not_there(shared: httpx.Client) -> None:
 # Consuming --------------------------------------------------------------------------------
 
 
-def test_pages_go_on_where_they_were_acknowledged(world: World, http: httpx.Client) -> None:
+def test_pages_continue_at_the_acknowledged_cursor(world: World, http: httpx.Client) -> None:
     sub = made(http, filter="speed >= 3")
     world.append(10)
     first = page(http, sub["id"], max=4)
@@ -246,7 +246,7 @@ def test_pages_go_on_where_they_were_acknowledged(world: World, http: httpx.Clie
     assert numbers(page(http, sub["id"])["events"]) == [7, 8, 9]
 
 
-def test_a_pages_cursor_acknowledges(world: World, http: httpx.Client) -> None:
+def test_cursor_of_a_page_acknowledges(world: World, http: httpx.Client) -> None:
     sub = made(http)
     world.append(6)
     first = page(http, sub["id"], max=4)
@@ -254,7 +254,7 @@ def test_a_pages_cursor_acknowledges(world: World, http: httpx.Client) -> None:
     assert http.get(f"/v1/subscriptions/{sub['id']}").json()["cursor"] == first["cursor"]
 
 
-def test_a_cursor_never_moves_back(world: World, http: httpx.Client) -> None:
+def test_cursor_never_moves_back(world: World, http: httpx.Client) -> None:
     sub = made(http)
     world.append(6)
     ends = [page(http, sub["id"], max=n)["cursor"] for n in (2, 5)]
@@ -266,7 +266,7 @@ def test_a_cursor_never_moves_back(world: World, http: httpx.Client) -> None:
     assert http.get(f"/v1/subscriptions/{sub['id']}").json()["cursor"] == ends[1]
 
 
-def test_a_cursor_of_elsewhere_is_refused(world: World, http: httpx.Client) -> None:
+def test_cursor_of_another_stream_is_refused(world: World, http: httpx.Client) -> None:
     sub = made(http)
     path = f"/v1/subscriptions/{sub['id']}/ack"
     other = http.get("/v1/services/fast/events").json()["cursor"]
@@ -282,7 +282,7 @@ def test_a_cursor_of_elsewhere_is_refused(world: World, http: httpx.Client) -> N
     assert http.get(f"/v1/subscriptions/{sub['id']}").json()["cursor"] == sub["cursor"]
 
 
-def test_whoever_comes_back_goes_on_and_has_acknowledged(world: World, http: httpx.Client) -> None:
+def test_reconnect_acknowledges_and_continues(world: World, http: httpx.Client) -> None:
     sub = made(http)
     world.append(5)
     with listening(http, sub["id"]) as events:
@@ -298,7 +298,7 @@ def test_whoever_comes_back_goes_on_and_has_acknowledged(world: World, http: htt
         assert numbers(events.take(2)) == [3, 4]
 
 
-def test_a_browser_of_a_stream_that_was_made_anew_is_told_a_gap(world: World, http: httpx.Client) -> None:
+def test_reconnect_to_a_recreated_stream_gives_a_gap(world: World, http: httpx.Client) -> None:
     sub = made(http)
     world.log.delete("gps")
     world.log.create("gps", ["gps_taxi.0"])
@@ -308,7 +308,7 @@ def test_a_browser_of_a_stream_that_was_made_anew_is_told_a_gap(world: World, ht
         assert numbers(events.take(2)) == [0, 1]
 
 
-def test_a_restart_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+def test_restart_keeps_acknowledged_cursors(tmp_path: Path) -> None:
     world = World(tmp_path)
     with world.running(), world.client() as http:
         sub = made(http, filter="speed > 1")
@@ -330,7 +330,7 @@ def test_it_begins_where_it_is_told(world: World, http: httpx.Client) -> None:
 # Whose it is ------------------------------------------------------------------------------
 
 
-def test_a_subscription_is_its_makers_own(tmp_path: Path) -> None:
+def test_subscription_is_visible_only_to_its_owner(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.needs_keys = True
     keys = {
@@ -378,7 +378,7 @@ EVERYTHING = [
 # Changing ---------------------------------------------------------------------------------
 
 
-def test_new_parameters_reach_who_is_connected_between_two_events(world: World, http: httpx.Client) -> None:
+def test_changed_parameters_apply_between_two_events(world: World, http: httpx.Client) -> None:
     sub = made(http, filter="speed >= %0", params=[5])
     with listening(http, sub["id"]) as events, world.client() as other:
         world.append(7)
@@ -392,7 +392,7 @@ def test_new_parameters_reach_who_is_connected_between_two_events(world: World, 
         assert numbers(events.take(2)) == [9, 10]
 
 
-def test_attributes_and_format_change_under_way(world: World, http: httpx.Client) -> None:
+def test_changed_attributes_and_format_apply_while_connected(world: World, http: httpx.Client) -> None:
     sub = made(http, format="plain", select=["vid"])
     with listening(http, sub["id"]) as events, world.client() as other:
         world.append(1)
@@ -405,7 +405,7 @@ def test_attributes_and_format_change_under_way(world: World, http: httpx.Client
         assert events.take(1)[0]["data"].keys() == {"vid", "speed", "time"}
 
 
-def test_a_change_by_another_gateway_reaches_who_is_connected(world: World, http: httpx.Client) -> None:
+def test_change_by_another_gateway_reaches_connected_subscribers(world: World, http: httpx.Client) -> None:
     sub = made(http, filter="speed >= 5")
     with listening(http, sub["id"]) as events:
         world.append(6)
@@ -419,7 +419,7 @@ def test_a_change_by_another_gateway_reaches_who_is_connected(world: World, http
         assert events.next() == ("error", {"detail": "the subscription was removed"})
 
 
-def test_of_two_changes_the_second_is_refused(shared: httpx.Client) -> None:
+def test_second_of_two_concurrent_changes_is_refused(shared: httpx.Client) -> None:
     sub = made(shared)
     path = f"/v1/subscriptions/{sub['id']}"
     assert shared.patch(path, json={"description": "a"}, headers={"if-match": '"1"'}).status_code == 200
@@ -435,7 +435,7 @@ def test_of_two_changes_the_second_is_refused(shared: httpx.Client) -> None:
     assert answer.json()["detail"] == "version: expected a whole number, not '2'"
 
 
-def test_a_bad_change_changes_nothing(shared: httpx.Client) -> None:
+def test_invalid_change_changes_nothing(shared: httpx.Client) -> None:
     sub = made(shared, filter="speed > %0", params=[1])
     path = f"/v1/subscriptions/{sub['id']}"
     answer = shared.patch(path, json={"params": ["fast"]})
@@ -446,7 +446,7 @@ def test_a_bad_change_changes_nothing(shared: httpx.Client) -> None:
     assert shared.get(path).json() == sub
 
 
-def test_a_new_filter_keeps_the_parameters_that_it_names(shared: httpx.Client) -> None:
+def test_new_filter_keeps_the_parameters_that_it_uses(shared: httpx.Client) -> None:
     sub = made(shared, filter="speed > %0 AND vid LIKE %1", params=[5, "B%9"])
     path = f"/v1/subscriptions/{sub['id']}"
     for filter_, kept in (("vid = %1 AND speed < %0", [5, "B%9"]), ("speed < %0", [5]), ("vid LIKE 'B%0'", [])):
@@ -457,7 +457,7 @@ def test_a_new_filter_keeps_the_parameters_that_it_names(shared: httpx.Client) -
     assert shared.patch(path, json={"filter": "speed > 1 AND speed <", "params": None}).status_code == 400
 
 
-def test_a_removed_subscription_ends(world: World, http: httpx.Client) -> None:
+def test_removed_subscription_ends(world: World, http: httpx.Client) -> None:
     sub = made(http)
     with listening(http, sub["id"]) as events, world.client() as other:
         world.append(1)
@@ -476,7 +476,7 @@ def test_a_disabled_subscription_says_why_and_comes_again(world: World, http: ht
     assert page(http, sub["id"])["events"] == []
 
 
-def test_a_waiting_page_ends_with_its_subscription(world: World, http: httpx.Client) -> None:
+def test_waiting_page_ends_with_its_subscription(world: World, http: httpx.Client) -> None:
     sub = made(http)
 
     def remove() -> None:
@@ -491,7 +491,7 @@ def test_a_waiting_page_ends_with_its_subscription(world: World, http: httpx.Cli
     assert (answer.status_code, answer.json()["detail"]) == (409, "the subscription was removed")
 
 
-def test_told_when_nothing_comes(shared: httpx.Client) -> None:
+def test_idle_notice_is_sent(shared: httpx.Client) -> None:
     with listening(shared, made(shared, idle="20ms")["id"]) as events:
         assert events.next() == ("idle", {"seconds": 0.02})
 
@@ -499,7 +499,7 @@ def test_told_when_nothing_comes(shared: httpx.Client) -> None:
 # Explaining -------------------------------------------------------------------------------
 
 
-def test_it_is_explained_why_an_event_matches(world: World, http: httpx.Client) -> None:
+def test_explain_says_why_an_event_matches(world: World, http: httpx.Client) -> None:
     sub = made(http, filter="speed > %0 AND vid LIKE 'B%'", params=[3])
     path = f"/v1/subscriptions/{sub['id']}/explain"
     said = http.get(path).json()
@@ -527,7 +527,7 @@ def test_an_event_that_is_none(world: World, http: httpx.Client) -> None:
     assert (answer.status_code, "an event as a JSON object" in answer.json()["detail"]) == (400, True)
 
 
-def test_a_filter_of_everything_is_explained(shared: httpx.Client) -> None:
+def test_empty_filter_is_explained(shared: httpx.Client) -> None:
     said = shared.get(f"/v1/subscriptions/{made(shared)['id']}/explain", params={"event": "{}"}).json()
     assert said["normal_form"]["everything"] is True
     assert said["event"]["matches"] is True

@@ -49,7 +49,7 @@ def letters(http: httpx.Client, sub: dict[str, Any]) -> list[dict[str, Any]]:
 # Messages ---------------------------------------------------------------------------------
 
 
-def test_an_event_comes_in_a_signed_message(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_event_is_sent_in_a_signed_message(world: World, http: httpx.Client, receiver: Receiver) -> None:
     sub = made(http, receiver, filter="speed > 1")
     secret = sub["deliver"]["webhook"]["secret"]
     world.append(4)
@@ -64,7 +64,7 @@ def test_an_event_comes_in_a_signed_message(world: World, http: httpx.Client, re
     assert len({each.headers["webhook-id"] for each in receiver.got}) == 2
 
 
-def test_a_secret_is_shown_once(shared: httpx.Client, receiver: Receiver) -> None:
+def test_secret_is_shown_once(shared: httpx.Client, receiver: Receiver) -> None:
     sub = made(shared, receiver)
     secret = sub["deliver"]["webhook"]["secret"]
     assert secret.startswith("whsec_")
@@ -100,7 +100,7 @@ def test_plain_alone(world: World, http: httpx.Client, receiver: Receiver) -> No
     assert receiver.got[0].headers["content-type"] == "application/json"
 
 
-def test_more_than_is_held_comes_in_order(tmp_path: Path, receiver: Receiver) -> None:
+def test_events_beyond_the_buffer_arrive_in_order(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
     world.durable = replace(HASTY, couriers=replace(HASTY.couriers, held=10))
     with world.running(), world.client() as http:
@@ -116,9 +116,7 @@ def test_more_than_is_held_comes_in_order(tmp_path: Path, receiver: Receiver) ->
 # Secrets ----------------------------------------------------------------------------------
 
 
-def test_a_new_secret_signs_beside_the_old_one_until_that_is_dropped(
-    world: World, http: httpx.Client, receiver: Receiver
-) -> None:
+def test_new_and_old_secret_sign_until_the_old_is_dropped(world: World, http: httpx.Client, receiver: Receiver) -> None:
     sub = made(http, receiver)
     old = sub["deliver"]["webhook"]["secret"]
     path = f"/v1/subscriptions/{sub['id']}/secret"
@@ -140,7 +138,7 @@ def test_a_new_secret_signs_beside_the_old_one_until_that_is_dropped(
     assert (answer.status_code, "has 4 secrets: drop the old ones" in answer.json()["detail"]) == (409, True)
 
 
-def test_what_only_webhooks_have(shared: httpx.Client) -> None:
+def test_webhook_calls_are_refused_for_pull_subscriptions(shared: httpx.Client) -> None:
     sub = shared.post("/v1/services/gps/subscriptions", json={}).json()
     path = f"/v1/subscriptions/{sub['id']}"
     for answer in (
@@ -152,7 +150,7 @@ def test_what_only_webhooks_have(shared: httpx.Client) -> None:
     assert letters(shared, sub) == []
 
 
-def test_what_only_pulled_ones_have(shared: httpx.Client, receiver: Receiver) -> None:
+def test_pull_calls_are_refused_for_webhooks(shared: httpx.Client, receiver: Receiver) -> None:
     sub = made(shared, receiver)
     answer = shared.get(f"/v1/subscriptions/{sub['id']}/events")
     assert (answer.status_code, "is delivered by webhook: change" in answer.json()["detail"]) == (409, True)
@@ -163,14 +161,14 @@ def test_what_only_pulled_ones_have(shared: httpx.Client, receiver: Receiver) ->
 # Handshakes and addresses ---------------------------------------------------------------------
 
 
-def test_a_receiver_is_asked_first(shared: httpx.Client, receiver: Receiver) -> None:
+def test_handshake_precedes_the_first_message(shared: httpx.Client, receiver: Receiver) -> None:
     made(shared, receiver)
     assert [each.headers["webhook-request-origin"] for each in receiver.handshakes] == ["tidegate"]
     receiver.allowed = "tidegate"
     made(shared, receiver)
 
 
-def test_a_receiver_is_asked_again_only_at_another_address(shared: httpx.Client, receiver: Receiver) -> None:
+def test_handshake_is_repeated_only_for_a_new_address(shared: httpx.Client, receiver: Receiver) -> None:
     sub = made(shared, receiver)
     path = f"/v1/subscriptions/{sub['id']}"
     receiver.allowed = None
@@ -189,7 +187,7 @@ def test_a_receiver_is_asked_again_only_at_another_address(shared: httpx.Client,
         ("*", 405, "was answered with 405"),
     ],
 )
-def test_who_does_not_agree_gets_nothing(
+def test_receiver_that_refuses_the_handshake_gets_nothing(
     shared: httpx.Client, receiver: Receiver, allowed: str | None, status: int, detail: str
 ) -> None:
     receiver.allowed, receiver.handshake_status = allowed, status
@@ -203,7 +201,7 @@ def test_who_does_not_agree_gets_nothing(
     assert shared.post("/v1/services/gps/subscriptions", json=said).status_code == 201
 
 
-def test_nobody_answers_the_handshake(shared: httpx.Client) -> None:
+def test_unanswered_handshake_is_refused(shared: httpx.Client) -> None:
     with Receiver().running() as gone:
         pass
     answer = shared.post("/v1/services/gps/subscriptions", json={"deliver": {"webhook": {"url": gone.url}}})
@@ -211,7 +209,7 @@ def test_nobody_answers_the_handshake(shared: httpx.Client) -> None:
     assert f"the handshake with {gone.url} failed" in answer.json()["detail"]
 
 
-def test_a_host_that_is_not_there(shared: httpx.Client) -> None:
+def test_unknown_host_is_refused(shared: httpx.Client) -> None:
     said = {"deliver": {"webhook": {"url": "http://nowhere.invalid/", "handshake": False}}}
     answer = shared.post("/v1/services/gps/subscriptions", json=said)
     assert (answer.status_code, "can't be found" in answer.json()["detail"]) == (422, True)
@@ -231,7 +229,7 @@ def test_addresses_that_are_not_public_are_refused(tmp_path: Path) -> None:
         assert receiver.handshakes == []
 
 
-def test_the_address_is_checked_when_it_is_connected_to(tmp_path: Path, receiver: Receiver) -> None:
+def test_address_is_checked_when_connecting(tmp_path: Path, receiver: Receiver) -> None:
     """A subscription that came in while it was allowed: a name may be another address by now, too."""
     world = World(tmp_path)
     with world.running(), world.client() as http:
@@ -250,12 +248,12 @@ def test_the_address_is_checked_when_it_is_connected_to(tmp_path: Path, receiver
     "240.0.0.1 192.0.2.1 198.18.0.1 ::1 :: fe80::1 fc00::1 ff02::1 ::ffff:10.0.0.1 64:ff9b::7f00:1 2002:7f00:1:: "
     "2001:db8::1 fec0::1 2001:0:4136:e378:8000:63bf:3fff:fdd2".split(),
 )
-def test_what_is_not_public(text: str) -> None:
+def test_private_addresses_are_not_public(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
 @pytest.mark.parametrize("text", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822"])
-def test_what_is_public(text: str) -> None:
+def test_global_addresses_are_public(text: str) -> None:
     assert is_public(ip_address(text))
 
 
@@ -272,7 +270,7 @@ def test_redirects_are_not_followed(world: World, http: httpx.Client, receiver: 
 # Failures -----------------------------------------------------------------------------------
 
 
-def test_a_message_is_sent_until_it_is_taken(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_message_is_retried_until_it_is_accepted(world: World, http: httpx.Client, receiver: Receiver) -> None:
     receiver.statuses = [500, 503, 404]
     sub = made(http, receiver)
     world.append(2)
@@ -284,14 +282,14 @@ def test_a_message_is_sent_until_it_is_taken(world: World, http: httpx.Client, r
     assert letters(http, sub) == []
 
 
-def test_the_cursor_moves_with_what_is_taken(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_cursor_follows_accepted_messages(world: World, http: httpx.Client, receiver: Receiver) -> None:
     sub = made(http, receiver, filter="speed > 1")
     world.append(3)
     end = http.get("/v1/services/gps/events").json()["cursor"]
     until(lambda: shown(http, sub)["cursor"] == end, "the cursor to be at the end")
 
 
-def test_a_quiet_subscriptions_cursor_moves_too(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_cursor_advances_without_matching_events(world: World, http: httpx.Client, receiver: Receiver) -> None:
     sub = made(http, receiver, filter="speed > 50")
     world.append(10)
     end = http.get("/v1/services/gps/events").json()["cursor"]
@@ -299,7 +297,9 @@ def test_a_quiet_subscriptions_cursor_moves_too(world: World, http: httpx.Client
     assert receiver.got == []
 
 
-def test_after_some_failures_a_message_is_put_aside(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_message_becomes_a_dead_letter_after_repeated_failures(
+    world: World, http: httpx.Client, receiver: Receiver
+) -> None:
     receiver.statuses = [500] * HASTY.couriers.attempts
     sub = made(http, receiver)
     world.append(2)
@@ -310,7 +310,7 @@ def test_after_some_failures_a_message_is_put_aside(world: World, http: httpx.Cl
     assert receiver.numbers == [0, 0, 0, 0, 1]
 
 
-def test_of_a_batch_that_is_refused_only_the_culprit_is_put_aside(
+def test_only_the_refused_event_of_a_batch_becomes_a_dead_letter(
     world: World, http: httpx.Client, receiver: Receiver
 ) -> None:
     receiver.refuses = {2}
@@ -321,7 +321,7 @@ def test_of_a_batch_that_is_refused_only_the_culprit_is_put_aside(
     assert (letter["event"]["id"], letter["error"]) == ("gps_taxi:0:2", "answered 422: thanks")
 
 
-def test_dead_letters_are_sent_again(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_dead_letters_are_redelivered(world: World, http: httpx.Client, receiver: Receiver) -> None:
     receiver.refuses = {1, 2, 3}
     sub = made(http, receiver)
     path = f"/v1/subscriptions/{sub['id']}/dead-letters"
@@ -344,7 +344,7 @@ def test_dead_letters_are_sent_again(world: World, http: httpx.Client, receiver:
     assert [each["id"] for each in letters(http, sub)] == ids[2:]
 
 
-def test_where_the_receiver_is_down_the_rest_is_not_tried(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_redelivery_stops_if_the_receiver_is_down(world: World, http: httpx.Client, receiver: Receiver) -> None:
     receiver.refuses = {0, 1}
     sub = made(http, receiver)
     world.append(2)
@@ -370,7 +370,7 @@ def test_dead_letters_that_are_not_there(shared: httpx.Client, receiver: Receive
     assert (answer.status_code, answer.json()["detail"]) == (404, f"{sub['id']!r} has no dead letter 7, 9")
 
 
-def test_a_receiver_that_is_gone_disables(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_gone_receiver_disables_the_subscription(world: World, http: httpx.Client, receiver: Receiver) -> None:
     receiver.statuses = [410]
     sub = made(http, receiver)
     world.append(3)
@@ -382,7 +382,7 @@ def test_a_receiver_that_is_gone_disables(world: World, http: httpx.Client, rece
     until(lambda: receiver.taken == [0, 1, 2], "all events, none lost")
 
 
-def test_a_dead_receiver_delays_no_other(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_dead_receiver_delays_no_other_webhook(world: World, http: httpx.Client, receiver: Receiver) -> None:
     with Receiver().running() as hanging, Receiver().running() as dead:
         hanging.free.clear()
         made(http, hanging)
@@ -398,7 +398,7 @@ def test_a_dead_receiver_delays_no_other(world: World, http: httpx.Client, recei
 # Changes and restarts -------------------------------------------------------------------------
 
 
-def test_a_new_filter_and_a_new_address_go_on_between_two_events(
+def test_changed_filter_and_address_apply_between_two_events(
     world: World, http: httpx.Client, receiver: Receiver
 ) -> None:
     sub = made(http, receiver, filter="speed >= %0", params=[2])
@@ -417,7 +417,7 @@ def test_a_new_filter_and_a_new_address_go_on_between_two_events(
         assert is_signed(other.got[0], sub["deliver"]["webhook"]["secret"])
 
 
-def test_who_waits_for_a_dead_receiver_tries_the_new_one_at_once(tmp_path: Path, receiver: Receiver) -> None:
+def test_new_address_is_tried_without_waiting_for_the_backoff(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
     world.durable = replace(HASTY, couriers=CourierSettings(first_s=1_000.0))
     with world.running(), world.client() as http:
@@ -448,7 +448,7 @@ def test_from_pull_to_webhook_and_back(world: World, http: httpx.Client, receive
     assert receiver.taken == [0, 1]
 
 
-def test_a_removed_subscription_sends_nothing_more(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_removed_subscription_sends_nothing(world: World, http: httpx.Client, receiver: Receiver) -> None:
     first, second = made(http, receiver), made(http, receiver, filter="speed >= 1")
     assert http.delete(f"/v1/subscriptions/{first['id']}").status_code == 204
     world.append(3)
@@ -457,7 +457,7 @@ def test_a_removed_subscription_sends_nothing_more(world: World, http: httpx.Cli
     assert second["id"] in world.registry.subscriptions()
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path: Path, receiver: Receiver) -> None:
+def test_restart_continues_at_the_cursor(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
     with world.running(), world.client() as http:
         made(http, receiver)
@@ -468,7 +468,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path, receiver: Receiver) -> N
         until(lambda: receiver.taken == [0, 1, 2, 3, 4], "two more, none again")
 
 
-def test_a_restart_remembers_failures_and_when_to_try_again(tmp_path: Path, receiver: Receiver) -> None:
+def test_restart_keeps_failures_and_retry_time(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
     world.durable = replace(HASTY, couriers=CourierSettings(first_s=1_000.0, attempts=3))
     receiver.status = 500
@@ -491,7 +491,7 @@ def test_a_restart_remembers_failures_and_when_to_try_again(tmp_path: Path, rece
         assert letter["attempts"] == 3
 
 
-def test_of_two_gateways_one_delivers_and_the_other_takes_over(tmp_path: Path, receiver: Receiver) -> None:
+def test_one_of_two_gateways_delivers_and_the_other_takes_over(tmp_path: Path, receiver: Receiver) -> None:
     first, second = World(tmp_path), World(tmp_path)
     for each in (first, second):
         each.durable = replace(HASTY, couriers=replace(HASTY.couriers, lease_s=0.6))
@@ -511,7 +511,9 @@ def test_of_two_gateways_one_delivers_and_the_other_takes_over(tmp_path: Path, r
         assert other_lease.holder != lease.holder
 
 
-def test_a_service_that_is_removed_by_force_disables(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_forced_removal_of_the_service_disables_the_webhook(
+    world: World, http: httpx.Client, receiver: Receiver
+) -> None:
     answer = http.post("/v1/services/fast/subscriptions", json={"deliver": {"webhook": {"url": receiver.url}}})
     sub = answer.json()
     assert http.delete("/v1/services/fast", params={"force": True}).status_code == 204
@@ -538,7 +540,7 @@ def test_what_waits_is_sent_as_it_is_wanted_now(world: World, http: httpx.Client
     assert [set(json.loads(each.body)) for each in rest] == [{"_id", "_time", "vid"}] * 5
 
 
-def test_a_webhook_is_conflated_and_then_not(world: World, http: httpx.Client, receiver: Receiver) -> None:
+def test_conflation_of_a_webhook_can_be_switched_off(world: World, http: httpx.Client, receiver: Receiver) -> None:
     world.append(300)
     sub = made(http, receiver, batch=100, every="100ms", key="vid", **{"from": "beginning"})
     until(lambda: len(receiver.numbers) >= 10, "the latest of each key")

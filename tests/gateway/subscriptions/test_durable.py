@@ -13,7 +13,7 @@ from tidegate.delivery.webhook import encoding_of
 from tidegate.subscriptions import Subscription, compiled
 
 
-def test_a_change_before_it_is_connected_reaches_a_subscriber_too(tmp_path: Path) -> None:
+def test_change_before_connecting_reaches_the_subscriber(tmp_path: Path) -> None:
     async def work() -> None:
         world = World(tmp_path)
         gateway = world.gateway()

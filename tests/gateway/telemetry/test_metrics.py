@@ -31,7 +31,7 @@ def until(http: httpx.Client, name: str, value: float) -> None:
         time.sleep(0.01)
 
 
-def test_events_are_counted_by_the_way_they_went(world: World, http: httpx.Client) -> None:
+def test_events_are_counted_by_transport(world: World, http: httpx.Client) -> None:
     world.append(30)
     http.get("/v1/services/gps/events", params={"from": "beginning", "max": 7})
     assert told(http, 'tidegate_deliveries_total{service="gps",way="poll"}') == 7
@@ -65,7 +65,7 @@ def test_messages_of_webhooks_and_lags_of_durable_subscriptions(world: World, ht
     assert told(http, f'tidegate_subscription_lag{{service="gps",subscription="{pull}"}}') == 0
 
 
-def test_how_long_events_took_on_spark(world: World, http: httpx.Client) -> None:
+def test_spark_latency_is_reported(world: World, http: httpx.Client) -> None:
     say(world, "gps", latencies=[1, 0, 4, *[0] * 9, 2], latency_s=6.5)
     until(http, 'tidegate_engine_seconds_count{service="gps"}', 7)
     within = {bound: told(http, f'tidegate_engine_seconds_bucket{{le="{bound}",service="gps"}}') for bound in BOUNDS}

@@ -86,7 +86,7 @@ def said(span: Any) -> dict[str, Any]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
 
 
-def test_a_producers_trace_goes_on(world: World, collector: Collector) -> None:
+def test_ingest_continues_the_producers_trace(world: World, collector: Collector) -> None:
     event = {"vid": "B1", "speed": 7.0, "time": "2026-01-01T00:00:00Z"}
     envelope = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/van", "ce-type": "t"}
     traces = {"traceparent": f"00-{TRACE}-{PARENT}-01", "ce-traceparent": f"00-{OTHER}-{PARENT}-01"}
@@ -100,7 +100,7 @@ def test_a_producers_trace_goes_on(world: World, collector: Collector) -> None:
     assert collector.services == {"tidegate"}
 
 
-def test_a_webhooks_trace_goes_on_in_its_receiver(world: World, collector: Collector) -> None:
+def test_receiver_can_continue_the_trace_of_a_webhook(world: World, collector: Collector) -> None:
     receiver = Receiver()
     receiver.statuses = [500]
     with receiver.running(), world.client() as http:
@@ -119,7 +119,7 @@ def test_a_webhooks_trace_goes_on_in_its_receiver(world: World, collector: Colle
         assert got.headers["traceparent"].startswith(f"00-{each.trace_id.hex()}-{each.span_id.hex()}-")
 
 
-def test_a_pass_has_a_span(world: World, collector: Collector) -> None:
+def test_dispatch_has_a_span(world: World, collector: Collector) -> None:
     from tidegate import Client
 
     with Client(world.url) as client, client.subscribe("gps") as events:
@@ -130,7 +130,7 @@ def test_a_pass_has_a_span(world: World, collector: Collector) -> None:
     assert 0 < span.end_time_unix_nano - span.start_time_unix_nano < 60e9
 
 
-def test_a_trace_goes_on_where_the_event_is_dispatched(world: World, collector: Collector) -> None:
+def test_dispatch_continues_the_trace_of_an_event(world: World, collector: Collector) -> None:
     from tidegate import Client
 
     event = {"_id": "van-1", "vid": "B1", "speed": 7.0, "time": "2026-01-01T00:00:00Z"}
@@ -147,7 +147,7 @@ def test_a_trace_goes_on_where_the_event_is_dispatched(world: World, collector: 
     assert said(child)["messaging.message.id"] == "van-1"
 
 
-def test_a_trace_goes_on_in_the_message_to_a_webhook(world: World, collector: Collector) -> None:
+def test_webhook_continues_the_trace_of_an_event(world: World, collector: Collector) -> None:
     events = [{"_id": f"van:{n}", "vid": "B1", "speed": 7.0, "time": "2026-01-01T00:00:00Z"} for n in range(3)]
     records = [json.dumps({**event, "_src": f"gps_taxi/0:{n}"}).encode() for n, event in enumerate(events)]
     receiver = Receiver()
@@ -173,7 +173,7 @@ def hooks(collector: Collector) -> list[Any]:
     return [each for each in collector.spans if each.name == "webhook gps"]
 
 
-def test_of_many_passes_some_have_a_span(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatch_spans_are_limited_per_interval(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     now = 0.0
@@ -187,7 +187,7 @@ def test_of_many_passes_some_have_a_span(collector: Collector, monkeypatch: pyte
     assert len(collector.spans) == 10
 
 
-def test_off_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_is_off_without_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     where = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     assert tracing_of({}) is None
     assert tracing_of({**where, "OTEL_SDK_DISABLED": "TRUE"}) is None

@@ -80,9 +80,7 @@ def ids(*numbers: int) -> list[str]:
 
 
 @pytest.mark.browser
-def test_an_event_source_that_is_cut_off_comes_back_and_misses_nothing(
-    tmp_path: Path, site: str, chromium: str
-) -> None:
+def test_event_source_reconnects_without_loss(tmp_path: Path, site: str, chromium: str) -> None:
     world = World(tmp_path)
     world.origins = (site,)
     with world.running(), proxy(world.port) as between:
@@ -101,7 +99,7 @@ def test_an_event_source_that_is_cut_off_comes_back_and_misses_nothing(
 
 
 @pytest.mark.browser
-def test_a_page_of_another_origin_gets_nothing(tmp_path: Path, site: str, chromium: str) -> None:
+def test_page_of_another_origin_is_refused(tmp_path: Path, site: str, chromium: str) -> None:
     with World(tmp_path).running() as world:
         world.append(3)
         events = f"{world.url}/v1/services/gps/events%3Ffrom=beginning"
@@ -112,7 +110,7 @@ def test_a_page_of_another_origin_gets_nothing(tmp_path: Path, site: str, chromi
 
 
 @pytest.mark.processes
-def test_curl(world: World) -> None:
+def test_curl_reads_events(world: World) -> None:
     curl = shutil.which("curl")
     if curl is None:
         pytest.skip("no curl on the path")

@@ -58,7 +58,7 @@ def run(work: Callable[[Outbox], Awaitable[None]]) -> None:
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 3 * (MIN_SOCKETS - 1)))
-def test_all_comes_in_order_whoever_reads_late(seed: int, count: int) -> None:
+def test_data_arrives_in_order_at_slow_readers(seed: int, count: int) -> None:
     async def work(box: Outbox) -> None:
         chance = Random(seed)
         made = await _connected(box, count)
@@ -93,7 +93,7 @@ def test_all_comes_in_order_whoever_reads_late(seed: int, count: int) -> None:
     run(work)
 
 
-def test_who_is_gone_takes_nothing_from_others() -> None:
+def test_closed_socket_does_not_affect_others() -> None:
     async def work(box: Outbox) -> None:
         made = await _connected(box, 2 * (MIN_SOCKETS - 1))
         made[0][1].close()
@@ -109,7 +109,7 @@ def test_who_is_gone_takes_nothing_from_others() -> None:
     run(work)
 
 
-def test_what_is_written_within_a_block_that_fails_goes_out() -> None:
+def test_data_of_a_failing_block_is_sent() -> None:
     async def work(box: Outbox) -> None:
         made = await _connected(box, 2 * (MIN_SOCKETS - 1))
         with suppress(ZeroDivisionError), box:
@@ -124,7 +124,7 @@ def test_what_is_written_within_a_block_that_fails_goes_out() -> None:
     run(work)
 
 
-def test_no_event_waits_for_a_compiler() -> None:
+def test_warm_up_compiles_all_kernels() -> None:
     outbox.warm_up()
     assert outbox.send_all.signatures
     before = list(outbox.send_all.signatures)
@@ -152,7 +152,7 @@ class _Arriving(asyncio.Protocol):
         self._made.put_nowait(Wire(cast(asyncio.Transport, transport), self._box))
 
 
-def test_encrypted_and_plain_sockets_get_all_in_order(tmp_path: Path) -> None:
+def test_tls_and_plain_sockets_get_data_in_order(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = authority.server()
     tls = ServerTls(TlsSettings(server.cert, server.key))

@@ -25,7 +25,7 @@ def _live(world: World) -> int:
     return world.counts().get("gps", {}).get("live", 0)
 
 
-def test_what_is_asked_behind_a_stream_is_not_answered_within_it(tmp_path: Path) -> None:
+def test_pipelined_request_after_a_stream_is_not_answered(tmp_path: Path) -> None:
     world = World(tmp_path)
     with world.running(), socket.create_connection(("127.0.0.1", world.port), timeout=30) as link:
         link.sendall(STREAM % b"vid='B1'" + PAGE)
@@ -37,7 +37,7 @@ def test_what_is_asked_behind_a_stream_is_not_answered_within_it(tmp_path: Path)
         assert said.count(b'"vid":"B1"') == 2
 
 
-def test_who_hangs_up_is_served_no_more(tmp_path: Path) -> None:
+def test_disconnected_client_is_unsubscribed(tmp_path: Path) -> None:
     world = World(tmp_path)
     with world.running():
         with socket.create_connection(("127.0.0.1", world.port), timeout=30) as link:
@@ -46,7 +46,7 @@ def test_who_hangs_up_is_served_no_more(tmp_path: Path) -> None:
         until(lambda: _live(world) == 0, "the stream to end")
 
 
-def test_a_gateway_that_ends_ends_streams(tmp_path: Path) -> None:
+def test_shutdown_ends_streams(tmp_path: Path) -> None:
     world = World(tmp_path)
     with socket.socket() as link:
         with world.running():

@@ -42,7 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cursor, Read]:
         max_size=8,
     )
 )
-def test_a_block_is_made_once_for_all_and_is_what_each_would_get(
+def test_shared_block_equals_the_block_of_each_subscriber(
     subscribers: list[tuple[Encoding, bool, set[int]]], found: tuple[Cursor, Read]
 ) -> None:
     begin, read = found

@@ -57,7 +57,7 @@ def test_many_subscribers_get_all_events_in_order(secure: World) -> None:
             assert [next(each).id for _ in range(100)] == ids(100)
 
 
-def test_a_slow_reader_gets_all_later(secure: World) -> None:
+def test_slow_reader_gets_all_events_later(secure: World) -> None:
     context = client_context(str(secure.ca))
     with (
         socket.create_connection(("127.0.0.1", secure.port)) as plain,
@@ -110,7 +110,7 @@ def test_shutdown_ends_connections_that_do_not_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.browser
-def test_the_console_works_over_tls(secure: World, chromium: str) -> None:  # noqa: F811 - the fixture
+def test_console_works_over_tls(secure: World, chromium: str) -> None:  # noqa: F811 - the fixture
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

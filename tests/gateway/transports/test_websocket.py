@@ -76,7 +76,7 @@ def opened(world: World, path: str = "/v1/events", **more: Any) -> Iterator[Clie
         yield Client(raw)
 
 
-def test_whoever_is_refused_is_no_fault_of_ours(world: World) -> None:
+def test_refused_handshake_is_not_logged_as_an_error(world: World) -> None:
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
@@ -93,7 +93,7 @@ def test_whoever_is_refused_is_no_fault_of_ours(world: World) -> None:
     assert said == []
 
 
-def test_a_path_without_a_socket_is_not_found(world: World) -> None:
+def test_websocket_to_an_unknown_path_gets_404(world: World) -> None:
     with pytest.raises(InvalidStatus) as told, opened(world, "/v1/evnts"):
         pass
     answer = told.value.response
@@ -118,7 +118,7 @@ def until(true: Any, what: str) -> None:
         time.sleep(0.005)
 
 
-def test_a_socket_opens_with_the_subscription_of_its_query(world: World) -> None:
+def test_query_opens_the_first_subscription(world: World) -> None:
     path = "/v1/services/gps/events?filter=speed%20%3E%20%250&param=97&format=plain&select=vid"
     with opened(world, path) as client:
         assert client.raw.subprotocol == "tidegate.v1"
@@ -133,7 +133,7 @@ def test_a_socket_opens_with_the_subscription_of_its_query(world: World) -> None
         assert numbers(client.take(1)) == [99]
 
 
-def test_whoever_is_confirmed_misses_nothing(world: World) -> None:
+def test_confirmed_subscription_misses_no_event(world: World) -> None:
     for _ in range(20):
         with opened(world) as client:
             first = world.sent
@@ -142,7 +142,7 @@ def test_whoever_is_confirmed_misses_nothing(world: World) -> None:
             assert numbers(client.take(1)) == [first]
 
 
-def test_the_cursor_of_the_confirmation_is_where_it_began(world: World) -> None:
+def test_confirmation_has_the_start_cursor(world: World) -> None:
     world.append(5)
     with opened(world) as client:
         cursor = client.ask("subscribe", id="a", service="gps")["cursor"]
@@ -152,7 +152,7 @@ def test_the_cursor_of_the_confirmation_is_where_it_began(world: World) -> None:
         assert numbers(client.take(3)) == [5, 6, 7]
 
 
-def test_subscriptions_that_get_the_same_share_a_frame(world: World) -> None:
+def test_subscriptions_with_equal_events_share_a_frame(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="a", service="gps", filter="speed > 1")
         client.ask("subscribe", id="b", service="gps", filter="speed > %0", params=[2])
@@ -167,7 +167,7 @@ def test_subscriptions_that_get_the_same_share_a_frame(world: World) -> None:
     assert found[1]["cursor"] == found[2]["cursor"]
 
 
-def test_whoever_unsubscribes_gets_no_more_though_it_was_on_its_way(world: World) -> None:
+def test_unsubscribe_drops_frames_that_are_rendered_already(world: World) -> None:
     with opened(world) as client:
         for n in range(10):
             client.ask("subscribe", id="a", service="gps", filter="speed >= 0")
@@ -183,7 +183,7 @@ def test_whoever_unsubscribes_gets_no_more_though_it_was_on_its_way(world: World
         assert client.is_quiet()
 
 
-def test_another_filter_from_a_marker_on(world: World) -> None:
+def test_changed_filter_applies_after_its_marker(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="a", service="gps", filter="speed < %0", params=["2"])
         world.append(4)
@@ -227,7 +227,7 @@ def test_every_event_is_matched_with_the_filter_of_its_side_of_the_marker(world:
     assert found == sorted(set(found))
 
 
-def test_a_cursor_of_another_stream_is_a_gap(world: World) -> None:
+def test_cursor_of_another_stream_gives_a_gap(world: World) -> None:
     world.append(2)
     with opened(world) as client:
         cursor = client.ask("subscribe", id="f", service="fast", **{"from": "beginning"})["cursor"]
@@ -246,7 +246,7 @@ def test_an_ack_is_confirmed(world: World) -> None:
 
 
 @pytest.mark.parametrize("begin", ["now", "beginning"])
-def test_no_more_events_than_there_is_credit_for(world: World, begin: str) -> None:
+def test_events_stop_when_credit_is_used_up(world: World, begin: str) -> None:
     with opened(world) as client:
         client.say("credit", events=0)
         client.ask("subscribe", id="a", service="gps", filter="speed >= 0", **{"from": begin})
@@ -271,14 +271,14 @@ def test_no_more_events_than_there_is_credit_for(world: World, begin: str) -> No
     assert of_b == [f"gps_taxi:0:{n}" for n in range(3, 100, 10)]
 
 
-def test_without_credit_it_flows(world: World) -> None:
+def test_events_are_unlimited_without_credit(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="a", service="gps")
         world.append(3_000)
         assert numbers(client.take(3_000)) == list(range(3_000))
 
 
-def test_a_slow_reader_catches_up(world: World) -> None:
+def test_slow_reader_catches_up(world: World) -> None:
     with opened(world, max_queue=1) as client:
         client.ask("subscribe", id="a", service="gps")
         client.ask("subscribe", id="b", service="gps", filter="vid = 'B7'")
@@ -295,7 +295,7 @@ def test_a_slow_reader_catches_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_has_all_once_and_in_order_however_they_come_and_go(world: World, seed: int) -> None:
+def test_subscriptions_get_every_event_once_in_order(world: World, seed: int) -> None:
     random = Random(seed)
     stop = threading.Event()
 
@@ -392,7 +392,9 @@ SUBSCRIBE = {"op": "subscribe", "id": "a", "service": "gps"}
         ({"op": "credit", "events": True}, 400, "events: expected a whole number from 0"),
     ],
 )
-def test_a_bad_message_is_answered_and_the_socket_goes_on(world: World, message: Any, status: int, detail: str) -> None:
+def test_bad_message_is_answered_and_the_socket_stays_open(
+    world: World, message: Any, status: int, detail: str
+) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="open", service="gps")
         client.raw.send(message if isinstance(message, str | bytes) else json.dumps(message))
@@ -406,20 +408,20 @@ def test_a_bad_message_is_answered_and_the_socket_goes_on(world: World, message:
         assert numbers(client.take(1)) == [0]
 
 
-def test_a_problem_points_at_the_predicate(world: World) -> None:
+def test_problem_points_at_the_predicate(world: World) -> None:
     with opened(world) as client:
         heard = client.ask("subscribe", id="a", service="gps", filter="vid = 'B1' AND sped > 3")
     assert heard["problem"]["errors"][0]["at"] == 15
 
 
-def test_so_many_subscriptions_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscriptions_beyond_the_limit_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ours, "MAX_SUBSCRIPTIONS", 2)
     with opened(world) as client:
         assert [client.ask("subscribe", id=id_, service="gps")["op"] for id_ in "ab"] == ["subscribed"] * 2
         assert client.ask("subscribe", id="c", service="gps")["problem"]["status"] == 429
 
 
-def test_whose_service_is_taken_away_is_told(world: World) -> None:
+def test_removed_service_ends_its_subscriptions_with_an_error(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="a", service="fast")
         client.ask("subscribe", id="b", service="gps")
@@ -431,18 +433,18 @@ def test_whose_service_is_taken_away_is_told(world: World) -> None:
         assert numbers(client.take(1)) == [0]
 
 
-def test_a_client_that_offers_no_subprotocol_is_taken(world: World) -> None:
+def test_client_without_a_subprotocol_is_accepted(world: World) -> None:
     with opened(world, subprotocols=None) as client:
         assert client.raw.subprotocol is None
         assert client.is_quiet()
 
 
-def test_a_client_that_offers_only_others_is_not(world: World) -> None:
+def test_client_with_only_unknown_subprotocols_is_refused(world: World) -> None:
     with opened(world, subprotocols=["graphql-ws"]) as client:
         assert client.closed() == (4400, "expected the subprotocol tidegate.v1")
 
 
-def test_the_best_of_several_subprotocols(world: World) -> None:
+def test_known_subprotocol_is_chosen_among_several(world: World) -> None:
     with opened(world, subprotocols=["graphql-ws", "tidegate.v1"]) as client:
         assert client.raw.subprotocol == "tidegate.v1"
 
@@ -457,7 +459,7 @@ def test_the_best_of_several_subprotocols(world: World) -> None:
         ("/v1/subscriptions/sub_1/events?filter=speed", 4400, "unknown parameter 'filter'; expected cursor"),
     ],
 )
-def test_a_socket_that_can_t_open_as_asked_says_why(world: World, path: str, code: int, detail: str) -> None:
+def test_failed_first_subscription_closes_with_the_reason(world: World, path: str, code: int, detail: str) -> None:
     with opened(world, path) as client:
         heard = client.hear()
         assert (heard["op"], heard["id"]) == ("error", "0")
@@ -465,28 +467,28 @@ def test_a_socket_that_can_t_open_as_asked_says_why(world: World, path: str, cod
         assert client.closed()[0] == code
 
 
-def test_too_many_sockets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockets_beyond_the_limit_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "MAX_SOCKETS", 1)
     with opened(world) as one, opened(world) as other:
         assert other.closed() == (1013, "too many sockets")
         assert one.is_quiet()
 
 
-def test_a_message_too_big(world: World) -> None:
+def test_message_that_is_too_big_closes_the_socket(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="a", service="gps")
         client.say("ping", pad="x" * MAX_MESSAGE_BYTES)
         assert client.closed()[0] == 1009
 
 
-def test_a_gateway_that_ends_says_so(world: World) -> None:
+def test_shutdown_closes_with_going_away(world: World) -> None:
     with opened(world) as client, opened(world) as other:
         client.ask("subscribe", id="a", service="gps")
         world.stop()
         assert client.closed()[0] == other.closed()[0] == 1001
 
 
-def test_whoever_leaves_is_forgotten(world: World) -> None:
+def test_closed_socket_leaves_no_subscriber(world: World) -> None:
     with opened(world) as client, opened(world) as without_credit:
         for n in range(50):
             client.ask("subscribe", id=str(n), service="gps", filter=f"speed > {n}")
@@ -497,7 +499,7 @@ def test_whoever_leaves_is_forgotten(world: World) -> None:
     until(lambda: world.counts() == {}, "everybody to be forgotten")
 
 
-def test_whoever_is_cut_off_is_forgotten(world: World) -> None:
+def test_aborted_socket_leaves_no_subscriber(world: World) -> None:
     with opened(world, "/v1/services/gps/events") as client:
         client.hear()
         client.raw.socket.shutdown(socket.SHUT_RDWR)
@@ -518,7 +520,7 @@ socket.onclose = ({code}) => console.log(JSON.stringify({code, protocol: socket.
 """
 
 
-def test_node(world: World) -> None:
+def test_node_client_reads_events(world: World) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on the path")
@@ -536,7 +538,7 @@ def test_node(world: World) -> None:
     assert said["found"][-2:] == [["ä", 300.0, 300], ["ä", 301.0, 70_000]]
 
 
-def test_the_newest_of_each_key_first_with_credit(world: World) -> None:
+def test_latest_events_come_first_and_use_credit(world: World) -> None:
     world.append(500)
     with opened(world) as client:
         client.say("credit", events=3)
@@ -551,7 +553,7 @@ def test_the_newest_of_each_key_first_with_credit(world: World) -> None:
         assert numbers(client.take(2)) == [500, 501]
 
 
-def test_conflation_of_one_of_several(world: World) -> None:
+def test_one_of_several_subscriptions_is_conflated(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="all", service="gps")
         client.ask("subscribe", id="some", service="gps", every="100ms", select="vid", **{"from": "beginning"})
@@ -561,7 +563,7 @@ def test_conflation_of_one_of_several(world: World) -> None:
     assert of == {"all": list(range(50)), "some": list(range(40, 50))}
 
 
-def test_what_is_conflated_waits_for_credit_and_grows_no_older(world: World) -> None:
+def test_conflated_events_wait_for_credit_and_stay_current(world: World) -> None:
     with opened(world) as client:
         client.say("credit", events=0)
         client.ask("subscribe", id="a", service="gps", every=0.01, key="vid")
@@ -586,7 +588,7 @@ def test_what_is_conflated_waits_for_credit_and_grows_no_older(world: World) -> 
         assert client.is_quiet()
 
 
-def test_told_when_nothing_comes_for_one_of_several(world: World) -> None:
+def test_idle_notice_for_one_of_several_subscriptions(world: World) -> None:
     with opened(world) as client:
         client.ask("subscribe", id="quiet", service="gps", idle="300ms", filter="speed > 1000")
         idle, idles = {"op": "idle", "id": "quiet", "seconds": 0.3}, 0
@@ -620,7 +622,7 @@ def test_told_when_nothing_comes_for_one_of_several(world: World) -> None:
         ({"subscription": "s", "filter": "speed > 1"}, "expected just cursor and latest beside subscription"),
     ],
 )
-def test_what_a_subscription_can_not_ask_for(world: World, members: dict[str, Any], detail: str) -> None:
+def test_invalid_members_of_subscribe_are_refused(world: World, members: dict[str, Any], detail: str) -> None:
     with opened(world) as client:
         service = {} if "subscription" in members else {"service": "gps"}
         said = client.ask("subscribe", id="a", **service, **members)
@@ -646,7 +648,7 @@ def cursor_of(world: World, id_: str) -> str:
         return found
 
 
-def test_a_durable_subscription_goes_on_behind_what_was_acknowledged(world: World) -> None:
+def test_durable_subscription_continues_after_its_cursor(world: World) -> None:
     id_ = made(world, filter="speed >= %0", params=[5], format="plain")
     world.append(10)
     with opened(world) as client:
@@ -687,7 +689,7 @@ def test_many_acknowledgements_are_stored_together_and_delay_nothing(world: Worl
     assert cursor_of(world, id_) == found[-1]["cursor"]
 
 
-def test_a_patch_is_a_marker_between_two_events_and_a_removal_the_end(world: World) -> None:
+def test_patch_applies_between_events_and_removal_ends(world: World) -> None:
     id_ = made(world, filter="speed < %0", params=[3])
     with opened(world) as client, world.client() as http:
         client.ask("subscribe", id="a", subscription=id_)
@@ -713,7 +715,7 @@ def test_a_patch_is_a_marker_between_two_events_and_a_removal_the_end(world: Wor
         assert client.ask("ack", id="a", cursor=changed["cursor"])["problem"]["status"] == 404
 
 
-def test_conflation_idleness_and_the_newest_of_a_durable_subscription(world: World) -> None:
+def test_durable_subscription_applies_conflation_idle_and_latest(world: World) -> None:
     id_ = made(world, every="50ms", key="vid", idle="100ms")
     world.append(50)
     with opened(world) as client:
@@ -730,7 +732,7 @@ def test_conflation_idleness_and_the_newest_of_a_durable_subscription(world: Wor
         assert client.hear()["op"] == "latest"
 
 
-def test_what_goes_out_to_a_durable_subscription_is_counted_as_its_own(world: World) -> None:
+def test_deliveries_of_a_durable_subscription_are_counted(world: World) -> None:
     one, other = made(world), made(world, filter="vid = 'B1'")
     world.append(20)
     with opened(world) as client, world.client() as http:
@@ -742,7 +744,7 @@ def test_what_goes_out_to_a_durable_subscription_is_counted_as_its_own(world: Wo
     assert delivered == {one: 20, other: 2}
 
 
-def test_conflation_is_changed_for_whoever_is_connected(world: World) -> None:
+def test_changed_conflation_applies_to_connected_subscribers(world: World) -> None:
     id_ = made(world, every="1d", key="vid")
     with opened(world) as client, world.client() as http:
         client.ask("subscribe", id="a", subscription=id_)
@@ -758,7 +760,7 @@ def test_conflation_is_changed_for_whoever_is_connected(world: World) -> None:
         assert numbers(client.take(1)) == [29]
 
 
-def test_what_can_not_be_consumed_on_a_socket(world: World) -> None:
+def test_unknown_and_webhook_subscriptions_cannot_be_consumed(world: World) -> None:
     webhook = made(world, deliver={"webhook": {"url": "http://127.0.0.1:9/", "handshake": False}})
     with opened(world) as client:
         said = client.ask("subscribe", id="a", subscription="sub_none")["problem"]
