@@ -72,7 +72,7 @@ def test_results_are_ranked_by_attributes_and_properties(http: httpx.Client) -> 
     assert (best["name"], best["rank"], best["promises"][0]["verdict"]) == ("gps", 1, "unmeasured")
 
 
-def test_empty_result_comes_with_near_matches(http: httpx.Client) -> None:
+def test_empty_result_comes_with_hints_and_near_matches(http: httpx.Client) -> None:
     said = http.post("/v1/discover", json={"attributes": ["sped"]}).json()
     assert (said["results"], said["total"]) == ([], 0)
     assert "did you mean 'speed'?" in said["hints"][0]["message"]
