@@ -17,7 +17,7 @@ from tests.gateway.running import World
 from tests.pipelines.running import until
 from tests.security import processes
 from tidegate.federation.link import LinkSettings
-from tidegate.gateway.audit.log import MANY, Audit, AuditWriter, Entry, Slot
+from tidegate.gateway.audit.log import MANY, Audit, AuditEntry, AuditWriter, Slot
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.settings import AccessSettings
 from tidegate.logs import SegmentLog
@@ -337,7 +337,7 @@ class Written(AuditWriter):
     """A writer that keeps what it would write."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[str, int, Entry]] = []
+        self.entries: list[tuple[str, int, AuditEntry]] = []
 
     def append(self, part: str, entries: Any) -> None:
         self.entries += [(part, count, entry) for _, count, entry in entries]

@@ -44,7 +44,7 @@ _MOMENT = Scalar("timestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class Backtest:
+class BacktestResult:
     """The result of a backtest, as JSON values."""
 
     events: int
@@ -71,7 +71,7 @@ def backtest(
     most: int,
     encoding: Encoding,
     sample: int = 5,
-) -> Backtest:
+) -> BacktestResult:
     """Apply a filter to about the newest `most` events, of the whole stream or since a time.
 
     Blocks for up to a second: call it in a thread.
@@ -222,9 +222,9 @@ class _Seen:
             if flag:
                 self.sample.append((bytes(record), event))
 
-    def result(self, service: str, encoding: Encoding, is_complete: bool) -> Backtest:
+    def result(self, service: str, encoding: Encoding, is_complete: bool) -> BacktestResult:
         matched = [at for at, flag in zip(self.moments, self.flags, strict=True) if flag and at is not None]
-        return Backtest(
+        return BacktestResult(
             events=len(self.flags),
             matched=sum(self.flags),
             complete=is_complete,

@@ -60,7 +60,7 @@ _log = structlog.get_logger("tidegate.audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One record without its time and count."""
 
     action: str
@@ -118,7 +118,7 @@ class AuditWriter:
         self._log, self._gateway, self._slot = log, gateway, Slot(folder)
         self._is_open, self._sequence = False, 0
 
-    def append(self, part: Part, entries: Sequence[tuple[int, int, Entry]]) -> None:
+    def append(self, part: Part, entries: Sequence[tuple[int, int, AuditEntry]]) -> None:
         """Append entries, each with its time in microseconds and its count."""
         self.open()
         self._log.append(STREAM, self._partition(part), [self._record(*each) for each in entries])
@@ -142,7 +142,7 @@ class AuditWriter:
     def _partition(self, part: Part) -> str:
         return f"{part}.{self._slot.number}"
 
-    def _record(self, micros: int, count: int, entry: Entry) -> bytes:
+    def _record(self, micros: int, count: int, entry: AuditEntry) -> bytes:
         moment = timestamps.to_text(micros)
         self._sequence += 1
         return orjson.dumps(
@@ -169,11 +169,11 @@ class Audit:
 
     def __init__(self, writer: AuditWriter, clock: Callable[[], float] = time.time) -> None:
         self._writer, self._clock = writer, clock
-        self._pending: list[tuple[Part, int, int, Entry]] = []
+        self._pending: list[tuple[Part, int, int, AuditEntry]] = []
         self._window_at = clock()
         self._window_records = 0
         self._seen: Counter[Any] = Counter()
-        self._counted: dict[Any, tuple[int, Entry]] = {}
+        self._counted: dict[Any, tuple[int, AuditEntry]] = {}
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.records: Counter[str] = Counter()
@@ -194,7 +194,7 @@ class Audit:
         detail: str | None = None,
     ) -> None:
         """Record an action of a caller, or an attempt. The record is in the log when `flush` has returned."""
-        entry = Entry(
+        entry = AuditEntry(
             action,
             result,
             None if caller is None else caller.id,
@@ -209,7 +209,7 @@ class Audit:
         else:
             self._attempt(entry)
 
-    def _attempt(self, entry: Entry) -> None:
+    def _attempt(self, entry: AuditEntry) -> None:
         kind = entry.kind
         is_known = kind in self._seen
         if not is_known and len(self._seen) >= MAX_COUNTED:
@@ -222,7 +222,7 @@ class Audit:
         count, _ = self._counted.get(kind, (0, entry))
         self._counted[kind] = count + 1, entry
 
-    def _add(self, part: Part, entry: Entry, count: int = 1) -> None:
+    def _add(self, part: Part, entry: AuditEntry, count: int = 1) -> None:
         self.records[part] += 1
         line = _log.info if entry.result == "ok" else _log.warning
         line(
@@ -247,7 +247,7 @@ class Audit:
         counted = sorted(self._counted.values(), key=lambda each: -each[0])
         for count, entry in counted[:MAX_ATTEMPT_RECORDS]:
             self._add("attempts", entry, count)
-        rest: dict[Any, tuple[int, Entry]] = {}
+        rest: dict[Any, tuple[int, AuditEntry]] = {}
         for count, entry in counted[MAX_ATTEMPT_RECORDS:]:
             sum_ = _summed(entry)
             rest[sum_.kind] = rest.get(sum_.kind, (0, sum_))[0] + count, sum_
@@ -282,7 +282,7 @@ class Audit:
                 self.lost += len(batch) + len(self._pending) - len(kept)
                 self._pending = kept
 
-    def _write(self, batch: Sequence[tuple[Part, int, int, Entry]]) -> None:
+    def _write(self, batch: Sequence[tuple[Part, int, int, AuditEntry]]) -> None:
         for part in PARTS:
             entries = [(micros, count, entry) for of, micros, count, entry in batch if of == part]
             if entries:
@@ -313,9 +313,9 @@ class Audit:
         self._writer.close()
 
 
-def _summed(entry: Entry) -> Entry:
+def _summed(entry: AuditEntry) -> AuditEntry:
     """Return the entry that sums up all attempts of one kind, by all callers."""
-    return Entry(entry.action, entry.result, None, None, None, MANY, None, entry.detail)
+    return AuditEntry(entry.action, entry.result, None, None, None, MANY, None, entry.detail)
 
 
 def clean(text: str | None, limit: int = MAX_TEXT) -> str | None:

@@ -38,7 +38,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 _log = structlog.get_logger("tidegate.gateway")
 
 
-class Unreachable(Exception):  # noqa: N818 - what the issuer is
+class IssuerUnreachable(Exception):  # noqa: N818 - what the issuer is
     """The keys of an issuer can't be fetched now."""
 
 
@@ -75,7 +75,7 @@ class Issuer:
         kid = header.get("kid")
         try:
             keys = await self._keys.find(kid if isinstance(kid, str) else None)
-        except Unreachable as problem:
+        except IssuerUnreachable as problem:
             detail = f"tokens can't be checked now: {problem}"
             raise Problem(
                 503, "issuer-unreachable", "The issuer can't be reached", detail, headers={"retry-after": "10"}
@@ -174,7 +174,7 @@ class Keys:
     async def find(self, kid: str | None) -> KeySet | None:
         """Return the key with an id, or the only key if `kid` is None; None if the issuer has no such key.
 
-        Raises `Unreachable` if the cached keys are too old, or the key is unknown and the last fetch failed.
+        Raises `IssuerUnreachable` if the cached keys are too old, or the key is unknown and the last fetch failed.
         """
         if self._age() > self._settings.fresh_s or self._of(kid) is None:
             async with self._asking:
@@ -184,7 +184,7 @@ class Keys:
                     await self._ask()
         keys = self._of(kid)
         if self._age() > self._settings.stale_s or (keys is None and self._problem):
-            raise Unreachable(self._problem)
+            raise IssuerUnreachable(self._problem)
         return keys
 
     def _age(self) -> float:
@@ -201,10 +201,10 @@ class Keys:
             document = await self._get(url)
             keys = document.get("keys")
             if not isinstance(keys, list):
-                raise Unreachable(f"{url} gave no keys")
+                raise IssuerUnreachable(f"{url} gave no keys")
             self._keys = [key for document in keys if (key := _public_key(document)) is not None]
             self._read_at, self._problem = self._clock(), ""
-        except Unreachable as problem:
+        except IssuerUnreachable as problem:
             self._problem = str(problem)
             _log.warning("can't get the issuer's keys", issuer=self._settings.issuer, problem=str(problem))
 
@@ -213,12 +213,14 @@ class Keys:
         url = issuer.rstrip("/") + DISCOVERY
         document = await self._get(url)
         if document.get("issuer") != issuer:
-            raise Unreachable(f"{url} is of another issuer: expected {issuer!r}, not {document.get('issuer')!r:.100}")
+            raise IssuerUnreachable(
+                f"{url} is of another issuer: expected {issuer!r}, not {document.get('issuer')!r:.100}"
+            )
         jwks_url = document.get("jwks_uri")
         if not isinstance(jwks_url, str):
-            raise Unreachable(f"{url} names no jwks_uri")
+            raise IssuerUnreachable(f"{url} names no jwks_uri")
         if issuer.startswith("https:") and not jwks_url.startswith("https:"):
-            raise Unreachable(f"{url}: expected a jwks_uri that begins with https:, not {jwks_url!r:.100}")
+            raise IssuerUnreachable(f"{url}: expected a jwks_uri that begins with https:, not {jwks_url!r:.100}")
         return jwks_url
 
     async def _get(self, url: str) -> dict[str, Any]:
@@ -226,20 +228,20 @@ class Keys:
         try:
             async with asyncio.timeout(self._settings.timeout_s), self._http.stream("GET", url) as response:
                 if response.status_code != 200:
-                    raise Unreachable(f"{url} answered with {response.status_code}")
+                    raise IssuerUnreachable(f"{url} answered with {response.status_code}")
                 async for part in response.aiter_bytes():
                     body += part
                     if len(body) > MAX_RESPONSE_BYTES:
-                        raise Unreachable(f"{url} gave more than {MAX_RESPONSE_BYTES:,} bytes")
+                        raise IssuerUnreachable(f"{url} gave more than {MAX_RESPONSE_BYTES:,} bytes")
             document = orjson.loads(body)
         except TimeoutError as error:
-            raise Unreachable(f"{url} did not answer within {self._settings.timeout_s:g} s") from error
+            raise IssuerUnreachable(f"{url} did not answer within {self._settings.timeout_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(f"{url} can't be reached ({str(error) or type(error).__name__})") from error
+            raise IssuerUnreachable(f"{url} can't be reached ({str(error) or type(error).__name__})") from error
         except ValueError as error:
-            raise Unreachable(f"{url} gave no JSON") from error
+            raise IssuerUnreachable(f"{url} gave no JSON") from error
         if not isinstance(document, dict):
-            raise Unreachable(f"{url} gave no JSON object")
+            raise IssuerUnreachable(f"{url} gave no JSON object")
         return document
 
 

@@ -104,7 +104,7 @@ _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version."}}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallDescription:
     """The body and responses of one call."""
 
     id: str
@@ -126,81 +126,85 @@ _READ = (400, 404, 422)
 _PATTERNS = {"name": SERVICE, "stream": NAME, "broker": BROKER}
 """Patterns of the names in paths."""
 
-CALLS: dict[str, Call] = {
-    "GET /livez": Call("isAlive", _json("Life")),
-    "GET /readyz": Call("isReady", _json("Readiness"), more={503: _json("Readiness")}),
-    "GET /metrics": Call("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
-    "GET /asyncapi.json": Call("describeEvents", _content(JSON, {"type": "object"})),
-    "GET /v1/services/{name}/asyncapi.json": Call("describeEventsOf", _content(JSON, {"type": "object"}), (404,)),
-    "POST /v1/apply": Call("applyFiles", _json("Changes"), (400, 404, 409, 413, 422), body=_FILES),
-    "POST /v1/discover": Call(
+CALLS: dict[str, CallDescription] = {
+    "GET /livez": CallDescription("isAlive", _json("Life")),
+    "GET /readyz": CallDescription("isReady", _json("Readiness"), more={503: _json("Readiness")}),
+    "GET /metrics": CallDescription("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
+    "GET /asyncapi.json": CallDescription("describeEvents", _content(JSON, {"type": "object"})),
+    "GET /v1/services/{name}/asyncapi.json": CallDescription(
+        "describeEventsOf", _content(JSON, {"type": "object"}), (404,)
+    ),
+    "POST /v1/apply": CallDescription("applyFiles", _json("Changes"), (400, 404, 409, 413, 422), body=_FILES),
+    "POST /v1/discover": CallDescription(
         "discover",
         {**_json("Answer"), **_content(SSE, _BLOCKS)},
         (400, 413, 422),
         body=_json("DiscoverRequest", attributes=_WANTED_SERVICE),
     ),
-    "GET /v1/me": Call("whoAmI", _json("Me")),
-    "GET /v1/overview": Call("getOverview", _json("Overview")),
-    "GET /v1/semantics": Call("lookIntoMeaning", _json("Meaning"), (404, 422)),
-    "GET /v1/streams": Call("listStreams", _json("Streams")),
-    "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
-    "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
-    "DELETE /v1/streams/{stream}": Call("removeStream", None, (404, 409), status=204),
-    "POST /v1/streams/{stream}/events": Call(
+    "GET /v1/me": CallDescription("whoAmI", _json("Me")),
+    "GET /v1/overview": CallDescription("getOverview", _json("Overview")),
+    "GET /v1/semantics": CallDescription("lookIntoMeaning", _json("Meaning"), (404, 422)),
+    "GET /v1/streams": CallDescription("listStreams", _json("Streams")),
+    "GET /v1/streams/{stream}": CallDescription("getStream", _json("Stream"), (404,)),
+    "PUT /v1/streams/{stream}": CallDescription("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
+    "DELETE /v1/streams/{stream}": CallDescription("removeStream", None, (404, 409), status=204),
+    "POST /v1/streams/{stream}/events": CallDescription(
         "ingest", _json("Receipt"), (400, 404, 409, 413, 415, 422, 501), body=_EVENTS
     ),
-    "GET /v1/streams/{name}/quarantine": Call("listStreamQuarantine", _json("Quarantine"), _READ),
-    "POST /v1/streams/{name}/quarantine/replay": Call(
+    "GET /v1/streams/{name}/quarantine": CallDescription("listStreamQuarantine", _json("Quarantine"), _READ),
+    "POST /v1/streams/{name}/quarantine/replay": CallDescription(
         "replayStreamQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
-    "GET /v1/services": Call("listServices", _json("Services")),
-    "GET /v1/keys": Call("listKeys", _json("Keys")),
-    "POST /v1/keys": Call(
+    "GET /v1/services": CallDescription("listServices", _json("Services")),
+    "GET /v1/keys": CallDescription("listKeys", _json("Keys")),
+    "POST /v1/keys": CallDescription(
         "createKey",
         _json("NewKey"),
         (400, 409, 413, 422),
         body=_json("KeyRequest", consumer={"name": "fleet", "role": "consumer", "expires": "90d"}),
         status=201,
     ),
-    "POST /v1/keys/{id}/rotate": Call(
+    "POST /v1/keys/{id}/rotate": CallDescription(
         "rotateKey",
         _json("NewKey"),
         (400, 404, 409, 413, 422),
         body=_json("RotateRequest", day={"overlap": "24h"}),
         needs_body=False,
     ),
-    "DELETE /v1/keys/{id}": Call("revokeKey", _json("Key"), (404, 409)),
-    "GET /v1/links": Call("listLinks", _json("Links"), (409,)),
-    "POST /v1/links": Call(
+    "DELETE /v1/keys/{id}": CallDescription("revokeKey", _json("Key"), (404, 409)),
+    "GET /v1/links": CallDescription("listLinks", _json("Links"), (409,)),
+    "POST /v1/links": CallDescription(
         "addLink",
         _json("NewLink"),
         (400, 409, 413, 422),
         body=_json("LinkRequest", dialled=_DIALLED, awaited={"name": "province"}),
         status=201,
     ),
-    "GET /v1/links/{broker}": Call("getLink", _json("Link"), (404, 409)),
-    "GET /v1/links/{broker}/routes": Call("listRoutes", _json("Routes"), (404, 409, 422)),
-    "PATCH /v1/links/{broker}": Call(
+    "GET /v1/links/{broker}": CallDescription("getLink", _json("Link"), (404, 409)),
+    "GET /v1/links/{broker}/routes": CallDescription("listRoutes", _json("Routes"), (404, 409, 422)),
+    "PATCH /v1/links/{broker}": CallDescription(
         "changeLink", _json("Link"), (400, 404, 409, 413, 422), body=_json("LinkChange", transit={"transit": ["rail"]})
     ),
-    "GET /v1/links/{broker}/keys": Call("getPinnedKeys", _json("PinnedKeys"), (404, 409)),
-    "PUT /v1/links/{broker}/keys": Call(
+    "GET /v1/links/{broker}/keys": CallDescription("getPinnedKeys", _json("PinnedKeys"), (404, 409)),
+    "PUT /v1/links/{broker}/keys": CallDescription(
         "pinKeys", _json("PinnedKeys"), (400, 409, 413, 422), body=_json("KeySet", public={"keys": [_PUBLIC_KEY]})
     ),
-    "DELETE /v1/links/{broker}/keys": Call("unpinKeys", None, (404, 409), status=204),
-    "DELETE /v1/links/{broker}": Call("removeLink", None, (404, 409), status=204),
-    "GET /v1/services/{name}": Call("getService", _json("Service"), (404,)),
-    "PUT /v1/services/{name}": Call("putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION),
-    "DELETE /v1/services/{name}": Call("removeService", None, (404, 409, 422), status=204),
-    "GET /v1/services/{name}/status": Call("getServiceStatus", _json("ServiceStatus"), (404,)),
-    "GET /v1/services/{name}/quarantine": Call("listQuarantine", _json("Quarantine"), _READ),
-    "POST /v1/services/{name}/quarantine/replay": Call(
+    "DELETE /v1/links/{broker}/keys": CallDescription("unpinKeys", None, (404, 409), status=204),
+    "DELETE /v1/links/{broker}": CallDescription("removeLink", None, (404, 409), status=204),
+    "GET /v1/services/{name}": CallDescription("getService", _json("Service"), (404,)),
+    "PUT /v1/services/{name}": CallDescription(
+        "putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION
+    ),
+    "DELETE /v1/services/{name}": CallDescription("removeService", None, (404, 409, 422), status=204),
+    "GET /v1/services/{name}/status": CallDescription("getServiceStatus", _json("ServiceStatus"), (404,)),
+    "GET /v1/services/{name}/quarantine": CallDescription("listQuarantine", _json("Quarantine"), _READ),
+    "POST /v1/services/{name}/quarantine/replay": CallDescription(
         "replayQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
-    "GET /v1/services/{name}/events": Call("subscribe", _STREAMED, _READ),
-    "GET /v1/services/{name}/explain": Call("explainFilter", _json("FilterExplanation"), _READ),
-    "GET /v1/services/{name}/backtest": Call("backtest", _json("Backtest"), _READ),
-    "POST /v1/services/{name}/subscriptions": Call(
+    "GET /v1/services/{name}/events": CallDescription("subscribe", _STREAMED, _READ),
+    "GET /v1/services/{name}/explain": CallDescription("explainFilter", _json("FilterExplanation"), _READ),
+    "GET /v1/services/{name}/backtest": CallDescription("backtest", _json("Backtest"), _READ),
+    "POST /v1/services/{name}/subscriptions": CallDescription(
         "createSubscription",
         _json("Subscription"),
         (400, 404, 413, 422),
@@ -209,39 +213,39 @@ CALLS: dict[str, Call] = {
         status=201,
         headers={**_ETAG, "Location": {"schema": {"type": "string"}}},
     ),
-    "GET /v1/services/{name}/subscriptions": Call("listSubscriptions", _json("Subscriptions"), (404,)),
-    "GET /v1/subscriptions": Call("listAllSubscriptions", _json("Subscriptions"), (422,)),
-    f"GET {_ID}": Call("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
-    f"GET {_ID}/status": Call("getSubscriptionStatus", _json("Subscription"), (404,)),
-    f"PATCH {_ID}": Call(
+    "GET /v1/services/{name}/subscriptions": CallDescription("listSubscriptions", _json("Subscriptions"), (404,)),
+    "GET /v1/subscriptions": CallDescription("listAllSubscriptions", _json("Subscriptions"), (422,)),
+    f"GET {_ID}": CallDescription("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
+    f"GET {_ID}/status": CallDescription("getSubscriptionStatus", _json("Subscription"), (404,)),
+    f"PATCH {_ID}": CallDescription(
         "changeSubscription",
         _json("Subscription"),
         (400, 404, 409, 412, 413, 422),
         body=_json("SubscriptionChange", params={"params": [80], "version": 1}),
         headers=_ETAG,
     ),
-    f"DELETE {_ID}": Call("removeSubscription", None, (404,), status=204),
-    f"GET {_ID}/events": Call("consume", _STREAMED, (400, 404, 409, 422)),
-    f"POST {_ID}/ack": Call(
+    f"DELETE {_ID}": CallDescription("removeSubscription", None, (404,), status=204),
+    f"GET {_ID}/events": CallDescription("consume", _STREAMED, (400, 404, 409, 422)),
+    f"POST {_ID}/ack": CallDescription(
         "acknowledge",
         _json("Acknowledged"),
         (400, 404, 409, 413, 422),
         body=_json("Acknowledgement", last={"cursor": "WyJhIix7IjAiOjF9XQ"}),
     ),
-    f"GET {_ID}/explain": Call("explainSubscription", _json("Explanation"), (400, 404, 422)),
-    f"POST {_ID}/secret": Call("newSecret", _json("Secret"), (404, 409)),
-    f"DELETE {_ID}/secret": Call("dropSecrets", _json("Secrets"), (404, 409)),
-    f"POST {_ID}/enable": Call("enableSubscription", _json("Subscription"), (404, 409)),
-    f"POST {_ID}/renew": Call("renewSubscription", _json("Subscription"), (404, 409, 422)),
-    f"POST {_ID}/adopt": Call(
+    f"GET {_ID}/explain": CallDescription("explainSubscription", _json("Explanation"), (400, 404, 422)),
+    f"POST {_ID}/secret": CallDescription("newSecret", _json("Secret"), (404, 409)),
+    f"DELETE {_ID}/secret": CallDescription("dropSecrets", _json("Secrets"), (404, 409)),
+    f"POST {_ID}/enable": CallDescription("enableSubscription", _json("Subscription"), (404, 409)),
+    f"POST {_ID}/renew": CallDescription("renewSubscription", _json("Subscription"), (404, 409, 422)),
+    f"POST {_ID}/adopt": CallDescription(
         "adoptSubscription",
         _json("Subscription"),
         (400, 404, 409, 413, 422),
         body=_json("AdoptRequest", key={"owner": "key_0123456789abcdef"}),
         needs_body=False,
     ),
-    f"GET {_ID}/dead-letters": Call("listDeadLetters", _json("DeadLetters"), (404, 422)),
-    f"POST {_ID}/dead-letters/redeliver": Call(
+    f"GET {_ID}/dead-letters": CallDescription("listDeadLetters", _json("DeadLetters"), (404, 422)),
+    f"POST {_ID}/dead-letters/redeliver": CallDescription(
         "redeliver",
         _json("Redelivered"),
         (400, 404, 409, 413, 422),
@@ -283,7 +287,7 @@ def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
     return document
 
 
-def _complete(operation: dict[str, Any], call: Call, path: str, *, needs_keys: bool) -> None:
+def _complete(operation: dict[str, Any], call: CallDescription, path: str, *, needs_keys: bool) -> None:
     operation["operationId"] = call.id
     if call.body is not None:
         operation["requestBody"] = {"required": call.needs_body, "content": dict(call.body)}

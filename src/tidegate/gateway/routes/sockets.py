@@ -21,7 +21,7 @@ from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import found_for
 from tidegate.gateway.transports.messages import Subscribe
 from tidegate.gateway.transports.protocol import frame_socket_of
-from tidegate.gateway.transports.websocket import SUBPROTOCOL, Session
+from tidegate.gateway.transports.websocket import SUBPROTOCOL, WebSocketSession
 
 MAX_SOCKETS = 10_000
 """Open WebSockets of one gateway."""
@@ -42,7 +42,7 @@ MAX_REASON_BYTES = 123
 class OpenSocket:
     """An open WebSocket, as `Sweep` sees it."""
 
-    def __init__(self, websocket: WebSocket, session: Session) -> None:
+    def __init__(self, websocket: WebSocket, session: WebSocketSession) -> None:
         self._websocket, self._session = websocket, session
         self.caller = caller_of(websocket)
 
@@ -99,7 +99,7 @@ async def _serve(gateway: Gateway, websocket: WebSocket, first: Callable[[], Sub
     find = partial(found_for, gateway, websocket)
     view = gateway.view(websocket)
     socket = frame_socket_of(websocket.scope)
-    session = Session(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
+    session = WebSocketSession(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
     open_ = OpenSocket(websocket, session)
     gateway.sweep.connections.add(open_)
     try:
@@ -158,7 +158,7 @@ def _first(service: str, parameters: QueryParams) -> Subscribe:
     )
 
 
-async def _open(session: Session, first: Callable[[], Subscribe]) -> Problem | None:
+async def _open(session: WebSocketSession, first: Callable[[], Subscribe]) -> Problem | None:
     try:
         await session.subscribe(first())
     except Problem as problem:

@@ -38,7 +38,7 @@ NO_SUBSCRIPTION_LEFT = 4403
 _log = structlog.get_logger("tidegate.gateway")
 
 
-class Connection(Protocol):
+class SweptSocket(Protocol):
     """A WebSocket, which may be open without a subscription."""
 
     caller: Caller
@@ -65,7 +65,7 @@ class Sweep:
     ) -> None:
         self._registry, self._hub, self._durable, self._policies, self._now = registry, hub, durable, policies, now
         self._owners, self._sign_ins = owners, sign_ins
-        self.connections: set[Connection] = set()
+        self.connections: set[SweptSocket] = set()
         self._revision = -1
         self._noted_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None

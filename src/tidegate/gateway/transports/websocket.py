@@ -262,7 +262,7 @@ Find = Callable[[str], Awaitable[RegisteredSubscription]]
 """Returns the durable subscription with an id. Raises `NotRegistered` if the caller may not use it."""
 
 
-class Session:
+class WebSocketSession:
     """Handles the messages of one client. Runs on the event loop."""
 
     def __init__(
