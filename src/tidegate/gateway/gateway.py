@@ -142,7 +142,7 @@ class Gateway:
     def _make_auth(self, certificates: Certificates | None, audit: Audit) -> None:
         self._issuer = None if self.access.oidc is None else Issuer(self.access.oidc)
         self.meter = Meter(
-            self.access.quotas, most_connections=share(self.connections.max_open) if self.needs_keys else None
+            self.access.quotas, max_connections=share(self.connections.max_open) if self.needs_keys else None
         )
         self.certificates = certificates or Certificates(self.access.certificates)
         self.callers = Callers(self.registry, self._issuer, self.certificates, pool=self.executors.auth)

@@ -31,12 +31,12 @@ class Meter:
     """Counts what callers hold and do, and refuses what exceeds their quotas. Used on the event loop only."""
 
     def __init__(
-        self, quotas: Quotas, clock: Callable[[], float] = time.monotonic, *, most_connections: int | None = None
+        self, quotas: Quotas, clock: Callable[[], float] = time.monotonic, *, max_connections: int | None = None
     ) -> None:
-        """`most_connections` bounds the connections of one caller, whatever its quota; None: only the quota does."""
-        if most_connections is not None:
+        """`max_connections` limits the connections of one caller, besides its quota; None: only the quota does."""
+        if max_connections is not None:
             limit = quotas.connections
-            quotas = replace(quotas, connections=min(most_connections, most_connections if limit is None else limit))
+            quotas = replace(quotas, connections=min(max_connections, max_connections if limit is None else limit))
         self._quotas, self._clock = quotas, clock
         self._counts: dict[tuple[str, str], int] = {}
         self._rates: dict[tuple[str, str], Bucket] = {}

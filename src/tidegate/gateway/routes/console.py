@@ -52,7 +52,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class ConsoleFile:
-    """A file of the console as it is served."""
+    """The content of a console file and its response headers."""
 
     body: bytes
     media_type: str

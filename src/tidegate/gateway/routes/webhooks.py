@@ -104,7 +104,7 @@ async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[Sub
 
 
 def _need_service(gateway: Gateway, request: Request, record: Subscription) -> None:
-    """Raise unless the caller sees the service. If it was removed, so was its policy, and only operators may go on."""
+    """Raise unless the caller sees the service. If it was removed, there is no policy: only operators may continue."""
     if not caller_of(request).may("operate"):
         gateway.policies.need(caller_of(request), record.service)
 

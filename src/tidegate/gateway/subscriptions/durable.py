@@ -145,7 +145,7 @@ class Durable:
         for close in (self._couriers.close, self.acks.close, self.sender.close):
             try:
                 await close()
-            except Exception as problem:  # the registry is unreachable: events without a stored cursor come again
+            except Exception as problem:  # registry unreachable: events after the stored cursor are sent again
                 _log.warning("can't store the cursors of subscriptions", problem=str(problem))
 
     async def ask(self, call: Callable[[Registry], T]) -> T:

@@ -214,7 +214,7 @@ class SocketSink(Sink):
         self._socket.write(frame(orjson.dumps({"op": op, **members})))
 
     def grant(self, events: int) -> None:
-        """Add credit for so many events."""
+        """Add credit for this number of events."""
         self._credit = (self._credit or 0) + events
         if self._credit > 0:
             self._has_credit.set()
