@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tidegate.cli import durations
+from tidegate.cli.input import durations
 
 
 def run(code: str) -> str:

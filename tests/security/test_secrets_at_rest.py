@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.receiver import Receiver
 from tests.pipelines.running import until
 from tests.security import processes
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem, RegistryError
 from tidegate.registry import PostgresRegistry, SqliteRegistry, open_registry

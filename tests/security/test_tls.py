@@ -23,8 +23,8 @@ from tests.pipelines.running import until
 from tests.security import processes
 from tests.security.processes import Running
 from tidegate import Client
-from tidegate.cli.gateway import server_tls
-from tidegate.cli.home import Home
+from tidegate.cli.commands.gateway import server_tls
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.client.tls import client_context
 from tidegate.errors import ClientError, EnvironmentProblem

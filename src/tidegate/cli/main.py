@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import (
+from tidegate.cli.commands import (
     apply,
     backtest,
     bench,
-    demo,
     discover,
     doctor,
     explain,
@@ -31,8 +30,9 @@ from tidegate.cli import (
     up,
     validate,
 )
-from tidegate.cli.connecting import add_tls_options
-from tidegate.cli.options import add_key_file
+from tidegate.cli.demo import command as demo
+from tidegate.cli.input.gateway_client import add_tls_options
+from tidegate.cli.input.options import add_key_file
 from tidegate.errors import TidegateError
 
 app = typer.Typer(

@@ -1,0 +1,65 @@
+"""A profile's `links`: the keys that this broker signs with, and the pinned keys of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.cli.profile.secret_reference import read_secret
+from tidegate.errors import EnvironmentProblem, did_you_mean
+
+if TYPE_CHECKING:
+    from tidegate.federation.link.keys import OriginKey
+
+_KEYS = ("signing_key", "origins")
+
+
+@dataclass(frozen=True)
+class LinkProfile:
+    """What a profile says of links."""
+
+    signing_keys: Path | None = None
+    """The file with the private keys that this broker signs with; None: that of the data folder."""
+    origins: Mapping[str, Path] = field(default_factory=dict)
+    """By broker, the file with its public keys."""
+
+    def pinned(self) -> dict[str, tuple[OriginKey, ...]]:
+        """Read the public keys of the brokers that are named."""
+        from tidegate.cli.profile.secret_files import read_secret_file
+        from tidegate.federation.link.keys import read_key_set
+
+        return {
+            name: read_key_set(read_secret_file(str(path), f"links.origins.{name}"), str(path), private=False)
+            for name, path in self.origins.items()
+        }
+
+
+def read_links(document: Any, path: str) -> LinkProfile:
+    """Read what a profile says of links; `path` is the profile's, for messages and for what is beside it."""
+    if document is None:
+        return LinkProfile()
+    if not isinstance(document, Mapping):
+        raise EnvironmentProblem(f"{path}: links: expected a map with {', '.join(_KEYS)}, not {document!r:.60}")
+    for key in document:
+        if key not in _KEYS:
+            hint = did_you_mean(str(key), _KEYS) or f"; expected {', '.join(_KEYS)}"
+            raise EnvironmentProblem(f"{path}: links: unknown key {key!r}{hint}")
+    origins = document.get("origins") or {}
+    if not isinstance(origins, Mapping):
+        raise EnvironmentProblem(f"{path}: links.origins: expected files by broker, not {origins!r:.60}")
+    folder = Path(path).parent
+    signing = document.get("signing_key")
+    return LinkProfile(
+        None if signing is None else _file(signing, f"{path}: links.signing_key", folder),
+        {str(name): _file(each, f"{path}: links.origins.{name}", folder) for name, each in origins.items()},
+    )
+
+
+def _file(reference: Any, where: str, folder: Path) -> Path:
+    """Return the file that a reference names: keys are read again when it changes, so it can't be a variable."""
+    found = read_secret(reference, where, folder)
+    if found.kind != "file":
+        raise EnvironmentProblem(f"{where}: expected file:PATH, not an environment variable")
+    return Path(found.place)

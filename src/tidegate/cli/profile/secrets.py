@@ -1,0 +1,66 @@
+"""A profile's `secrets`: the keys that the registry's secrets are encrypted with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.cli.profile.secret_reference import SecretReference, read_secret
+from tidegate.errors import EnvironmentProblem, RegistryError
+
+if TYPE_CHECKING:
+    from tidegate.registry.secrets import Keyring, SecretKey
+
+_EXPECTED = "expected {key: 'file:PATH' or 'env:NAME', previous: [...]}"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsSettings:
+    """Where the keys are that encrypt the secrets of webhooks and links."""
+
+    key: SecretReference
+    previous: tuple[SecretReference, ...] = ()
+    """Keys that some secrets may still be encrypted with, until `tidegate secrets rotate`."""
+
+    def keyring(self, own: Path | None) -> Keyring:
+        """Read the keys now; `own` is a key that the data folder made for itself before the profile named one."""
+        from tidegate.registry.secrets import Keyring
+
+        keys = [_key(each.reveal(), each.where) for each in (self.key, *self.previous)]
+        if own is not None and own.exists():
+            keys.append(_key(own.read_text(encoding="utf-8").strip(), str(own)))
+        return Keyring(tuple(keys), self.key.where)
+
+
+def keyring_of_file(path: Path) -> Keyring:
+    """Return the key that a data folder made for itself."""
+    from tidegate.registry.secrets import Keyring
+
+    return Keyring((_key(path.read_text(encoding="utf-8").strip(), str(path)),), str(path))
+
+
+def _key(text: str, where: str) -> SecretKey:
+    from tidegate.registry.secrets import SecretKey
+
+    try:
+        return SecretKey(text)
+    except RegistryError as error:
+        raise EnvironmentProblem(f"{where}: {error}") from None
+
+
+def read_secrets(document: Any, path: str) -> SecretsSettings | None:
+    """Read the `secrets` of a profile; `path` is the profile's. What is wrong is not shown: it may be the key."""
+    if document is None:
+        return None
+    folder, where = Path(path).parent, f"{path}: secrets"
+    if not isinstance(document, Mapping) or not set(document) <= {"key", "previous"} or "key" not in document:
+        raise EnvironmentProblem(f"{where}: {_EXPECTED}")
+    previous = document.get("previous") or []
+    if not isinstance(previous, list):
+        raise EnvironmentProblem(f"{where}.previous: expected a list of references, file:PATH or env:NAME")
+    return SecretsSettings(
+        read_secret(document["key"], f"{where}.key", folder),
+        tuple(read_secret(each, f"{where}.previous[{n}]", folder) for n, each in enumerate(previous)),
+    )

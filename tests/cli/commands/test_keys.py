@@ -1,0 +1,179 @@
+"""`tidegate keys`, and where a gateway may listen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.gateway.running import World
+from tidegate.cli.commands.gateway import free_port, is_loopback, need_keys, url
+from tidegate.cli.data_folder.home import Home
+from tidegate.cli.main import app
+from tidegate.cli.profile import Profile
+from tidegate.errors import EnvironmentProblem
+from tidegate.gateway.settings import AccessSettings, OidcSettings
+
+runner = CliRunner()
+
+
+def keys(data: Path, *args: str) -> str:
+    ran = runner.invoke(app, ["keys", *args, "--data", str(data)])
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout
+
+
+def test_made_listed_revoked(tmp_path: Path) -> None:
+    secret = keys(tmp_path, "create", "van 7", "--role", "provider", "--service", "gps", "--expires", "90d").strip()
+    assert secret.startswith("tg_")
+    (listed,) = json.loads(keys(tmp_path, "list", "--json"))
+    assert (listed["name"], listed["role"], listed["services"]) == ("van 7", "provider", ["gps"])
+    assert listed["state"] == "good"
+    assert secret.startswith(f"tg_{listed['prefix']}_")
+    assert secret not in keys(tmp_path, "list")
+    assert keys(tmp_path, "revoke", listed["id"]) == f"van 7 ({listed['id']}) opens nothing any more\n"
+    (listed,) = json.loads(keys(tmp_path, "list", "--json"))
+    assert "was revoked at" in listed["state"]
+
+
+def test_a_list_cuts_no_id_off(tmp_path: Path) -> None:
+    keys(tmp_path, "create", "van 7", "--role", "provider", "--service", "gps", "--expires", "1ms")
+    (told,) = json.loads(keys(tmp_path, "list", "--json"))
+    shown = keys(tmp_path, "list").splitlines()[1].split("  ")
+    assert [told["id"], "van 7", "provider", "gps"] == [each for each in shown if each][:4]
+    assert "the key 'van 7' expired at" in shown[-2]
+
+
+def test_the_secret_as_json(tmp_path: Path) -> None:
+    made = json.loads(keys(tmp_path, "create", "me", "--json"))
+    assert made["secret"].startswith("tg_")
+    assert made["role"] == "consumer"
+
+
+def test_a_key_with_quotas_of_its_own(tmp_path: Path) -> None:
+    made = json.loads(keys(tmp_path, "create", "me", "--quota", "connections=3", "--quota", "events=0.5", "--json"))
+    assert made["quotas"] == {"connections": 3, "events": 0.5}
+    (listed,) = json.loads(keys(tmp_path, "list", "--json"))
+    assert listed["quotas"] == made["quotas"]
+    told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "conections=3"])
+    assert str(told.exception) == (
+        "--quota conections=3: 'conections' is no quota; "
+        "expected one of connections, subscriptions, durable, events, deliveries, requests, filter_bytes"
+    )
+    told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "durable"])
+    assert str(told.exception) == "--quota durable: expected a whole number above 0, not ''"
+
+
+def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    need_keys(home, "127.0.0.1")
+    with pytest.raises(EnvironmentProblem, match=r"^--host 0\.0\.0\.0: whoever reaches .*: tidegate keys create NAME"):
+        need_keys(home, "0.0.0.0")
+    keys(tmp_path, "create", "me", "--role", "admin")
+    need_keys(home, "0.0.0.0")
+
+
+def test_beyond_loopback_an_issuer_will_do(tmp_path: Path) -> None:
+    oidc = OidcSettings("https://id.example.org", "tidegate")
+    need_keys(Home(tmp_path, Profile(access=AccessSettings(oidc))), "0.0.0.0")
+
+
+def test_gateway_without_keys_does_not_listen_beyond_loopback(tmp_path: Path) -> None:
+    home = Home(tmp_path, Profile(access=AccessSettings(required=False)))
+    need_keys(home, "127.0.0.1")
+    with pytest.raises(EnvironmentProblem, match=r"^--host 0\.0\.0\.0: the profile says access: {required: false}, .*"):
+        need_keys(home, "0.0.0.0")
+
+
+def test_an_address_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"expected an address such as 127\.0\.0\.1, not 'my host'"):
+        is_loopback("my host")
+
+
+def test_a_port_in_use_is_named() -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentProblem, match=f"can't listen on http://127.0.0.1:{port}: .*; choose another"):
+            free_port("127.0.0.1", port)
+    assert free_port("127.0.0.1", 0) > 0
+
+
+def test_addresses_as_one_types_them() -> None:
+    assert (url("127.0.0.1", 80), url("::1", 80)) == ("http://127.0.0.1:80", "http://[::1]:80")
+
+
+def test_rotated_key_has_two_secrets_for_a_while(tmp_path: Path) -> None:
+    made = json.loads(keys(tmp_path, "create", "van 7", "--json"))
+    new = keys(tmp_path, "rotate", made["id"], "--overlap", "1h").strip()
+    registry = Home(tmp_path).registry()
+    try:
+        assert [registry.find_key(each) is not None for each in (made["secret"], new)] == [True, True]
+        last = json.loads(keys(tmp_path, "rotate", made["id"], "--overlap", "0s", "--expires", "30d", "--json"))
+        assert [registry.find_key(each) is not None for each in (made["secret"], new)] == [False, False]
+        assert registry.find_key(last["secret"]) is not None
+        assert last["expires_at"] is not None
+    finally:
+        registry.close()
+    refused = runner.invoke(app, ["keys", "rotate", "key_none", "--data", str(tmp_path)])
+    assert str(refused.exception) == "there is no key 'key_none'"
+    refused = runner.invoke(app, ["keys", "rotate", made["id"], "--overlap", "100d", "--data", str(tmp_path)])
+    assert str(refused.exception) == "expected an overlap of 0 to 90 days, not 8.64e+06 s"
+
+
+def test_keys_of_a_gateway_are_managed_with_a_url(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.needs_keys = True
+    _, secret = world.registry.create_key("root", "admin")
+
+    def run(*args: str) -> str:
+        ran = runner.invoke(app, ["keys", *args, "--url", world.url, "--key", secret])
+        assert ran.exit_code == 0, ran.output
+        return ran.stdout
+
+    with world.running():
+        quota = ("--quota", "connections=3", "--expires", "90d", "--service", "gps")
+        made = json.loads(run("create", "van 7", "--role", "provider", *quota, "--json"))
+        assert (made["services"], made["quotas"]) == (["gps"], {"connections": 3})
+        assert run("rotate", made["id"], "--overlap", "2m").startswith("tg_")
+        assert "never" in run("list")
+        assert [each["name"] for each in json.loads(run("list", "--json"))] == ["root", "van 7"]
+        assert run("revoke", made["id"]) == f"van 7 ({made['id']}) opens nothing any more\n"
+        assert world.registry.keys()[made["id"]].revoked_at is not None
+
+
+def test_changes_without_a_gateway_are_in_the_audit_log(tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "services.yaml"
+    file.write_text("streams: {gps: {schema: {vid: string}}}")
+    made = json.loads(keys(data, "create", "van 7", "--json"))
+    new = keys(data, "rotate", made["id"]).strip()
+    keys(data, "revoke", made["id"])
+    for _ in range(2):  # the second time nothing changes
+        assert runner.invoke(app, ["apply", str(file), "--data", str(data)]).exit_code == 0
+    log = Home(data).log()
+    try:
+        records = [json.loads(each) for each in log.read("_audit", log.begin("_audit")).records]
+    finally:
+        log.close()
+    assert [(each["action"], each["target"], each["address"]) for each in records] == [
+        ("key.create", made["id"], "local"),
+        ("key.rotate", made["id"], "local"),
+        ("key.revoke", made["id"], "local"),
+        ("definitions.apply", None, "local"),
+    ]
+    assert records[0]["caller"].startswith("os:")
+    assert records[3]["detail"] == "added gps v1"
+    assert not [each for each in (made["secret"], new) if each in json.dumps(records)]
+
+
+def test_log_that_can_not_be_written_does_not_stop_a_command(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("no folder")
+    ran = runner.invoke(app, ["keys", "create", "van 7", "--data", str(tmp_path)])
+    assert ran.exit_code == 0
+    assert ran.stdout.startswith("tg_")
+    assert "can't write the audit log" in ran.stderr

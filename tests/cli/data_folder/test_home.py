@@ -1,0 +1,139 @@
+"""Commands on a folder that is not there, or holds something else."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.semantics.spaces import CITY, make
+from tidegate.cli.data_folder.home import MASK_KEY, Home
+from tidegate.cli.main import app
+from tidegate.cli.profile import Profile
+from tidegate.errors import EnvironmentProblem, SpaceError, TidegateError
+from tidegate.semantics import Embedding
+
+runner = CliRunner()
+FILE = "streams: {raw: {schema: {n: int64}}}\nservices: {all: {from: raw}}\n"
+
+
+@pytest.mark.parametrize(
+    "command", [["services"], ["publish", "raw"], ["backtest", "all", "n > 1"], ["gateway", "--port", "0"]]
+)
+def test_a_folder_without_a_registry(command: list[str], tmp_path: Path) -> None:
+    told = runner.invoke(app, [*command, "--data", str(tmp_path / "none")])
+    assert isinstance(told.exception, TidegateError)
+    assert "there is no Tidegate in" in str(told.exception)
+    assert "tidegate up" in str(told.exception)
+
+
+def test_a_broker_needs_no_service_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = []
+    monkeypatch.setattr(
+        "tidegate.cli.commands.gateway.serve", lambda home, *_, broker, **__: served.append((home, broker))
+    )
+    data = tmp_path / "new"
+    told = runner.invoke(app, ["gateway", "--data", str(data), "--port", "0", "--broker", "no name"])
+    assert "expected a broker's name of letters" in str(told.exception)
+    assert not data.exists()
+    assert runner.invoke(app, ["gateway", "--data", str(data), "--port", "0", "--broker", "city"]).exit_code == 0
+    ((home, broker),) = served
+    assert (home.folder, broker) == (data, "city")
+    home.existing_registry().close()
+
+
+def test_an_unknown_stream_or_service(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    assert runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)]).exit_code == 0
+    told = runner.invoke(app, ["publish", "rwa", "--data", str(tmp_path)])
+    assert "did you mean 'raw'?" in str(told.exception)
+    told = runner.invoke(app, ["backtest", "al", "n > 1", "--data", str(tmp_path)])
+    assert str(told.exception) == "no service or stream 'al'; expected one of all, raw"
+    told = runner.invoke(app, ["publish", "raw", str(tmp_path / "none.ndjson"), "--data", str(tmp_path)])
+    assert "No such file" in str(told.exception)
+
+
+def test_applied_twice_nothing_changes(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    first = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)])
+    assert first.stdout == "added      raw  version 1\nadded      all  version 1\n"
+    again = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)])
+    assert again.stdout == "unchanged  raw  version 1\nunchanged  all  version 1\n"
+    told = runner.invoke(app, ["apply", str(file), "--data", str(tmp_path), "--json"])
+    assert json.loads(told.stdout) == {"added": {}, "changed": {}, "unchanged": {"raw": 1, "all": 1}, "removed": {}}
+
+
+def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MASK_KEY, raising=False)
+    home = Home(tmp_path)
+    key = home.mask_key()
+    assert len(key) == 64
+    assert home.mask_key() == key
+    assert stat.S_IMODE((tmp_path / "mask.key").stat().st_mode) == 0o600
+    monkeypatch.setenv(MASK_KEY, "from outside")
+    assert home.mask_key() == b"from outside"
+
+
+def test_a_folder_has_one_tidegate_at_a_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    already = pytest.raises(EnvironmentProblem, match=r"runs in .* already \(process \d+\)")
+    with home.locked(), already, home.locked():
+        pytest.fail("two at once")
+    with home.locked():
+        pass
+
+
+def test_what_a_backtest_tells_people() -> None:
+    from tidegate.cli.commands.backtest import told
+    from tidegate.pipelines.backtest import Backtest
+
+    found = Backtest(7, 2, "2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z", [{"n": 4}])
+    lines = ["2 of 7 events of all match (28.57%)", "from 2026-01-01T00:00:00Z to 2026-01-01T00:00:05Z", '{"n": 4}']
+    assert told("all", found).splitlines() == lines
+    assert told("all", Backtest(0, 0, None, None, [])) == "0 of 0 events of all match"
+
+
+def test_a_space_is_the_one_that_is_named_the_profiles_or_the_folders(tmp_path: Path) -> None:
+    home, with_profile = Home(tmp_path), Home(tmp_path, Profile(semantics="of the profile"))
+    assert home.space() is None
+    make(tmp_path / "space", CITY)
+    assert home.space() == tmp_path / "space"
+    assert with_profile.space() == Path("of the profile")
+    assert with_profile.space("named") == Path("named")
+    knows = home.semantics()
+    assert knows is not None
+    assert knows.relatedness(["parking"], ["garage"], frozenset(), frozenset())[0, 0] > 0.5
+    with pytest.raises(SpaceError, match=r"of the profile is no semantic space: it is no folder"):
+        with_profile.semantics()
+
+
+def test_without_a_space_and_without_an_embedding_nothing_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Embedding, "installed", staticmethod(lambda: False))
+    assert Home(tmp_path).semantics() is None
+
+
+@pytest.mark.parametrize("command", ["up", "gateway"])
+def test_what_is_no_space_is_told_before_anything_starts(tmp_path: Path, command: str) -> None:
+    args = [command, "--data", str(tmp_path / "data"), "--port", "0", "--semantics", str(tmp_path / "none")]
+    with pytest.raises(SpaceError, match=r"none is no semantic space: it is no folder; 'tidegate semantics build'"):
+        runner.invoke(app, args, catch_exceptions=False)
+
+
+def test_events_in_one_array(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(FILE)
+    assert runner.invoke(app, ["apply", str(file), "--data", str(tmp_path)]).exit_code == 0
+    listed = tmp_path / "listed.json"
+    listed.write_text('\n[{"n": 1},\n {"n": 2}]\n', encoding="utf-8")
+    told = runner.invoke(app, ["publish", "raw", str(listed), "--data", str(tmp_path), "--json"])
+    assert json.loads(told.stdout) == {"accepted": 2, "duplicates": 0, "refused": 0, "cursor": None}
+    listed.write_text('[{"n": 1},', encoding="utf-8")
+    told = runner.invoke(app, ["publish", "raw", str(listed), "--data", str(tmp_path)])
+    assert "begins as a JSON array, and is none" in str(told.exception)
