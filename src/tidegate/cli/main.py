@@ -1,4 +1,4 @@
-"""`tidegate`: the commands, put together."""
+"""The entry point `tidegate`: registers the commands and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ add_tls_options(app)
 add_key_file(app)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"tidegate {__version__}")
         raise typer.Exit
 
@@ -83,12 +83,12 @@ def options(
 
 
 def run() -> None:
-    """Run the command line; a deliberate error is a message and exit code 2, never a traceback."""
+    """Run the command line. A `TidegateError` is printed as one message, without a traceback, with exit code 2."""
     try:
         app()
     except TidegateError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of a pipe went away: `tidegate ... | head`
+    except BrokenPipeError:  # the reader of the pipe has exited: `tidegate ... | head`
         sys.stderr.close()
         sys.exit(141)

@@ -1,20 +1,15 @@
-"""`tidegate keys`, and where a gateway may listen."""
+"""`tidegate keys`, over a data folder and over a gateway."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from tests.gateway.running import World
-from tidegate.cli.commands.gateway import free_port, is_loopback, need_keys, url
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.main import app
-from tidegate.cli.profile import Profile
-from tidegate.errors import EnvironmentProblem
-from tidegate.gateway.settings import AccessSettings, OidcSettings
 
 runner = CliRunner()
 
@@ -25,7 +20,7 @@ def keys(data: Path, *args: str) -> str:
     return ran.stdout
 
 
-def test_made_listed_revoked(tmp_path: Path) -> None:
+def test_key_is_created_listed_and_revoked(tmp_path: Path) -> None:
     secret = keys(tmp_path, "create", "van 7", "--role", "provider", "--service", "gps", "--expires", "90d").strip()
     assert secret.startswith("tg_")
     (listed,) = json.loads(keys(tmp_path, "list", "--json"))
@@ -38,7 +33,7 @@ def test_made_listed_revoked(tmp_path: Path) -> None:
     assert "was revoked at" in listed["state"]
 
 
-def test_a_list_cuts_no_id_off(tmp_path: Path) -> None:
+def test_list_prints_whole_ids(tmp_path: Path) -> None:
     keys(tmp_path, "create", "van 7", "--role", "provider", "--service", "gps", "--expires", "1ms")
     (told,) = json.loads(keys(tmp_path, "list", "--json"))
     shown = keys(tmp_path, "list").splitlines()[1].split("  ")
@@ -46,13 +41,13 @@ def test_a_list_cuts_no_id_off(tmp_path: Path) -> None:
     assert "the key 'van 7' expired at" in shown[-2]
 
 
-def test_the_secret_as_json(tmp_path: Path) -> None:
+def test_create_prints_the_secret_as_json(tmp_path: Path) -> None:
     made = json.loads(keys(tmp_path, "create", "me", "--json"))
     assert made["secret"].startswith("tg_")
     assert made["role"] == "consumer"
 
 
-def test_a_key_with_quotas_of_its_own(tmp_path: Path) -> None:
+def test_create_takes_quotas_and_refuses_unknown_ones(tmp_path: Path) -> None:
     made = json.loads(keys(tmp_path, "create", "me", "--quota", "connections=3", "--quota", "events=0.5", "--json"))
     assert made["quotas"] == {"connections": 3, "events": 0.5}
     (listed,) = json.loads(keys(tmp_path, "list", "--json"))
@@ -64,48 +59,6 @@ def test_a_key_with_quotas_of_its_own(tmp_path: Path) -> None:
     )
     told = runner.invoke(app, ["keys", "create", "me", "--data", str(tmp_path), "--quota", "durable"])
     assert str(told.exception) == "--quota durable: expected a whole number above 0, not ''"
-
-
-def test_beyond_loopback_somebody_must_have_a_key(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    need_keys(home, "127.0.0.1")
-    with pytest.raises(EnvironmentProblem, match=r"^--host 0\.0\.0\.0: whoever reaches .*: tidegate keys create NAME"):
-        need_keys(home, "0.0.0.0")
-    keys(tmp_path, "create", "me", "--role", "admin")
-    need_keys(home, "0.0.0.0")
-
-
-def test_beyond_loopback_an_issuer_will_do(tmp_path: Path) -> None:
-    oidc = OidcSettings("https://id.example.org", "tidegate")
-    need_keys(Home(tmp_path, Profile(access=AccessSettings(oidc))), "0.0.0.0")
-
-
-def test_gateway_without_keys_does_not_listen_beyond_loopback(tmp_path: Path) -> None:
-    home = Home(tmp_path, Profile(access=AccessSettings(required=False)))
-    need_keys(home, "127.0.0.1")
-    with pytest.raises(EnvironmentProblem, match=r"^--host 0\.0\.0\.0: the profile says access: {required: false}, .*"):
-        need_keys(home, "0.0.0.0")
-
-
-def test_an_address_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"expected an address such as 127\.0\.0\.1, not 'my host'"):
-        is_loopback("my host")
-
-
-def test_a_port_in_use_is_named() -> None:
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(EnvironmentProblem, match=f"can't listen on http://127.0.0.1:{port}: .*; choose another"):
-            free_port("127.0.0.1", port)
-    assert free_port("127.0.0.1", 0) > 0
-
-
-def test_addresses_as_one_types_them() -> None:
-    assert (url("127.0.0.1", 80), url("::1", 80)) == ("http://127.0.0.1:80", "http://[::1]:80")
 
 
 def test_rotated_key_has_two_secrets_for_a_while(tmp_path: Path) -> None:
@@ -147,7 +100,7 @@ def test_keys_of_a_gateway_are_managed_with_a_url(tmp_path: Path) -> None:
         assert world.registry.keys()[made["id"]].revoked_at is not None
 
 
-def test_changes_without_a_gateway_are_in_the_audit_log(tmp_path: Path) -> None:
+def test_changes_without_a_gateway_are_audited(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "services.yaml"
     file.write_text("streams: {gps: {schema: {vid: string}}}")
     made = json.loads(keys(data, "create", "van 7", "--json"))
@@ -171,7 +124,7 @@ def test_changes_without_a_gateway_are_in_the_audit_log(tmp_path: Path) -> None:
     assert not [each for each in (made["secret"], new) if each in json.dumps(records)]
 
 
-def test_log_that_can_not_be_written_does_not_stop_a_command(tmp_path: Path) -> None:
+def test_audit_log_that_can_not_be_written_does_not_stop_a_command(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("no folder")
     ran = runner.invoke(app, ["keys", "create", "van 7", "--data", str(tmp_path)])
     assert ran.exit_code == 0

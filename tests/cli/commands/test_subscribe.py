@@ -152,7 +152,7 @@ def test_published_to_the_gateway_that_runs_in_the_folder(stub: Stub, tmp_path: 
         lock.announce(None)
         told = runner.invoke(app, command, env=elsewhere)
         assert isinstance(told.exception, EnvironmentProblem)
-        assert "one writer" in str(told.exception)
+        assert "only writer" in str(told.exception)
         assert "--url URL" in str(told.exception)
         lock.announce(stub.url)
         assert stub.seen == []

@@ -17,7 +17,7 @@ from tests.pipelines.running import until
 from tidegate import Client
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.main import app
-from tidegate.cli.output.samples import Watcher, quantile_ms
+from tidegate.cli.output.samples import GatewaySampler, quantile_ms
 from tidegate.client import Unreachable
 from tidegate.errors import EnvironmentProblem
 
@@ -32,13 +32,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_once_for_programs_and_for_people(world: World) -> None:
-    watcher = Watcher(world.url, None)
-    with closing(watcher), Client(world.url) as client, client.subscribe("gps") as events:
+    sampler = GatewaySampler(world.url, None)
+    with closing(sampler), Client(world.url) as client, client.subscribe("gps") as events:
         until(lambda: world.counts()["gps"]["live"] == 1, "the subscriber")
         world.append(3)
         assert next(iter(events)).data["vid"] == "B0"
-        until(lambda: watcher.sample().rows[1].dispatch_p50_ms is not None, "a pass")
-        until(lambda: watcher.sample().rows[1].state == "running", "the state")
+        until(lambda: sampler.sample().rows[1].dispatch_p50_ms is not None, "a pass")
+        until(lambda: sampler.sample().rows[1].state == "running", "the state")
         told = runner.invoke(app, ["top", "--url", world.url, "--once", "--json"])
         fast, gps = json.loads(told.stdout)["services"]
         shown = runner.invoke(app, ["top", "--url", world.url, "--once"], env={"COLUMNS": "200"}).stdout
@@ -50,14 +50,14 @@ def test_once_for_programs_and_for_people(world: World) -> None:
 
 
 def test_a_second_sample_is_of_what_came_since_the_first(world: World) -> None:
-    watcher = Watcher(world.url, None)
-    with closing(watcher), Client(world.url) as client, client.subscribe("gps") as events:
+    sampler = GatewaySampler(world.url, None)
+    with closing(sampler), Client(world.url) as client, client.subscribe("gps") as events:
         until(lambda: world.counts()["gps"]["live"] == 1, "the subscriber")
         world.append(1)
         next(iter(events))
-        until(lambda: watcher.sample().rows[1].dispatch_p50_ms is not None, "a pass")
-        first = watcher.sample()
-        assert watcher.sample(first).rows[1].dispatch_p50_ms is None
+        until(lambda: sampler.sample().rows[1].dispatch_p50_ms is not None, "a pass")
+        first = sampler.sample()
+        assert sampler.sample(first).rows[1].dispatch_p50_ms is None
 
 
 def test_the_gateway_of_a_folder(world: World, tmp_path: Path) -> None:

@@ -136,4 +136,4 @@ def test_events_in_one_array(tmp_path: Path) -> None:
     assert json.loads(told.stdout) == {"accepted": 2, "duplicates": 0, "refused": 0, "cursor": None}
     listed.write_text('[{"n": 1},', encoding="utf-8")
     told = runner.invoke(app, ["publish", "raw", str(listed), "--data", str(tmp_path)])
-    assert "begins as a JSON array, and is none" in str(told.exception)
+    assert "starts like a JSON array, but is not valid JSON" in str(told.exception)

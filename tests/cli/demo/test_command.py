@@ -29,13 +29,13 @@ WAYS = {"sse", "websocket", "poll", "webhook"}
 SERVICES = ["gps", "speeding", "traffic-flow", "busiest-minute"]
 
 
-def test_the_city_holds_together() -> None:
+def test_service_file_of_the_city_is_valid() -> None:
     assert list(check(load([str(CITY)]))) == SERVICES
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("demo")
-def test_every_service_puts_something_out_until_ctrl_c_ends_it(tmp_path: Path) -> None:
+def test_every_service_has_output_until_ctrl_c_ends_the_demo(tmp_path: Path) -> None:
     command = [*COMMAND, "--for", "10m", "--json", "--data", str(tmp_path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -72,20 +72,20 @@ def has_events(log: SegmentLog, stream: str) -> bool:
 
 
 def metrics(data: Path) -> str:
-    """What the demo's gateway tells Prometheus; it is found as any command finds it."""
-    found = Home(data).running()
-    return "" if found is None or found.url is None else httpx.get(f"{found.url}/metrics").text
+    """Metrics of the demo's gateway, whose URL is in the lock file."""
+    running = Home(data).running()
+    return "" if running is None or running.url is None else httpx.get(f"{running.url}/metrics").text
 
 
-def test_what_the_demo_tells_people(tmp_path: Path) -> None:
+def test_report_shows_services_subscribers_and_last_events(tmp_path: Path) -> None:
     home, console = Home(tmp_path), Console(record=True, width=200, file=io.StringIO())
     status = Status("gps", 1, "running", "real-time", written=7, latency_p50_ms=2.5)
     heard = {"kind": "SSE", "service": "gps", "filter": None, "events": 12, "p50_ms": 4.25, "p99_ms": 9.0}
-    demo._tell(home, load([str(CITY)]), {"gps": status}, [heard], console, as_json=False)
+    demo._report(home, load([str(CITY)]), {"gps": status}, [heard], console, as_json=False)
     lines = [line.split() for line in console.export_text().splitlines()]
     assert ["gps", "real-time", "0", "0", "2.5", "0", "7", "0"] in lines
     assert ["SSE", "gps", "everything", "12", "4.2", "9.0"] in lines
-    assert ["gps", "null"] in lines, "one event of each, and there was none"
+    assert ["gps", "null"] in lines, "there was no event to show"
     status.error = "no more memory"
     with pytest.raises(TidegateError, match="gps failed: no more memory"):
-        demo._tell(home, load([str(CITY)]), {"gps": status}, [], console, as_json=False)
+        demo._report(home, load([str(CITY)]), {"gps": status}, [], console, as_json=False)

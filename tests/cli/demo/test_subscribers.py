@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.cli.demo.subscribers import Audience
+from tidegate.cli.demo.subscribers import DemoSubscribers
 from tidegate.model import timestamps
 
 SERVICES = """
@@ -17,13 +17,13 @@ services: {gps: {from: taxis}, speeding: {from: gps}}
 """
 
 
-def test_every_kind_hears_and_leaves(tmp_path: Path) -> None:
+def test_every_kind_of_subscriber_gets_events_and_unsubscribes(tmp_path: Path) -> None:
     world = World(tmp_path, SERVICES)
     with world.running():
-        audience = Audience(world.url)
+        subscribers = DemoSubscribers(world.url)
         sent = 0
 
-        def all_have_heard() -> bool:
+        def all_have_events() -> bool:
             nonlocal sent
             moment = timestamps.to_text(time.time_ns() // 1_000)
             for service in ("gps", "speeding"):
@@ -32,10 +32,10 @@ def test_every_kind_hears_and_leaves(tmp_path: Path) -> None:
                     record = {"_id": f"e{sent}", "_src": f"taxis/0:{sent}", "_time": moment, **event}
                     world.log.append(service, "gps_taxi.0", [json.dumps(record).encode()])
                     sent += 1
-            return all(each.events for each in audience.listeners)
+            return all(each.events for each in subscribers.subscribers)
 
-        until(all_have_heard, "everybody to hear something", every_s=0.05)
-        audience.stop()
-        assert {each.kind for each in audience.listeners} == {"SSE", "WebSocket", "polling", "webhook"}
-        assert all(0 <= each.told()["p50_ms"] <= each.told()["p99_ms"] for each in audience.listeners)
+        until(all_have_events, "events at every subscriber", every_s=0.05)
+        subscribers.stop()
+        assert {each.kind for each in subscribers.subscribers} == {"SSE", "WebSocket", "polling", "webhook"}
+        assert all(0 <= each.summary()["p50_ms"] <= each.summary()["p99_ms"] for each in subscribers.subscribers)
         assert world.registry.subscriptions() == {}

@@ -1,4 +1,4 @@
-"""Who runs the services, where several could."""
+"""The lease of the runner: one process runs the services of a registry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from tidegate.cli.processes.runner_lease import NAME, turn
+from tidegate.cli.processes.runner_lease import NAME, runner_lease
 from tidegate.errors import EnvironmentProblem
 from tidegate.registry import SqliteRegistry
 
@@ -17,20 +17,20 @@ def registry(tmp_path: Path) -> SqliteRegistry:
     return SqliteRegistry(tmp_path / "registry.sqlite")
 
 
-def test_the_second_stands_by_and_takes_over(registry: SqliteRegistry) -> None:
-    looked, has_begun, stop = Event(), Event(), Event()
+def test_second_process_stands_by_and_takes_over(registry: SqliteRegistry) -> None:
+    waited, has_begun, stop = Event(), Event(), Event()
 
     def stand_by() -> None:
-        with turn(registry, stop, looked.set) as is_ours:
-            assert is_ours
+        with runner_lease(registry, stop, waited.set) as is_held:
+            assert is_held
             has_begun.set()
             stop.wait()
 
     thread = Thread(target=stand_by)
-    with turn(registry, Event()) as is_ours:
-        assert is_ours
+    with runner_lease(registry, Event()) as is_held:
+        assert is_held
         thread.start()
-        assert looked.wait(120)
+        assert waited.wait(120)
         assert not has_begun.is_set()
     assert has_begun.wait(120)
     stop.set()
@@ -38,17 +38,17 @@ def test_the_second_stands_by_and_takes_over(registry: SqliteRegistry) -> None:
     assert registry.leases() == {}
 
 
-def test_told_to_stop_before_its_turn(registry: SqliteRegistry) -> None:
+def test_stop_while_standing_by_yields_no_lease(registry: SqliteRegistry) -> None:
     stop = Event()
-    with turn(registry, Event()), turn(registry, stop, stop.set) as is_ours:
-        assert not is_ours
+    with runner_lease(registry, Event()), runner_lease(registry, stop, stop.set) as is_held:
+        assert not is_held
 
 
-def test_one_whose_turn_another_took_stops_and_says_so(registry: SqliteRegistry) -> None:
+def test_process_that_loses_its_lease_stops_and_raises(registry: SqliteRegistry) -> None:
     stop = Event()
 
     def lose() -> None:
-        with turn(registry, stop, renew_s=0.5):
+        with runner_lease(registry, stop, renew_s=0.5):
             registry.release(NAME, registry.leases()[NAME].holder)
             assert registry.lease(NAME, "another", 60)
             assert stop.wait(120)

@@ -57,7 +57,7 @@ def _plans(definitions: Definitions, wanted: list[str], home: Home) -> list[dict
                 session,
                 each,
                 {name: known[name] for name in each.inputs},
-                obstacle=home.obstacle,
+                obstacle=home.micro_batch_reason,
                 resources=home.runner_resources(),
             )
             for each in (definitions.services[name] for name in wanted)

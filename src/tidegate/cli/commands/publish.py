@@ -1,4 +1,4 @@
-"""`tidegate publish`: put events into a raw stream."""
+"""`tidegate publish`: append events to a raw stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.data_folder.home import Home, Running
+from tidegate.cli.data_folder.home import Home
+from tidegate.cli.data_folder.lock import RunningProcess
 from tidegate.cli.input import gateway_client, options
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem
@@ -20,7 +21,7 @@ from tidegate.errors import EnvironmentProblem
 if TYPE_CHECKING:
     from tidegate import Client
 
-_BATCH = 1_000
+_BATCH_EVENTS = 1_000
 
 
 def publish(
@@ -28,24 +29,26 @@ def publish(
     stream: Annotated[str, typer.Argument(help="The raw stream.")],
     file: Annotated[
         str,
-        typer.Argument(metavar="[FILE]", help="Events, one JSON object a line, or a JSON array; - is standard input."),
+        typer.Argument(
+            metavar="[FILE]", help="Events: one JSON object per line, or a JSON array; - for standard input."
+        ),
     ] = "-",
     data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
     url: options.Url = None,
     key: options.Key = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Over HTTP: take all that fits, not all or nothing.")
+        bool, typer.Option("--partial", help="Over HTTP: accept the valid events, instead of all or nothing.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Put events into a raw stream, one JSON object a line.
+    """Append events to a raw stream, one JSON object per line.
 
-    With --url, or while a gateway runs in the folder, it is sent there. Else it is appended to the folder's log,
-    and what is no JSON object goes to the stream's quarantine.
+    With --url, or while a gateway runs in the folder, the events are sent to the gateway. Otherwise they are appended
+    to the folder's log, and lines that are no JSON object go to the stream's quarantine.
     """
-    found = options.url_rather_than_data(context, url)
-    if found is None:
+    gateway_url = options.url_rather_than_data(context, url)
+    if gateway_url is None:
         home = options.home(data, profile)
         running = _running_gateway(home)
         if running is None:
@@ -53,19 +56,22 @@ def publish(
             return
         client = gateway_client.connect(str(running.url), key, running.certificate)
     else:
-        client = gateway_client.connect(found, key)
+        client = gateway_client.connect(gateway_url, key)
     with client:
         _send(client, stream, file, partial, as_json)
 
 
-def _running_gateway(home: Home) -> Running | None:
-    """The gateway that writes to a folder's log; None: there is none, and others may."""
+def _running_gateway(home: Home) -> RunningProcess | None:
+    """Return the process whose gateway is the only writer of a folder's raw streams; None if there is none.
+
+    Raises an `EnvironmentProblem` while that gateway starts.
+    """
     running = home.running()
     if running is None or not running.has_gateway:
         return None
     if running.url is None:
         raise EnvironmentProblem(
-            f"a gateway starts in {str(home.folder)!r} (process {running.process}), and will be the one writer of its "
+            f"a gateway starts in {str(home.folder)!r} (process {running.process}), and will be the only writer of its "
             "streams: try again when it is ready, or send to it with --url URL"
         )
     return running
@@ -73,16 +79,16 @@ def _running_gateway(home: Home) -> Running | None:
 
 def _send(client: Client, stream: str, file: str, partial: bool, as_json: bool) -> None:
     receipt = client.publish(stream, _lines(file), mode="partial" if partial else "all")
-    for each in receipt.errors:
-        typer.echo(str(each), err=True)
-    taken, known, refused = receipt.accepted, receipt.duplicates, receipt.refused
+    for error in receipt.errors:
+        typer.echo(str(error), err=True)
+    accepted, duplicates, refused = receipt.accepted, receipt.duplicates, receipt.refused
     if as_json:
-        said = {"accepted": taken, "duplicates": known, "refused": refused, "cursor": receipt.cursor}
-        typer.echo(json.dumps(said))
+        counts = {"accepted": accepted, "duplicates": duplicates, "refused": refused, "cursor": receipt.cursor}
+        typer.echo(json.dumps(counts))
         return
     typer.echo(
-        f"{taken:,} events in {stream}"
-        + (f", {known:,} were there already" if known else "")
+        f"{accepted:,} events in {stream}"
+        + (f", {duplicates:,} were there already" if duplicates else "")
         + (f", {refused:,} refused" if refused else "")
     )
 
@@ -93,18 +99,22 @@ def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
 
     registry = home.existing_registry()
     try:
-        found = registry.stream(stream).stream
+        definition = registry.stream(stream).stream
     finally:
         registry.close()
     log = home.log()
-    sole = None if home.sole is None else SoleWriter(home.sole, f"`tidegate publish` (process {os.getpid()})")
+    sole = (
+        None
+        if home.writer_lock is None
+        else SoleWriter(home.writer_lock, f"`tidegate publish` (process {os.getpid()})")
+    )
     accepted = refused = 0
     lines = _lines(file)
     try:
         if sole is not None:
             sole.need()
-        intake = Intake(log, found)
-        while batch := list(islice(lines, _BATCH)):
+        intake = Intake(log, definition)
+        while batch := list(islice(lines, _BATCH_EVENTS)):
             taken = intake.take(Input(line) for line in batch)
             accepted += taken.accepted
             refused += taken.refused
@@ -119,12 +129,12 @@ def _append(home: Home, stream: str, file: str, as_json: bool) -> None:
 
 
 def _lines(file: str) -> Iterator[bytes]:
-    """What stands in the lines of a file, or in the one array that it holds."""
+    """Yield the JSON texts of a file: its non-empty lines, or the elements of the one array that it holds."""
     try:
         with open(sys.stdin.fileno(), "rb", closefd=False) if file == "-" else Path(file).open("rb") as lines:
             first = next((line for line in lines if line.strip()), b"")
             if first.lstrip().startswith(b"["):
-                yield from _listed(first + lines.read(), file)
+                yield from _array_elements(first + lines.read(), file)
                 return
             for line in chain([first], lines):
                 if line.strip():
@@ -133,10 +143,10 @@ def _lines(file: str) -> Iterator[bytes]:
         raise EnvironmentProblem(f"can't read {file!r}: {error.strerror}") from error
 
 
-def _listed(text: bytes, file: str) -> Iterator[bytes]:
+def _array_elements(text: bytes, file: str) -> Iterator[bytes]:
     try:
-        found = json.loads(text)
+        events = json.loads(text)
     except ValueError as error:
-        raise EnvironmentProblem(f"{file!r} begins as a JSON array, and is none: {error}") from error
-    for each in found:
-        yield json.dumps(each, ensure_ascii=False).encode()
+        raise EnvironmentProblem(f"{file!r} starts like a JSON array, but is not valid JSON: {error}") from error
+    for event in events:
+        yield json.dumps(event, ensure_ascii=False).encode()

@@ -87,7 +87,7 @@ def subscribe(
                 on_notice=_tell,
             )
         try:
-            with pipes.ends_with_its_reader(), found:
+            with pipes.stop_without_reader(), found:
                 for event in islice(found, most):
                     show(event)
         except KeyboardInterrupt:

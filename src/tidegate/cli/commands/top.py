@@ -19,7 +19,7 @@ from tidegate.cli.input import durations, gateway_client, options
 from tidegate.errors import ClientError, EnvironmentProblem
 
 if TYPE_CHECKING:
-    from tidegate.cli.output.samples import Row, Sample, Watcher
+    from tidegate.cli.output.samples import GatewaySampler, Sample, ServiceSample
 
 _KINDS = {"sse": "sse", "websocket": "ws", "webhook": "hook", "other": "other"}
 _COLOURS = {"running": "green", "starting": "yellow", "restarting": "red", "stopped": "red"}
@@ -38,23 +38,23 @@ def top(
 
     Ctrl-C ends it. With --json one object a look, a line each.
     """
-    from tidegate.cli.output.samples import Watcher
+    from tidegate.cli.output.samples import GatewaySampler
 
     pause_s = durations.seconds(every)
     asked = options.url_rather_than_data(context, url)
     address, certificate = (asked, None) if asked is not None else _gateway_of(Home(Path(data)))
-    watcher = Watcher(address, key, verify=gateway_client.verification(address, certificate))
+    sampler = GatewaySampler(address, key, verify=gateway_client.verification(address, certificate))
     try:
         if as_json:
-            _print(watcher, pause_s, once)
+            _print(sampler, pause_s, once)
         elif once:
-            Console(soft_wrap=True, width=options.WIDTH).print(_shown(watcher.url, watcher.sample()))
+            Console(soft_wrap=True, width=options.WIDTH).print(_shown(sampler.url, sampler.sample()))
         else:
-            _watch(watcher, pause_s)
+            _watch(sampler, pause_s)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
-        watcher.close()
+        sampler.close()
 
 
 def _gateway_of(home: Home) -> tuple[str, Path | None]:
@@ -68,26 +68,26 @@ def _gateway_of(home: Home) -> tuple[str, Path | None]:
     return running.url, running.certificate
 
 
-def _print(watcher: Watcher, pause_s: float, once: bool) -> None:
+def _print(sampler: GatewaySampler, pause_s: float, once: bool) -> None:
     sample = None
     while True:
-        sample = watcher.sample(sample)
-        typer.echo(json.dumps({"url": watcher.url, "services": [asdict(each) for each in sample.rows]}))
+        sample = sampler.sample(sample)
+        typer.echo(json.dumps({"url": sampler.url, "services": [asdict(each) for each in sample.rows]}))
         if once:
             return
         time.sleep(pause_s)
 
 
-def _watch(watcher: Watcher, pause_s: float) -> None:
-    sample = watcher.sample()  # a gateway that was never there is an error
-    with Live(_shown(watcher.url, sample), screen=True, auto_refresh=False) as live:
+def _watch(sampler: GatewaySampler, pause_s: float) -> None:
+    sample = sampler.sample()  # a gateway that was never there is an error
+    with Live(_shown(sampler.url, sample), screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(pause_s)
             try:
-                sample = watcher.sample(sample)
-                live.update(_shown(watcher.url, sample), refresh=True)
+                sample = sampler.sample(sample)
+                live.update(_shown(sampler.url, sample), refresh=True)
             except ClientError as problem:  # it may come back
-                live.update(Group(_shown(watcher.url, sample), Text(str(problem), "red")), refresh=True)
+                live.update(Group(_shown(sampler.url, sample), Text(str(problem), "red")), refresh=True)
 
 
 def _shown(url: str, sample: Sample) -> RenderableType:
@@ -120,7 +120,7 @@ def _pair(p50: float | None, p99: float | None) -> str:
     return "" if p50 is None or p99 is None else f"{p50:,.1f} / {p99:,.1f}"
 
 
-def _subscribers(row: Row) -> str:
+def _subscribers(row: ServiceSample) -> str:
     said = [f"{count:,} {_KINDS.get(kind, kind)}" for kind, count in sorted(row.subscribers.items())]
     return ", ".join([*said, *([f"{row.behind:,} behind"] if row.behind else [])])
 

@@ -1,4 +1,4 @@
-"""`tidegate demo`: the case of the SDaaS paper, live: a city's cameras and vehicles as services on Spark."""
+"""`tidegate demo`: the example of the SDaaS paper: a city's cameras and vehicles as services on Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tidegate.cli.commands.gateway import HOST, PORT, free_port
-from tidegate.cli.commands.up import run, serving, until_told
 from tidegate.cli.data_folder.home import Home
 from tidegate.cli.data_folder.permissions import restrict_new_files
-from tidegate.cli.demo.subscribers import LAST_S, Audience
+from tidegate.cli.demo.subscribers import LATENCY_WINDOW_S, DemoSubscribers
 from tidegate.cli.input import durations, options
 from tidegate.cli.output.logging import log_to_stderr
+from tidegate.cli.processes.gateway_process import running_gateway
+from tidegate.cli.processes.listening import HOST, PORT, find_port
+from tidegate.cli.processes.service_runner import run_services
+from tidegate.cli.processes.signals import stop_on_signal
 from tidegate.cli.profile import EMBEDDED
 from tidegate.errors import EnvironmentProblem, MissingDependency, TidegateError
 from tidegate.logs import EventLog
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from tidegate.pipelines.runner import Runner
     from tidegate.pipelines.status import Status
 
-_WIDE = 120
+_WIDTH = 120
+"""Of the output in a pipe, which has no width of its own."""
 CITY = Path(__file__).with_name("city.yaml")
-_NEEDED = {
+_REQUIRED = {
     "pyspark": "spark",
     "pyarrow": "spark",
     "numpy": "arrow",
@@ -46,21 +49,21 @@ _NEEDED = {
 
 
 def demo(
-    for_: Annotated[str, typer.Option("--for", help="How long to run once all services do: 10s, 2m.")] = "30s",
+    for_: Annotated[str, typer.Option("--for", help="How long to run after all services are ready: 10s, 2m.")] = "30s",
     data: Annotated[str | None, typer.Option("--data", help="Keep the log and the registry in this folder.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run a city's services for a while: positions merged, checked and masked, number plates counted.
+    """Run the services of a city for a while: they merge, check and mask positions, and count number plates.
 
-    Shows live rates and latencies; Ctrl-C ends it early, with what it has seen.
+    Shows live rates and latencies. Ctrl-C ends it early and prints the results so far.
     """
-    for package, extra in _NEEDED.items():
+    for package, extra in _REQUIRED.items():
         if find_spec(package) is None:
             raise MissingDependency(package, extra)
-    limit = durations.seconds(for_)
+    limit_s = durations.seconds(for_)
     console = Console(stderr=as_json)
     if not console.is_terminal:
-        console.width = _WIDE
+        console.width = _WIDTH
     log_to_stderr("warning")
     definitions = load([str(CITY)])
     console.print(f"[bold]Tidegate demo[/]: {len(definitions.streams)} streams, {len(definitions.services)} services")
@@ -68,8 +71,8 @@ def demo(
         console.print(f"  {service.name:<15} {service.description}", highlight=False)
     console.print("starting Spark ...")
     with _folder(data) as home:
-        seen, audience = _run(home, definitions, limit, console)
-        _tell(home, definitions, seen, audience, console, as_json)
+        statuses, subscribers = _run(home, definitions, limit_s, console)
+        _report(home, definitions, statuses, subscribers, console, as_json)
 
 
 @contextmanager
@@ -86,70 +89,70 @@ def _folder(data: str | None) -> Iterator[Home]:
 
 
 def _run(
-    home: Home, definitions: Definitions, limit: float, console: Console
+    home: Home, definitions: Definitions, limit_s: float, console: Console
 ) -> tuple[dict[str, Status], list[dict[str, Any]]]:
-    """Run the services and some subscribers; give the last that was seen of each while it ran."""
-    seen: dict[str, Status] = {}
-    audience: Audience | None = None
+    """Run the services and some subscribers; return the last status of each service, and a summary per subscriber."""
+    statuses: dict[str, Status] = {}
+    subscribers: DemoSubscribers | None = None
     with home.locked() as lock:
         registry = home.registry()
         try:
             registry.apply(definitions)
             with (
-                until_told() as stop,
-                serving(home, lock, EMBEDDED, HOST, _port(), private_webhooks=True) as child,
+                stop_on_signal() as stop,
+                running_gateway(home, lock, EMBEDDED, HOST, _port(), private_webhooks=True) as gateway,
                 Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live,
             ):
 
-                def look(runner: Runner) -> None:
-                    nonlocal audience
-                    seen.update({status.service: replace(status) for status in runner.statuses()})
-                    live.update(_table(seen) if runner.is_ready else "")
-                    if audience is None and runner.is_ready and child.answers("/readyz"):
-                        live.console.print(f"look at it: {child.url}/", highlight=False, soft_wrap=True)
-                        live.console.print("listen too, in another terminal:", highlight=False)
-                        live.console.print(f"  {_curl(child.url)}", highlight=False, soft_wrap=True)
-                        audience = Audience(child.url)
+                def show(runner: Runner) -> None:
+                    nonlocal subscribers
+                    statuses.update({status.service: replace(status) for status in runner.statuses()})
+                    live.update(_service_table(statuses) if runner.is_ready else "")
+                    if subscribers is None and runner.is_ready and gateway.answers("/readyz"):
+                        live.console.print(f"console: {gateway.url}/", highlight=False, soft_wrap=True)
+                        live.console.print("subscribe in another terminal:", highlight=False)
+                        live.console.print(f"  {_curl(gateway.url)}", highlight=False, soft_wrap=True)
+                        subscribers = DemoSubscribers(gateway.url)
 
                 try:
-                    run(home, registry, stop, limit, look, child=child, quiet=True)
+                    run_services(home, registry, stop, limit_s, show, gateway=gateway, quiet=True)
                 finally:
-                    if audience is not None:
-                        audience.stop()
+                    if subscribers is not None:
+                        subscribers.stop()
         finally:
             registry.close()
-    return seen, [each.told() for each in audience.listeners] if audience is not None else []
+    return statuses, [each.summary() for each in subscribers.subscribers] if subscribers is not None else []
 
 
 def _port() -> int:
-    """The usual one, or another where that is taken."""
+    """Return the default port, or any free one if that is in use."""
     try:
-        return free_port(HOST, PORT)
+        return find_port(HOST, PORT)
     except EnvironmentProblem:
-        return free_port(HOST, 0)
+        return find_port(HOST, 0)
 
 
 def _curl(url: str) -> str:
     return f"curl -N -H 'Accept: text/event-stream' '{url}/v1/services/gps/events?filter=speed+%3E+60&format=plain'"
 
 
-def _table(seen: dict[str, Status]) -> Table:
+def _service_table(statuses: dict[str, Status]) -> Table:
     table = Table(box=None, padding=(0, 2))
     table.add_column("service", no_wrap=True)
     table.add_column("mode", no_wrap=True)
     for title in ("in/s", "out/s", "p50 ms", "p99 ms", "in", "out", "refused"):
         table.add_column(title, justify="right")
-    for each in seen.values():
+    for status in statuses.values():
         table.add_row(
-            each.service,
-            each.mode,
-            f"{each.read_per_s:,.0f}",
-            f"{each.written_per_s:,.0f}",
-            _milliseconds(each.latency_p50_ms),
-            _milliseconds(each.latency_p99_ms),
-            f"{each.read:,}",
-            f"{each.written:,}",
-            f"{each.quarantined:,}",
+            status.service,
+            status.mode,
+            f"{status.read_per_s:,.0f}",
+            f"{status.written_per_s:,.0f}",
+            _milliseconds(status.latency_p50_ms),
+            _milliseconds(status.latency_p99_ms),
+            f"{status.read:,}",
+            f"{status.written:,}",
+            f"{status.quarantined:,}",
         )
     return table
 
@@ -158,49 +161,52 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:,.1f}"
 
 
-def _heard(audience: list[dict[str, Any]]) -> Table:
+def _subscriber_table(subscribers: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2))
     for title in ("subscriber", "service", "filter"):
         table.add_column(title, no_wrap=True)
     for title in ("events", "p50 ms", "p99 ms"):
         table.add_column(title, justify="right")
-    for each in audience:
-        ages = _milliseconds(each.get("p50_ms")), _milliseconds(each.get("p99_ms"))
-        table.add_row(each["kind"], each["service"], each["filter"] or "everything", f"{each['events']:,}", *ages)
+    for row in subscribers:
+        ages = _milliseconds(row.get("p50_ms")), _milliseconds(row.get("p99_ms"))
+        table.add_row(row["kind"], row["service"], row["filter"] or "everything", f"{row['events']:,}", *ages)
     return table
 
 
-def _tell(
+def _report(
     home: Home,
     definitions: Definitions,
-    seen: dict[str, Status],
-    audience: list[dict[str, Any]],
+    statuses: dict[str, Status],
+    subscribers: list[dict[str, Any]],
     console: Console,
     as_json: bool,
 ) -> None:
-    """Say what came out, from the log itself, and what subscribers got."""
+    """Print the output of each service, as it is in the log, and the summaries of the subscribers.
+
+    Raises a `TidegateError` if a service has failed.
+    """
     log = home.log()
     try:
-        found = {name: _output(log, name) for name in definitions.services}
+        outputs = {name: _output(log, name) for name in definitions.services}
     finally:
         log.close()
-    errors = {name: status.error for name, status in seen.items() if status.error}
+    errors = {name: status.error for name, status in statuses.items() if status.error}
     if as_json:
-        told = {name: {**vars(seen[name]), **found[name]} for name in found if name in seen}
-        typer.echo(json.dumps({"services": told, "subscribers": audience}, indent=2))
+        services = {name: {**vars(statuses[name]), **outputs[name]} for name in outputs if name in statuses}
+        typer.echo(json.dumps({"services": services, "subscribers": subscribers}, indent=2))
     else:
-        console.print(_table(seen))
-        console.print(f"from the event to its subscribers, over the last {LAST_S:.0f} s:")
-        console.print(_heard(audience))
-        console.print("one event of each:")
-        for name, each in found.items():
-            console.print(f"  {name:<15} {json.dumps(each['last'])}", highlight=False, soft_wrap=True)
+        console.print(_service_table(statuses))
+        console.print(f"latency from an event to its subscribers, over the last {LATENCY_WINDOW_S:.0f} s:")
+        console.print(_subscriber_table(subscribers))
+        console.print("the last event of each service:")
+        for name, output in outputs.items():
+            console.print(f"  {name:<15} {json.dumps(output['last'])}", highlight=False, soft_wrap=True)
     if errors:
         raise TidegateError("; ".join(f"{name} failed: {error}" for name, error in errors.items()))
 
 
 def _output(log: EventLog, stream: str) -> dict[str, Any]:
-    """How many events a stream holds, and the last of them."""
+    """Return how many events a stream holds, and the last one."""
     count, last = 0, None
     if stream in log.streams():
         cursor = log.begin(stream)

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on loopback, for the demo: takes messages, and hands their events on."""
+"""A webhook receiver on loopback, for the demo."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 
 
 @contextmanager
-def receiver(take: Callable[[dict[str, Any]], None]) -> Iterator[str]:
-    """Listen, and give the URL; `take` gets each event, a CloudEvent, in one thread at a time."""
+def webhook_receiver(on_event: Callable[[dict[str, Any]], None]) -> Iterator[str]:
+    """Listen while the block runs; yields the URL.
+
+    `on_event` is called with each event, a CloudEvent, on a thread of the server, one call at a time.
+    """
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -22,10 +25,10 @@ def receiver(take: Callable[[dict[str, Any]], None]) -> Iterator[str]:
             self._answer(200)
 
         def do_POST(self) -> None:
-            said = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
+            body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
             with lock:
-                for event in said if isinstance(said, list) else [said]:
-                    take(event)
+                for event in body if isinstance(body, list) else [body]:
+                    on_event(event)
             self._answer(204)
 
         def _answer(self, status: int) -> None:
@@ -36,7 +39,7 @@ def receiver(take: Callable[[dict[str, Any]], None]) -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-            """Say nothing: the demo's screen is for the demo."""
+            """Print no access log into the demo's table."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

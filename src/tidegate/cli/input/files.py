@@ -1,4 +1,4 @@
-"""Reads the files that commands are given: schemas and events, JSON or YAML."""
+"""Reads the schema and event files that commands take: JSON or YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _PARTS = {"schema", "constraints", "terms", "event_time"}
 
 
 def read_schema(path: str) -> Schema:
-    """Read a schema: a map of attributes, a JSON Schema, or `{schema: ..., constraints: ..., terms: ...}`."""
+    """Read a schema: a map of attributes, a JSON Schema, or `{schema: ..., constraints: ..., terms: ...}`.
+
+    Raises a `SchemaError` that names the file.
+    """
     text = _read(path)
     try:
         document = json.loads(text)
@@ -43,7 +46,7 @@ def _with_parts(document: Mapping[str, Any]) -> Schema:
 
 
 def read_event(path: str) -> dict[str, Any]:
-    """Read one event, a JSON object, from a file or `-` for standard input."""
+    """Read one event, a JSON object, from a file, or from standard input for `-`. Raises an `EventError`."""
     try:
         document = json.loads(_read(path))
     except (ValueError, RecursionError) as error:

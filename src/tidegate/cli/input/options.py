@@ -22,31 +22,33 @@ from tidegate.services import Definitions
 from tidegate.services.findings import Findings
 from tidegate.services.trust import note_unlisted
 
-Data = Annotated[str, typer.Option("--data", help="The folder with the log and the registry.")]
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Service files, YAML; they share their names.")]
-Profile = Annotated[
-    str, typer.Option("--profile", help="What it runs on: embedded, or a YAML file; see docs/cluster.md.")
+Data = Annotated[str, typer.Option("--data", help="The data folder, with the log and the registry.")]
+Files = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="Service files, YAML; they may refer to each other.")
 ]
+Profile = Annotated[str, typer.Option("--profile", help="The profile: embedded, or a YAML file; see docs/cluster.md.")]
 Semantics = Annotated[
     str | None,
     typer.Option(
         "--semantics",
         envvar="TIDEGATE_SEMANTICS",
-        help="A semantic space, for filters with ~; else the profile's, or space/ in the folder.",
+        help="The folder of a semantic space, for filters with ~; default: the profile's, or space/ in the folder.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Force = Annotated[bool, typer.Option(help="Apply changes that break subscribers, too.")]
+Backfill = Annotated[bool, typer.Option(help="Run new and changed services over the retained history first.")]
 
 Url = Annotated[
-    str | None, typer.Option("--url", envvar="TIDEGATE_URL", help="A gateway, to be asked instead of a folder.")
+    str | None, typer.Option("--url", envvar="TIDEGATE_URL", help="The URL of a gateway to use instead of a folder.")
 ]
 Key = Annotated[
     str | None,
     typer.Option(
         "--key",
         envvar="TIDEGATE_KEY",
-        help="The gateway's API key. Other users of this machine can see it: rather use --key-file or TIDEGATE_KEY.",
+        help="The API key. Other users of this machine can see it: use --key-file or TIDEGATE_KEY instead.",
     ),
 ]
 
@@ -54,16 +56,19 @@ KeyFile = Annotated[
     str | None, typer.Option("--key-file", metavar="PATH", help="A file with the API key; - for standard input.")
 ]
 
-Gateway = Annotated[str, typer.Option("--url", envvar="TIDEGATE_URL", help="The gateway.")]
+Gateway = Annotated[str, typer.Option("--url", envvar="TIDEGATE_URL", help="The URL of the gateway.")]
 
 DATA = "tidegate-data"
 WIDTH = 250
-"""Characters of a table's row: a terminal wraps it, and an id is never cut, nor in a pipe."""
+"""Width of a printed table: rich would cut ids at the width of the terminal, or at 80 characters in a pipe."""
 GATEWAY = "http://127.0.0.1:8080"
 
 
 def url_rather_than_data(context: typer.Context, url: str | None) -> str | None:
-    """The gateway to ask; None: the folder is meant, as it was named and the gateway only by the environment."""
+    """Return the URL of the gateway to use, or None to use the data folder.
+
+    A `--data` on the command line takes precedence over a `TIDEGATE_URL` in the environment.
+    """
 
     def was_typed(name: str) -> bool:
         source = context.get_parameter_source(name)
@@ -73,7 +78,10 @@ def url_rather_than_data(context: typer.Context, url: str | None) -> str | None:
 
 
 def trusted(definitions: Definitions, home: Home) -> Definitions:
-    """Definitions of the operator's files, if the profile lists the functions and connections that they name."""
+    """Return definitions from the operator's own files.
+
+    Raises a `DefinitionError` if they name functions or connections that the profile does not list.
+    """
     findings = Findings(definitions.places)
     note_unlisted(definitions, home.resources(), findings)
     if findings.problems:
@@ -81,21 +89,22 @@ def trusted(definitions: Definitions, home: Home) -> Definitions:
     return definitions
 
 
-def home(data: str, profile: str = EMBEDDED, tls: Callable[[Tls], Tls] = lambda found: found) -> Home:
-    """The folder of a `--data` with its profile; modules beside the caller can be named in service files.
+def home(data: str, profile: str = EMBEDDED, override_tls: Callable[[Tls], Tls] = lambda tls: tls) -> Home:
+    """Load the profile and return the data folder with it. `override_tls` changes the profile's TLS settings.
 
-    `tls` changes what the profile says of TLS.
+    Sets the umask of this process, so that new files are private, and puts the working directory on `sys.path`, so that
+    service files can name functions of modules there.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    found = load_profile(profile)
-    restrict_new_files(shared=found.shared)
-    return Home(Path(data), replace(found, tls=tls(found.tls)))
+    working_directory = str(Path.cwd())
+    if working_directory not in sys.path:
+        sys.path.insert(0, working_directory)
+    loaded = load_profile(profile)
+    restrict_new_files(shared=loaded.shared)
+    return Home(Path(data), replace(loaded, tls=override_tls(loaded.tls)))
 
 
 def add_key_file(app: typer.Typer) -> None:
-    """Give `--key-file` to every command of an app that takes `--key`."""
+    """Add `--key-file` to every command of an app that takes `--key`, also in its groups."""
     for group in app.registered_groups:
         if group.typer_instance is not None:
             add_key_file(group.typer_instance)
@@ -106,15 +115,15 @@ def add_key_file(app: typer.Typer) -> None:
 
 def _with_key_file(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
-    def run(*args: Any, key_file: str | None = None, **given: Any) -> Any:
+    def run(*args: Any, key_file: str | None = None, **arguments: Any) -> Any:
         if key_file is not None:
-            given["key"] = read_secret_file(key_file, "--key-file").strip()
-        return command(*args, **given)
+            arguments["key"] = read_secret_file(key_file, "--key-file").strip()
+        return command(*args, **arguments)
 
     signature = inspect.signature(command, eval_str=True)
-    more = inspect.Parameter("key_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=KeyFile)
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what typer reads
-        parameters=[*signature.parameters.values(), more]
+    added = inspect.Parameter("key_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=KeyFile)
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]  # typer reads it
+        parameters=[*signature.parameters.values(), added]
     )
     run.__annotations__ = {**inspect.get_annotations(command, eval_str=True), "key_file": KeyFile}
     return run

@@ -1,6 +1,6 @@
-"""What happens, as lines on standard error: to be read by people, or in JSON by a program.
+"""Log lines on standard error, as text or as JSON.
 
-structlog is imported by what logs: it takes a tenth of a second, and most commands never do.
+structlog is imported at the first log call: it takes a tenth of a second, and most commands log nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from tidegate.errors import EnvironmentProblem
 
 FORMAT = "TIDEGATE_LOG"
-"""The environment variable that says how lines are written."""
+"""The environment variable with the format of log lines."""
 FORMATS = ("text", "json")
 
 
-class _Lines:
-    """Standard error as it is when something is written: a program that holds another may have changed it."""
+class _StderrWriter:
+    """Writes lines to `sys.stderr`, looked up at each line: a test runner may have replaced it."""
 
     def __init__(self, name: str = "tidegate") -> None:
         self.name = name
@@ -31,51 +31,54 @@ class _Lines:
     debug = info = warning = error = critical = msg
 
 
-class _Forward(logging.Handler):
-    """What parts say by the standard library, as all else is said."""
+class _ForwardToStructlog(logging.Handler):
+    """Passes records of the standard library's `logging` on to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = logger(record.name)
-        said.log(record.levelno, record.getMessage(), **({"exc_info": record.exc_info} if record.exc_info else {}))
+        exception = {"exc_info": record.exc_info} if record.exc_info else {}
+        logger(record.name).log(record.levelno, record.getMessage(), **exception)
 
 
 def logger(name: str) -> Any:
-    """What writes it, for a part of Tidegate."""
+    """Return the structlog logger of a component, such as `tidegate.gateway`."""
     import structlog
 
     return structlog.get_logger(name)
 
 
-def log_to_stderr(least: str = "info") -> None:
-    """Write what happens as lines to standard error, in the format that the environment wants."""
+def log_to_stderr(min_level: str = "info") -> None:
+    """Configure logging for this process: lines on standard error, in the format of `TIDEGATE_LOG`.
+
+    Raises an `EnvironmentProblem` for an unknown format. Calling it again changes the level.
+    """
     import structlog
 
     format_ = os.environ.get(FORMAT) or FORMATS[0]
     if format_ not in FORMATS:
         raise EnvironmentProblem(f"{FORMAT}: expected {' or '.join(FORMATS)}, not {format_!r:.60}")
-    first: list[Any] = [structlog.processors.add_log_level]
+    processors: list[Any] = [structlog.processors.add_log_level]
     if format_ == "json":
-        first += [
+        processors += [
             _add_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
         ]
     else:
-        first += [
+        processors += [
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0),
         ]
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(least),
-        processors=first,
-        logger_factory=_Lines,
+        wrapper_class=structlog.make_filtering_bound_logger(min_level),
+        processors=processors,
+        logger_factory=_StderrWriter,
     )
     root = logging.getLogger("tidegate")
-    if not any(isinstance(each, _Forward) for each in root.handlers):
-        root.addHandler(_Forward(logging.WARNING))
+    if not any(isinstance(handler, _ForwardToStructlog) for handler in root.handlers):
+        root.addHandler(_ForwardToStructlog(logging.WARNING))
 
 
-def _add_name(said: Any, _: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    event["logger"] = said.name
+def _add_name(writer: Any, _: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["logger"] = writer.name
     return event

@@ -1,4 +1,4 @@
-"""Standard output as a pipe, whose reader may go away while nothing is written."""
+"""Notices that the reader of standard output has exited, even while nothing is written."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from contextlib import contextmanager
 
 
 class _ReaderGone(BaseException):
-    """No `OSError`: whatever is interrupted would take it for one of its own."""
+    """Not an `OSError`: the code that the signal interrupts would catch that as its own."""
 
 
 @contextmanager
-def ends_with_its_reader() -> Iterator[None]:
-    """Raise `BrokenPipeError` inside as soon as the reader of standard output is gone: `| head -3`.
+def stop_without_reader() -> Iterator[None]:
+    """Raise `BrokenPipeError` in the block as soon as the reader of standard output has exited: `| head -3`.
 
-    Whoever waits for events would notice only when the next is written, which may
-    be never. Python ignores SIGPIPE: here a thread that watches the pipe sends it.
+    Without it, a command that waits for events would notice only when it writes the next one, which may never come. A
+    thread polls the pipe and sends SIGPIPE to the main thread. Does nothing outside the main thread, or if standard
+    output is not a pipe.
     """
     if not _is_pipe() or threading.current_thread() is not threading.main_thread():
         yield
@@ -29,11 +30,11 @@ def ends_with_its_reader() -> Iterator[None]:
     gone = threading.Event()
 
     def interrupt(*_: object) -> None:
-        if gone.is_set():  # else it is of a socket, whose write fails by itself
+        if gone.is_set():  # otherwise a socket was closed, and its write raises an error itself
             raise _ReaderGone
 
     before = signal.signal(signal.SIGPIPE, interrupt)
-    wake, woken = os.pipe()
+    wake, waker = os.pipe()
     watcher = threading.Thread(target=_watch, args=(wake, gone), daemon=True)
     watcher.start()
     try:
@@ -42,13 +43,13 @@ def ends_with_its_reader() -> Iterator[None]:
         raise BrokenPipeError from None
     finally:
         signal.signal(signal.SIGPIPE, before)
-        os.close(woken)
+        os.close(waker)
         watcher.join()
         os.close(wake)
 
 
 def discard_output() -> None:
-    """Let nothing more be said of a reader that is gone, at the process's end neither."""
+    """Redirect standard output to /dev/null, so that flushing it at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -61,7 +62,7 @@ def _is_pipe() -> bool:
 
 def _watch(wake: int, gone: threading.Event) -> None:
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # errors are told unasked
+    poll.register(sys.stdout.fileno(), 0)  # poll always reports errors and hang-ups
     poll.register(wake, 0)
     ready = [file for file, _ in poll.poll()]
     if wake not in ready:

@@ -1,4 +1,4 @@
-"""What a running Tidegate says of itself, at a moment, read from its API and its metrics."""
+"""Samples of a running gateway: the state of its services, from its API and its metrics."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LINE = re.compile(r"(\w+)\{(.*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 Buckets = Mapping[float, float]
-"""How many took at most so many seconds."""
+"""A cumulative histogram: the count of passes that took at most this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One service at one moment."""
+class ServiceSample:
+    """The state of one service at the time of a sample."""
 
     service: str
     version: int | None
@@ -30,34 +30,34 @@ class Row:
     in_per_s: float
     out_per_s: float
     engine_p50_ms: float | None
-    """From a raw stream to the service's output."""
+    """Latency from the raw stream to the service's output."""
     engine_p99_ms: float | None
     dispatch_p50_ms: float | None
-    """From the output to sockets, by passes since the last sample; the first: since the gateway began."""
+    """Latency from the output to the sockets, over the passes since the sample before, or since the gateway's start."""
     dispatch_p99_ms: float | None
     lag_bytes: int
-    """What the service has yet to read."""
+    """Bytes of input that the service has not read yet."""
     subscribers: Mapping[str, int]
-    """By kind: sse, websocket, webhook."""
+    """Subscribers by kind: sse, websocket, webhook."""
     behind: int
-    """Subscribers that catch up."""
+    """The number of subscribers in catch-up."""
     quarantined: int
     restarts: int
     error: str | None
     origin: str | None
-    """The broker that looks after it; None: this one."""
+    """The broker that runs the service; None for this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All services at one moment, and what the next sample is compared with."""
+    """The state of all services at one time, and the histograms that the next sample subtracts."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ServiceSample, ...]
     dispatched: Mapping[str, Buckets] = field(default_factory=dict)
 
 
-class Watcher:
-    """Asks one gateway."""
+class GatewaySampler:
+    """Takes samples of one gateway. Blocking; one thread uses it."""
 
     def __init__(
         self, url: str, key: str | None, timeout_s: float = 10.0, verify: ssl.SSLContext | bool = True
@@ -66,11 +66,14 @@ class Watcher:
         self._http = httpx.Client(base_url=self.url, headers=http.headers(key), timeout=timeout_s, verify=verify)
 
     def close(self) -> None:
-        """Close its connection."""
+        """Close the HTTP connection."""
         self._http.close()
 
     def sample(self, before: Sample | None = None) -> Sample:
-        """How everything is now; a `ClientError` where the gateway can't be asked."""
+        """Take a sample; raises a `ClientError` if the gateway can't be reached or refuses.
+
+        Dispatch latencies are of the time since `before`.
+        """
         try:
             services = http.document(self._http.get("/v1/services"))["services"]
             answer = self._http.get("/metrics")
@@ -78,69 +81,69 @@ class Watcher:
             raise http.failed(self.url, error) from error
         if not answer.is_success:
             raise http.problem(answer)
-        return sampled(services, answer.text, before)
+        return make_sample(services, answer.text, before)
 
 
-def sampled(services: Iterable[Mapping[str, Any]], metrics: str, before: Sample | None = None) -> Sample:
-    """A sample of what `/v1/services` and `/metrics` said."""
+def make_sample(services: Iterable[Mapping[str, Any]], metrics: str, before: Sample | None = None) -> Sample:
+    """Return the sample that the answers of `/v1/services` and `/metrics` describe."""
     buckets: dict[str, dict[float, float]] = {}
     kinds: dict[str, dict[str, int]] = {}
     behind: dict[str, int] = {}
     for name, labels, value in read_metrics(metrics):
-        service = labels.get("service", "")
+        labelled = labels.get("service", "")
         if name == "tidegate_dispatch_seconds_bucket":
-            buckets.setdefault(service, {})[float(labels["le"])] = value
+            buckets.setdefault(labelled, {})[float(labels["le"])] = value
         elif name == "tidegate_subscribers_by_kind":
-            kinds.setdefault(service, {})[labels["kind"]] = int(value)
+            kinds.setdefault(labelled, {})[labels["kind"]] = int(value)
         elif name == "tidegate_subscribers" and labels["state"] == "behind":
-            behind[service] = int(value)
+            behind[labelled] = int(value)
     rows = []
-    for each in services:
-        name = each["name"]
+    for service in services:
+        name = service["name"]
         old = {} if before is None else before.dispatched.get(name, {})
-        passes = {most: count - old.get(most, 0.0) for most, count in buckets.get(name, {}).items()}
-        rows.append(_row(each, passes, kinds.get(name, {}), behind.get(name, 0)))
+        passes = {bound: count - old.get(bound, 0.0) for bound, count in buckets.get(name, {}).items()}
+        rows.append(_row(service, passes, kinds.get(name, {}), behind.get(name, 0)))
     return Sample(tuple(rows), buckets)
 
 
-def _row(service: Mapping[str, Any], passes: Buckets, kinds: Mapping[str, int], behind: int) -> Row:
-    said: Mapping[str, Any] = service.get("status") or {}
+def _row(service: Mapping[str, Any], passes: Buckets, kinds: Mapping[str, int], behind: int) -> ServiceSample:
+    status: Mapping[str, Any] = service.get("status") or {}
     origin = service.get("origin")
-    return Row(
+    return ServiceSample(
         service=service["name"],
         version=service.get("version"),
-        state=said.get("state", "never ran" if origin is None else f"of {origin}"),
-        mode=said.get("mode", ""),
-        in_per_s=said.get("read_per_s", 0.0),
-        out_per_s=said.get("written_per_s", 0.0),
-        engine_p50_ms=said.get("latency_p50_ms"),
-        engine_p99_ms=said.get("latency_p99_ms"),
+        state=status.get("state", "never ran" if origin is None else f"of {origin}"),
+        mode=status.get("mode", ""),
+        in_per_s=status.get("read_per_s", 0.0),
+        out_per_s=status.get("written_per_s", 0.0),
+        engine_p50_ms=status.get("latency_p50_ms"),
+        engine_p99_ms=status.get("latency_p99_ms"),
         dispatch_p50_ms=quantile_ms(passes, 0.5),
         dispatch_p99_ms=quantile_ms(passes, 0.99),
-        lag_bytes=said.get("behind_bytes") or 0,
+        lag_bytes=status.get("behind_bytes") or 0,
         subscribers=kinds,
         behind=behind,
-        quarantined=said.get("quarantined") or 0,
-        restarts=said.get("restarts") or 0,
-        error=said.get("error"),
+        quarantined=status.get("quarantined") or 0,
+        restarts=status.get("restarts") or 0,
+        error=status.get("error"),
         origin=origin,
     )
 
 
 def read_metrics(text: str) -> Iterable[tuple[str, dict[str, str], float]]:
-    r"""The samples with labels of a page for Prometheus.
+    r"""Parse the lines with labels of the Prometheus text format: name, labels, value.
 
     >>> list(read_metrics('# HELP a x\na{service="b",le="+Inf"} 3.0\n'))
     [('a', {'service': 'b', 'le': '+Inf'}, 3.0)]
     """
     for line in text.splitlines():
-        found = _LINE.fullmatch(line)
-        if found is not None:
-            yield found[1], dict(_LABEL.findall(found[2])), float(found[3])
+        parts = _LINE.fullmatch(line)
+        if parts is not None:
+            yield parts[1], dict(_LABEL.findall(parts[2])), float(parts[3])
 
 
 def quantile_ms(passes: Buckets, q: float) -> float | None:
-    """A quantile of a histogram, as if a bucket's values were spread evenly; None: nothing was counted.
+    """Return a quantile of a histogram, interpolated linearly inside its bucket; None if the histogram is empty.
 
     >>> quantile_ms({0.001: 50, 0.002: 100, float("inf"): 100}, 0.75)
     1.5

@@ -1,4 +1,4 @@
-"""Of all who run the services of one registry, one does and the others stand by: a lease says who."""
+"""The lease of the runner: of all processes that share a registry, one runs its services and the others stand by."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
 NAME = "runner"
 LEASE_S = 20.0
-"""How long after the death of one another takes over."""
-RENEW_S = 4.0
-LOOK_S = 1.0
+"""How long the lease of a process that has died blocks the others."""
+RENEW_INTERVAL_S = 4.0
+POLL_INTERVAL_S = 1.0
 
 
 @contextmanager
-def turn(
-    registry: Registry, stop: Event, look: Callable[[], object] = lambda: None, renew_s: float = RENEW_S
+def runner_lease(
+    registry: Registry, stop: Event, on_wait: Callable[[], object] = lambda: None, renew_s: float = RENEW_INTERVAL_S
 ) -> Iterator[bool]:
-    """Wait for the turn, calling `look` every second; gives False where `stop` came first.
+    """Wait for the lease and hold it while the block runs; yields False if `stop` was set before.
 
-    While the registry is away nobody can take over, so the one who runs goes on. Where another has taken
-    over, `stop` is set, and the end of this raises.
+    `on_wait` is called every second while another process holds the lease. A thread renews the lease. If the registry
+    can't be reached, no other process can take over either, so the block keeps running. If another process has taken
+    over, `stop` is set, and an `EnvironmentProblem` is raised at the end of the block.
     """
     holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    if not _has_come(registry, holder, stop, look):
+    if not _acquire(registry, holder, stop, on_wait):
         yield False
         return
     ended, lost = Event(), Event()
@@ -49,7 +50,7 @@ def turn(
             except RegistryError as problem:
                 logger("tidegate.up").warning("the lease of the services can't be renewed", problem=str(problem))
 
-    thread = threading.Thread(target=renew, name="turn", daemon=True)
+    thread = threading.Thread(target=renew, name="runner-lease", daemon=True)
     thread.start()
     try:
         yield True
@@ -62,18 +63,19 @@ def turn(
         raise EnvironmentProblem("another process runs the services of this registry now: this one has stopped its own")
 
 
-def _has_come(registry: Registry, holder: str, stop: Event, look: Callable[[], object]) -> bool:
-    is_told = False
+def _acquire(registry: Registry, holder: str, stop: Event, on_wait: Callable[[], object]) -> bool:
+    """Poll until the lease is ours; returns False if `stop` is set first."""
+    is_logged = False
     while not stop.is_set():
         if registry.lease(NAME, holder, LEASE_S):
             return True
-        if not is_told:
-            held = registry.leases().get(NAME)
-            where = held.holder.rpartition(":")[0] if held else "another process"
+        if not is_logged:
+            lease = registry.leases().get(NAME)
+            where = lease.holder.rpartition(":")[0] if lease else "another process"
             logger("tidegate.up").info(
                 "standing by: the services run elsewhere, and here when those end", runs_at=where
             )
-            is_told = True
-        look()
-        stop.wait(LOOK_S)
+            is_logged = True
+        on_wait()
+        stop.wait(POLL_INTERVAL_S)
     return False
