@@ -537,7 +537,7 @@ def test_where_a_certificate_is_required_nobody_gets_in_without(tmp_path: Path) 
         ([{"subject": "CN=a", "name": "a", "quotas": 3}], "[0].quotas: expected limits by name"),
         ([{"subject": "CN=a", "name": "a"}, {"subject": "CN=a", "name": "b"}], "has the same certificate as entry 1"),
         ([{"dns": "a", "name": "a"}, {"dns": "b", "name": "a"}], "entry 2 has the same name as entry 1"),
-        ([{"dns": "a", "link": "edge", "role": "admin"}], "link: stands alone"),
+        ([{"dns": "a", "link": "edge", "role": "admin"}], "link: expected no other key"),
         ({"a": 1}, "access.certificates: expected a list of entries"),
         ([{"dns": "a", "name": "a"}], "callers can't show a client certificate without TLS"),
     ],

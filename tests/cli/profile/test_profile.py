@@ -109,13 +109,13 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         ("registry: {url: 'postgresql://me@head/db', tls: {mode: verify-ca}}", "registry.tls.ca: expected the path"),
         (
             "registry: {url: 'postgresql://me@head/db?sslmode=disable', tls: true}",
-            "registry.tls: the url has parameters of TLS too; say it in one place",
+            "registry.tls: the url has TLS parameters too; remove them from the url",
         ),
         ("master: 7", "master: expected text such as 'spark://host:7077', not 7"),
         ("spark: 7", "spark: expected settings by name, not 7"),
         (
             "{master: 'spark://head:7077', shared: true}",
-            "spark: spark://head:7077 and this process authenticate each other with a secret, and the profile names "
+            "spark: spark://head:7077 and this process authenticate each other with a secret, but the profile has "
             "none: add spark.authenticate.secret: env:NAME or file:PATH",
         ),
         (
@@ -124,7 +124,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
             "itself",
         ),
         ("shared: perhaps", "shared: expected true or false, not 'perhaps'"),
-        ("master: spark://head:7077", "let the log be Kafka"),
+        ("master: spark://head:7077", "use Kafka for the log"),
         ("master: [", "expected a profile in YAML: line 1: "),
         ("webhooks: yes please", "webhooks: expected {allow_private: true or false}, not 'yes please'"),
         ("registry: mysql://me:hush@head/db", "registry: expected postgresql://user:password@host:port/database, or {"),
@@ -136,7 +136,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         ),
         (
             "registry: {url: 'postgresql://me:hush@head/db', password: {env: HUSH}}",
-            "registry: beside password expected a url with a user and without a password",
+            "registry: with a password key, expected a url with a user and without a password",
         ),
         ("registry: postgresql://me:hush@head/db\nmaster: [", "expected a profile in YAML: line 2: "),
         ("metrics: {prt: 1}", "metrics: unknown key 'prt'; did you mean 'port'?"),
@@ -155,7 +155,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         ("access: {oidc: {audience: a}}", "access.oidc.issuer: expected a URL such as https://"),
         (
             "access: {oidc: {issuer: 'https://x'}}",
-            "access.oidc.audience: expected what aud holds, such as tidegate",
+            "access.oidc.audience: expected the value of aud, such as tidegate",
         ),
         ("access: {quotas: 7}", "access.quotas: expected a map with connections, subscriptions, durable, events,"),
         ("access: {quotas: {conections: 7}}", "'conections' is no quota; expected one of connections, subscriptions,"),
@@ -203,7 +203,7 @@ def test_a_registry_in_postgresql_and_its_password(tmp_path: Path, monkeypatch: 
     url = "postgresql://me@head:5432/db?sslmode=require"
     assert address(f"{{url: '{url}', password: {{env: THE_PASSWORD}}}}") == whole
     assert address(f"{{url: '{url}', password: {{file: password}}}}") == whole
-    with pytest.raises(EnvironmentProblem, match=r"^the registry's password: the environment has no 'NONE'$"):
+    with pytest.raises(EnvironmentProblem, match=r"^the registry's password: the environment variable 'NONE' is not set; set it$"):
         address(f"{{url: '{url}', password: {{env: NONE}}}}")
     with pytest.raises(EnvironmentProblem, match=r"^the registry's password: can't read .*none': No such file"):
         address(f"{{url: '{url}', password: {{file: none}}}}")

@@ -150,8 +150,7 @@ spark:
 """
     with up(tmp_path, profile) as options:
         assert (
-            "Spark's streaming shuffle has neither authentication nor encryption"
-            in (tmp_path / "err.txt").read_text()
+            "Spark's streaming shuffle has neither authentication nor encryption" in (tmp_path / "err.txt").read_text()
         )
         assert [line for line in command_lines() if SECRET in line] == [], "every user of a machine sees these"
         publish(options, 40)

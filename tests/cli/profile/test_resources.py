@@ -71,7 +71,7 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
         ("roots: /srv", "roots: expected a list of folders, such as [/srv/sensors], not '/srv'"),
         ("roots: [7]", "roots[0]: expected a folder, or {path: FOLDER, for: [NAME, role:NAME]}"),
         ("roots: [{path: /srv, fro: [a]}]", "roots[0]: expected a folder, or {path: FOLDER, for: [NAME, role:NAME]}"),
-        ("roots: [/srv/../]", "roots[0]: expected a folder for data, not '/': it would open every file"),
+        ("roots: [/srv/../]", "roots[0]: expected a folder for data, not '/', which contains every file"),
         ("roots: [{path: /srv, for: []}]", "roots[0].for: expected names of keys, subjects of tokens, or role:NAME"),
         ("connections: [a]", "connections: expected connections by name, such as {plant: {mqtt: {...}}}"),
         ("connections: {'a b': {}}", "connections: expected a name of letters, digits, _ . and -"),
@@ -87,7 +87,7 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
         ),
         ("connections: {a: {mqtt: {}}}", "connections.a.mqtt.broker: expected host or host:port"),
         ("connections: {a: {mqtt: {broker: 'u:hush@h'}}}", "connections.a.mqtt.broker: expected no password in it"),
-        (MQTT % "password: 'env:A'", "connections.plant.mqtt.password: expected a username beside it"),
+        (MQTT % "password: 'env:A'", "connections.plant.mqtt.password: expected a username too"),
         (MQTT % "username: u, password: hush", "connections.plant.mqtt.password: expected"),
         (MQTT % "tls: {ca: 7}", "connections.plant.mqtt.tls.ca: expected the path of a PEM file, not 7"),
         (MQTT % "tls: {cert: a}", "connections.plant.mqtt.tls: expected cert and key together"),
@@ -104,7 +104,7 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
         ("connections: {a: {jdbc: {url: 'jdbc:x://db'}}}", "jdbc.driver: expected the class of a JDBC driver, such as"),
         (
             "connections: {a: {jdbc: {url: 'jdbc:x://db?password=hush', driver: d}}}",
-            "connections.a.jdbc.url: expected no password in it: state it under password, as env:NAME or file:PATH",
+            "connections.a.jdbc.url: expected no password in it: put it under password, as env:NAME or file:PATH",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from tidegate.cli.data_folder.home import Home
 from tidegate.cli.data_folder.permissions import restrict_new_files
 from tidegate.cli.profile import EMBEDDED, load_profile
 from tidegate.cli.profile.secret_files import read_secret_file
-from tidegate.cli.profile.tls import Tls
+from tidegate.cli.profile.tls import TlsProfile
 from tidegate.errors import DefinitionError
 from tidegate.services import Definitions
 from tidegate.services.findings import Findings
@@ -89,7 +89,9 @@ def trusted(definitions: Definitions, home: Home) -> Definitions:
     return definitions
 
 
-def home(data: str, profile: str = EMBEDDED, override_tls: Callable[[Tls], Tls] = lambda tls: tls) -> Home:
+def home(
+    data: str, profile: str = EMBEDDED, override_tls: Callable[[TlsProfile], TlsProfile] = lambda tls: tls
+) -> Home:
     """Load the profile and return the data folder with it. `override_tls` changes the profile's TLS settings.
 
     Sets the umask of this process, so that new files are private, and puts the working directory on `sys.path`, so that

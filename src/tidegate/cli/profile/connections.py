@@ -1,4 +1,4 @@
-"""A profile's `connections`: names for hosts, drivers and secrets, which definitions refer to."""
+"""The key `connections` of a profile: databases and brokers with their secrets, which definitions refer to by name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.cli.profile.entries import read_entries
 from tidegate.cli.profile.roots import read_audience
 from tidegate.cli.profile.secret_reference import SecretReference, read_secret
-from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.errors import EnvironmentProblem
 from tidegate.logs.kafka_security import MECHANISMS, KafkaSecurity, Sasl, Tls
 from tidegate.pipelines.resources import Connection, JdbcConnection, KafkaConnection, MqttConnection
 from tidegate.services.pipeline import FUNCTION_NAME
@@ -19,7 +20,7 @@ from tidegate.services.trust import Audience, ConnectionKind, NamedConnection
 
 @dataclass(frozen=True, slots=True)
 class ProfileConnection:
-    """A connection of a profile, and who may use it beside admins."""
+    """A connection of a profile, and the callers that may use it in addition to admins."""
 
     kind: ConnectionKind
     connection: Connection
@@ -27,18 +28,21 @@ class ProfileConnection:
 
     @property
     def named(self) -> NamedConnection:
-        """What the gateway needs to know of it."""
+        """The connection without host and secrets, for the checks of the gateway."""
         return NamedConnection(self.kind, self.audience)
 
 
 def read_connections(document: Any, path: str) -> dict[str, ProfileConnection]:
-    """Read `connections: {NAME: {jdbc|mqtt|kafka: {...}, for: [...]}}`; `path` is the profile's. Reveals no secret."""
+    """Read `connections: {NAME: {jdbc|mqtt|kafka: {...}, for: [...]}}` of the profile at `path`.
+
+    Error messages show no values, as they may be secrets; secrets are not read yet.
+    """
     if document is None:
         return {}
     where = f"{path}: connections"
     if not isinstance(document, Mapping):
         raise EnvironmentProblem(f"{where}: expected connections by name, such as {{plant: {{mqtt: {{...}}}}}}")
-    return {_name(name, where): _connection(each, f"{where}.{name}", path) for name, each in document.items()}
+    return {_name(name, where): _connection(entry, f"{where}.{name}", path) for name, entry in document.items()}
 
 
 def _name(name: Any, where: str) -> str:
@@ -50,7 +54,7 @@ def _name(name: Any, where: str) -> str:
 
 
 def _connection(document: Any, where: str, path: str) -> ProfileConnection:
-    entries = _entries(document, (*_READERS, "for"), where)
+    entries = read_entries(document, (*_READERS, "for"), where, has_secrets=True)
     kinds = [kind for kind in _READERS if kind in entries]
     if len(kinds) != 1:
         raise EnvironmentProblem(f"{where}: expected one of {', '.join(_READERS)}, as in {{mqtt: {{broker: ...}}}}")
@@ -63,14 +67,14 @@ def _connection(document: Any, where: str, path: str) -> ProfileConnection:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the settings of one connection; `where` it stands, for messages."""
+    """Reads the settings of one connection; its errors start with `where`."""
 
     where: str
     folder: Path
-    """Of the profile: paths are relative to it."""
+    """The folder of the profile: paths are relative to it."""
 
     def entries(self, document: Any, known: Collection[str]) -> Mapping[str, Any]:
-        return _entries(document, known, self.where)
+        return read_entries(document, known, self.where, has_secrets=True)
 
     def text(self, entries: Mapping[str, Any], key: str, expected: str) -> str:
         value = entries.get(key)
@@ -78,7 +82,7 @@ class _Reader:
             raise EnvironmentProblem(f"{self.where}.{key}: expected {expected}")
         if has_secret(value) or (key in ("broker", "brokers") and "@" in value):
             raise EnvironmentProblem(
-                f"{self.where}.{key}: expected no password in it: state it under password, as env:NAME or file:PATH"
+                f"{self.where}.{key}: expected no password in it: put it under password, as env:NAME or file:PATH"
             )
         return value
 
@@ -94,7 +98,7 @@ class _Reader:
         if document is True:
             return Tls()
         where = f"{self.where}.tls"
-        entries = _entries(document, ("ca", "cert", "key"), where)
+        entries = read_entries(document, ("ca", "cert", "key"), where, has_secrets=True)
         for key, value in entries.items():
             if not isinstance(value, str) or not value:
                 raise EnvironmentProblem(f"{where}.{key}: expected the path of a PEM file, not {value!r}")
@@ -118,7 +122,7 @@ def _mqtt(document: Any, reader: _Reader) -> Connection:
     broker = reader.text(entries, "broker", "host or host:port")
     username = reader.optional_text(entries, "username", "the name of a user")
     if "password" in entries and username is None:
-        raise EnvironmentProblem(f"{reader.where}.password: expected a username beside it")
+        raise EnvironmentProblem(f"{reader.where}.password: expected a username too")
     return MqttConnection(broker, username, reader.secret(entries, "password"), reader.tls(entries.get("tls")))
 
 
@@ -130,7 +134,7 @@ def _kafka(document: Any, reader: _Reader) -> Connection:
 
 
 def read_kafka_security(entries: Mapping[str, Any], where: str, folder: Path) -> KafkaSecurity:
-    """Read `sasl` and `tls` of a Kafka client; `where` they stand, for messages; `folder` is the profile's."""
+    """Read `sasl` and `tls` of a Kafka client; errors start with `where`, and paths are relative to `folder`."""
     tls = _Reader(where, folder).tls(entries.get("tls"))
     if entries.get("sasl") is None:
         return KafkaSecurity(tls=tls)
@@ -144,13 +148,3 @@ def read_kafka_security(entries: Mapping[str, Any], where: str, folder: Path) ->
 
 
 _READERS: dict[ConnectionKind, Callable[[Any, _Reader], Connection]] = {"jdbc": _jdbc, "mqtt": _mqtt, "kafka": _kafka}
-
-
-def _entries(document: Any, known: Collection[str], where: str) -> Mapping[str, Any]:
-    if not isinstance(document, Mapping):
-        raise EnvironmentProblem(f"{where}: expected a map with {', '.join(known)}")
-    for key in document:
-        if key not in known:
-            hint = did_you_mean(str(key), known) or f"; expected {', '.join(known)}"
-            raise EnvironmentProblem(f"{where}: unknown key {key!r}{hint}")
-    return {key: value for key, value in document.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A profile's `functions`: Python functions that definitions may name, also those that come over the network."""
+"""The key `functions` of a profile: Python functions that definitions may name, also those from the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP = "tidegate.functions"
 
 
 def read_functions(document: Any, path: str) -> dict[str, str]:
-    """Read `functions: {NAME: 'module:function'}`; `path` is the profile's, for messages. Imports nothing."""
+    """Read `functions: {NAME: 'module:function'}` of the profile at `path`. Does not import the modules."""
     if document is None:
         return {}
     where = f"{path}: functions"
@@ -30,14 +30,14 @@ def read_functions(document: Any, path: str) -> dict[str, str]:
     return dict(document)
 
 
-def registered_functions(own: Mapping[str, str]) -> dict[str, str]:
-    """Give the import path of every registered function: a profile's `own`, and those of installed packages.
+def registered_functions(of_profile: Mapping[str, str]) -> dict[str, str]:
+    """Return the import path of every function: those of the profile, and those of installed packages.
 
-    Reads what packages state of themselves, and imports none of them. The profile's own win.
+    Reads the entry points of packages without importing them. The profile's functions take precedence.
     """
     installed = {
-        each.name: each.value.partition("[")[0].strip()
-        for each in entry_points(group=GROUP)
-        if FUNCTION_NAME.fullmatch(each.name) and IMPORT_PATH.fullmatch(each.value.partition("[")[0].strip())
+        entry.name: entry.value.partition("[")[0].strip()
+        for entry in entry_points(group=GROUP)
+        if FUNCTION_NAME.fullmatch(entry.name) and IMPORT_PATH.fullmatch(entry.value.partition("[")[0].strip())
     }
-    return {**installed, **own}
+    return {**installed, **of_profile}

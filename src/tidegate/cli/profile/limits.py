@@ -1,4 +1,4 @@
-"""A profile's `limits`: how much one peer may ask of the gateway."""
+"""The key `limits` of a profile: limits of connections and requests to the gateway."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _COUNTS = (
     "heavy_waiting",
     "sign_in_failures",
 )
-_TIMES = ("head_timeout", "body_timeout", "idle_timeout")
+_DURATIONS = ("head_timeout", "body_timeout", "idle_timeout")
 _SIZES = ("decoded_bytes",)
-KEYS = (*_COUNTS, *_TIMES, *_SIZES)
+KEYS = (*_COUNTS, *_DURATIONS, *_SIZES)
 
 
 def read_limits(document: Any, path: str) -> LimitSettings:
-    """Read what a profile says of limits; `path` is the profile's, for messages."""
+    """Read `limits` of the profile at `path`. Raises an `EnvironmentProblem` that names the key."""
     if document is None:
         return LimitSettings()
     if not isinstance(document, Mapping):
         raise EnvironmentProblem(f"{path}: limits: expected a map with {', '.join(KEYS)}, not {document!r}")
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in document.items():
         where = f"{path}: limits.{key}"
         if key in _COUNTS:
-            found[key] = _count(value, where)
-        elif key in _TIMES:
-            found[f"{key}_s"] = _seconds(value, where)
+            settings[key] = _count(value, where)
+        elif key in _DURATIONS:
+            settings[f"{key}_s"] = _seconds(value, where)
         elif key in _SIZES:
-            found[key] = _size_bytes(value, where)
+            settings[key] = _size_bytes(value, where)
         else:
             hint = did_you_mean(str(key), KEYS) or f"; expected {', '.join(KEYS)}"
             raise EnvironmentProblem(f"{path}: limits: unknown key {key!r}{hint}")
-    return LimitSettings(**found)
+    return LimitSettings(**settings)
 
 
 def _count(value: Any, where: str) -> int:
@@ -51,14 +51,14 @@ def _count(value: Any, where: str) -> int:
 
 
 def _seconds(value: Any, where: str) -> float:
-    found = units.seconds(value) if isinstance(value, str) else None
-    if not found:
+    duration_s = units.seconds(value) if isinstance(value, str) else None
+    if not duration_s:
         raise EnvironmentProblem(f"{where}: expected a length of time such as 10s, not {value!r}")
-    return found
+    return duration_s
 
 
 def _size_bytes(value: Any, where: str) -> int:
-    found = units.size_bytes(value) if isinstance(value, str) else value if type(value) is int else None
-    if found is None or found < 1:
+    size = units.size_bytes(value) if isinstance(value, str) else value if type(value) is int else None
+    if size is None or size < 1:
         raise EnvironmentProblem(f"{where}: expected a size such as 64MB, or a number of bytes, not {value!r}")
-    return found
+    return size

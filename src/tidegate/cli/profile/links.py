@@ -1,4 +1,4 @@
-"""A profile's `links`: the keys that this broker signs with, and the pinned keys of others."""
+"""The key `links` of a profile: the signing keys of this broker, and the pinned public keys of others."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _KEYS = ("signing_key", "origins")
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """What a profile says of links."""
+    """The link settings of a profile."""
 
     signing_keys: Path | None = None
-    """The file with the private keys that this broker signs with; None: that of the data folder."""
+    """The file with the private keys that this broker signs with; None for the one in the data folder."""
     origins: Mapping[str, Path] = field(default_factory=dict)
-    """By broker, the file with its public keys."""
+    """The file with the public keys of each pinned broker, by the broker's name."""
 
     def pinned(self) -> dict[str, tuple[OriginKey, ...]]:
-        """Read the public keys of the brokers that are named."""
+        """Read the pinned public keys. Raises an `EnvironmentProblem` if a file can't be used."""
         from tidegate.cli.profile.secret_files import read_secret_file
         from tidegate.federation.link.keys import read_key_set
 
@@ -37,7 +37,7 @@ class LinkProfile:
 
 
 def read_links(document: Any, path: str) -> LinkProfile:
-    """Read what a profile says of links; `path` is the profile's, for messages and for what is beside it."""
+    """Read `links` of the profile at `path`; files are relative to its folder."""
     if document is None:
         return LinkProfile()
     if not isinstance(document, Mapping):
@@ -53,13 +53,13 @@ def read_links(document: Any, path: str) -> LinkProfile:
     signing = document.get("signing_key")
     return LinkProfile(
         None if signing is None else _file(signing, f"{path}: links.signing_key", folder),
-        {str(name): _file(each, f"{path}: links.origins.{name}", folder) for name, each in origins.items()},
+        {str(name): _file(file, f"{path}: links.origins.{name}", folder) for name, file in origins.items()},
     )
 
 
 def _file(reference: Any, where: str, folder: Path) -> Path:
-    """Return the file that a reference names: keys are read again when it changes, so it can't be a variable."""
-    found = read_secret(reference, where, folder)
-    if found.kind != "file":
+    """Return the path of a `file:` reference. A variable is refused: keys are reloaded when the file changes."""
+    secret = read_secret(reference, where, folder)
+    if secret.kind != "file":
         raise EnvironmentProblem(f"{where}: expected file:PATH, not an environment variable")
-    return Path(found.place)
+    return Path(secret.place)

@@ -1,14 +1,15 @@
-"""A profile's `log`: files of the data folder, or Kafka, with what its clients need to be let in."""
+"""The key `log` of a profile: files in the data folder, or Kafka with the security settings of its clients."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tidegate.cli.profile.connections import read_kafka_security
-from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.cli.profile.entries import describe_type, read_entries
+from tidegate.errors import EnvironmentProblem
 from tidegate.logs.kafka_security import KafkaSecurity
 
 _EXPECTED = "expected files, {kafka: 'host:9092'}, or {kafka: {brokers: 'host:9092', sasl: {...}, tls: {...}}}"
@@ -16,50 +17,29 @@ _EXPECTED = "expected files, {kafka: 'host:9092'}, or {kafka: {brokers: 'host:90
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Where the log is."""
+    """Where the log is stored."""
 
     kafka: str | None = None
-    """Kafka's brokers; None: files in the data folder."""
+    """The bootstrap servers of Kafka; None for files in the data folder."""
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
 
 def read_log(document: Any, path: str) -> LogSettings:
-    """Read the `log:` of the profile at `path`. What is wrong with it is not shown: a password may be in it."""
+    """Read `log` of the profile at `path`. Error messages show no values, as one may be a password."""
     if document == "files":
         return LogSettings()
     if not isinstance(document, Mapping) or list(document) != ["kafka"]:
-        raise EnvironmentProblem(f"{path}: log: {_EXPECTED}, not {_shape(document)}")
+        raise EnvironmentProblem(f"{path}: log: {_EXPECTED}, not {describe_type(document)}")
     kafka, where, folder = document["kafka"], f"{path}: log.kafka", Path(path).absolute().parent
     if isinstance(kafka, str):
         return LogSettings(kafka)
-    found = _entries(kafka, ("brokers", "sasl", "tls"), where)
-    brokers = _text(found, "brokers", where, "host:9092, or several with commas")
-    return LogSettings(brokers, read_kafka_security(found, where, folder))
+    entries = read_entries(kafka, ("brokers", "sasl", "tls"), where, has_secrets=True)
+    brokers = _text(entries, "brokers", where, "host:9092, or several with commas")
+    return LogSettings(brokers, read_kafka_security(entries, where, folder))
 
 
-def _entries(document: Any, known: Collection[str], where: str) -> Mapping[str, Any]:
-    if not isinstance(document, Mapping):
-        raise EnvironmentProblem(f"{where}: expected a map with {', '.join(known)}, not {_shape(document)}")
-    for key in document:
-        if key not in known:
-            hint = did_you_mean(str(key), known) or f"; expected {', '.join(known)}"
-            raise EnvironmentProblem(f"{where}: unknown key {key!r}{hint}")
-    return {key: value for key, value in document.items() if value is not None}
-
-
-def _text(found: Mapping[str, Any], name: str, where: str, expected: str) -> str:
-    value = found.get(name)
+def _text(entries: Mapping[str, Any], name: str, where: str, expected: str) -> str:
+    value = entries.get(name)
     if not isinstance(value, str) or not value:
-        raise EnvironmentProblem(f"{where}.{name}: expected {expected}, not {_shape(value)}")
+        raise EnvironmentProblem(f"{where}.{name}: expected {expected}, not {describe_type(value)}")
     return value
-
-
-def _shape(value: Any) -> str:
-    """What a value is, without what it says.
-
-    >>> _shape({"kafka": {"password": "hush"}}), _shape(None)
-    ('a map with kafka', 'nothing')
-    """
-    if isinstance(value, Mapping):
-        return f"a map with {', '.join(map(str, value)) or 'nothing'}"
-    return "nothing" if value is None else f"{type(value).__name__}"

@@ -1,4 +1,4 @@
-"""A profile's `metrics`: a port of their own, for who watches a gateway without a key."""
+"""The key `metrics` of a profile: a port that serves metrics without a key."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _EXPECTED = "expected a port, or {port: 9464, host: 127.0.0.1}"
 
 
 def read_metrics(document: Any, path: str) -> MetricsSettings | None:
-    """Read what a profile says of metrics; `path` is the profile's, for messages."""
+    """Read `metrics` of the profile at `path`: a port, or a map with port and host."""
     if document is None:
         return None
-    found = document if isinstance(document, Mapping) else {"port": document}
-    for key in found:
+    entries = document if isinstance(document, Mapping) else {"port": document}
+    for key in entries:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS) or f"; {_EXPECTED}"
             raise EnvironmentProblem(f"{path}: metrics: unknown key {key!r}{hint}")
-    port = found.get("port")
+    port = entries.get("port")
     if type(port) is not int or not 0 < port < 65536:
         raise EnvironmentProblem(f"{path}: metrics.port: expected a number from 1 to 65535, not {port!r}; {_EXPECTED}")
-    host = found.get("host", "127.0.0.1")
+    host = entries.get("host", "127.0.0.1")
     try:
         ip_address(host if isinstance(host, str) else "")
     except ValueError:

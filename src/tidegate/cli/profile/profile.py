@@ -1,4 +1,4 @@
-"""What a Tidegate runs on: Spark, the log, the registry, and who gets in. Service files do not change with it."""
+"""A profile: what an installation runs on. Service files do not depend on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.cli.profile.registry import Database, read_database
 from tidegate.cli.profile.roots import read_roots
 from tidegate.cli.profile.secrets import SecretsSettings, read_secrets
 from tidegate.cli.profile.spark import SparkSettings, read_spark
-from tidegate.cli.profile.tls import Tls, read_tls
+from tidegate.cli.profile.tls import TlsProfile, read_tls
 from tidegate.errors import EnvironmentProblem, did_you_mean
 from tidegate.gateway.settings import AccessSettings, LimitSettings, MetricsSettings
 from tidegate.logs.kafka_security import KafkaSecurity
@@ -35,69 +35,71 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Profile:
-    """Engine, log, registry and access, bound together."""
+    """The Spark master, log, registry, access and resources of an installation."""
 
     master: str = "local"
-    """`local`: Spark inside this process. Else any master that Spark knows: `spark://host:7077`, `yarn`, `k8s://...`."""
+    """`local` for Spark inside this process, or a master's URL: `spark://host:7077`, `yarn`, `k8s://...`."""
     spark: SparkSettings = field(default_factory=SparkSettings)
     kafka: str | None = None
-    """Kafka's brokers, where the log is Kafka; None: files in the data folder."""
+    """The bootstrap servers of Kafka, if the log is in Kafka; None for files in the data folder."""
     shared: bool = False
-    """Whether the data folder is the same on every machine of the cluster."""
+    """True if the data folder is the same on every machine of the cluster."""
     database: Database | None = None
-    """The registry, where it is in PostgreSQL; None: a file in the data folder."""
+    """The registry's PostgreSQL database; None for a SQLite file in the data folder."""
     allow_private_webhooks: bool = False
-    """Whether webhooks may go to addresses that are not public."""
+    """True if webhooks may go to addresses that are not public."""
     access: AccessSettings = field(default_factory=AccessSettings)
-    """Who gets into its gateway."""
+    """How callers of the gateway authenticate, and their quotas."""
     semantics: str | None = None
     """The folder of a semantic space, for filters with ~."""
     limits: LimitSettings = field(default_factory=LimitSettings)
-    """How much one peer may ask of its gateway."""
-    tls: Tls = field(default_factory=Tls)
-    """The files of the gateway's TLS, and of its connections to other brokers."""
+    """Limits of connections and requests to the gateway."""
+    tls: TlsProfile = field(default_factory=TlsProfile)
+    """The TLS files of the gateway, and of its connections to other brokers."""
     metrics: MetricsSettings | None = None
-    """Where its metrics are served without a key; None: nowhere."""
+    """The address that serves metrics without a key; None for no such address."""
     path: Path | None = field(default=None, compare=False)
-    """The file it was read from; None: the embedded profile."""
+    """The file of the profile; None for the embedded profile."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions that definitions may name: `module:function` by name."""
     roots: tuple[Root, ...] = ()
-    """Folders that definitions which come over the network may read."""
+    """Folders that definitions from the network may read."""
     connections: Mapping[str, ProfileConnection] = field(default_factory=dict)
     """Databases and brokers that definitions may name."""
     secrets: SecretsSettings | None = None
-    """What the registry's secrets are encrypted with; None: a key that the data folder makes for itself."""
+    """The keys that encrypt the registry's secrets; None for a key that the data folder creates."""
     links: LinkProfile = field(default_factory=LinkProfile)
-    """What this broker signs with, and which keys of others are pinned."""
+    """The signing keys of this broker, and the pinned keys of others."""
     kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    """How clients sign in to Kafka, where the log is Kafka, and encrypt what they send."""
+    """Authentication and encryption of Kafka clients, if the log is in Kafka."""
 
     def __post_init__(self) -> None:
         if not self.is_local and self.kafka is None and not self.shared:
             raise EnvironmentProblem(
-                f"master {self.master!r} runs tasks on other machines, and the log is files in a folder of this one: "
-                "let the log be Kafka (log: {kafka: 'host:9092'}), or say that the folder is the same on all of them "
-                "(shared: true)"
+                f"master {self.master!r} runs tasks on other machines, but the log is files in a folder of this one: "
+                "use Kafka for the log (log: {kafka: 'host:9092'}), or a folder that all machines share (shared: true)"
             )
 
     @property
     def is_local(self) -> bool:
-        """Whether all tasks run in this process."""
+        """True if all Spark tasks run in this process."""
         return self.master.startswith("local")
 
 
 def load_profile(name: str) -> Profile:
-    """The embedded profile, or one from a YAML file: its path, or `NAME` for `NAME.yaml`."""
+    """Return the embedded profile, or read one from a YAML file: its path, or `NAME` for `NAME.yaml`.
+
+    Raises an `EnvironmentProblem` that names the file and the key. Reads no secrets: profiles refer to them.
+    """
     if name == EMBEDDED:
         return Profile()
-    path = next((each for each in (Path(name), Path(f"{name}.yaml")) if each.is_file()), None)
+    path = next((path for path in (Path(name), Path(f"{name}.yaml")) if path.is_file()), None)
     if path is None:
         raise EnvironmentProblem(f"no profile {name!r}; expected {EMBEDDED!r}, or the path of a YAML file")
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise EnvironmentProblem(f"{path}: expected a profile in YAML: {_said(error)}") from None
+        raise EnvironmentProblem(f"{path}: expected a profile in YAML: {_reason(error)}") from None
     return _profile(document, str(path))
 
 
@@ -155,8 +157,8 @@ def _allow_private(webhooks: Any, path: str) -> bool:
     raise EnvironmentProblem(f"{path}: webhooks: expected {{allow_private: true or false}}, not {webhooks!r}")
 
 
-def _said(error: Exception) -> str:
-    """What is wrong with a file, without its text: there may be a password in it."""
+def _reason(error: Exception) -> str:
+    """Say why a file can't be read, without its text, which may hold a password."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__

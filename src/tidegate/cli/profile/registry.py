@@ -1,4 +1,4 @@
-"""A registry in PostgreSQL as a profile names it, with its password in the profile or outside."""
+"""The key `registry` of a profile: a PostgreSQL database, with its password in the profile or outside."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from tidegate.errors import EnvironmentProblem
 
 _EXPECTED = (
     "expected postgresql://user:password@host:port/database, or {url: 'postgresql://user@host/database', "
-    "password: {env: NAME}} or {file: PATH}, with tls: {ca, cert, key, mode} beside them"
+    "password: {env: NAME}} or {file: PATH}, with tls: {ca, cert, key, mode} in addition"
 )
 MODES = ("verify-full", "verify-ca", "require")
-"""How a server is verified: by its name and authority, by its authority, or not at all."""
+"""How the server is verified: by its name and authority, by its authority only, or not at all."""
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTls:
-    """TLS to a PostgreSQL server, with its files in PEM."""
+    """TLS settings of the connection to PostgreSQL; files are PEM."""
 
     mode: str = "verify-full"
     ca: Path | None = None
-    """The authorities to trust; None: those of this machine."""
+    """The authorities to trust; None for those of this machine."""
     cert: Path | None = None
     key: Path | None = None
 
     def added_to(self, url: str) -> str:
-        """A URL with the parameters of libpq.
+        """Return a URL with these settings as parameters of libpq.
 
         >>> DatabaseTls().added_to("postgresql://tidegate@head/city")
         'postgresql://tidegate@head/city?sslmode=verify-full&sslrootcert=system'
         """
-        said = {"sslmode": self.mode}
+        parameters = {"sslmode": self.mode}
         if self.ca is not None or self.mode != "require":
-            said["sslrootcert"] = "system" if self.ca is None else str(self.ca.absolute())
+            parameters["sslrootcert"] = "system" if self.ca is None else str(self.ca.absolute())
         if self.cert is not None and self.key is not None:
-            said |= {"sslcert": str(self.cert.absolute()), "sslkey": str(self.key.absolute())}
-        return f"{url}{'&' if '?' in url else '?'}{urlencode(said)}"
+            parameters |= {"sslcert": str(self.cert.absolute()), "sslkey": str(self.key.absolute())}
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(parameters)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where it is, and where its password is. Never shown whole: the URL may hold the password."""
+    """The URL of the database, and where its password is. `repr` leaves out the URL, which may hold the password."""
 
     url: str = field(repr=False)
     env: str | None = None
@@ -54,10 +54,12 @@ class Database:
     file: Path | None = None
     """The file with the password."""
     tls: DatabaseTls | None = None
-    """None: as the URL says, or PostgreSQL's own default, which takes a server without TLS too."""
+    """None: as the URL says, or the default of PostgreSQL, which accepts a server without TLS."""
 
     def address(self) -> str:
-        """The URL with its password, which is read now.
+        """Return the URL with the password, which is read at each call.
+
+        Raises an `EnvironmentProblem` if the password can't be read.
 
         >>> Database("postgresql://tidegate@head/city").address()
         'postgresql://tidegate@head/city'
@@ -72,12 +74,14 @@ class Database:
 
     def _password(self) -> str | None:
         if self.env is not None:
-            found = os.environ.get(self.env)
-            if found is None:
-                raise EnvironmentProblem(f"the registry's password: the environment has no {self.env!r}")
-            return found
+            password = os.environ.get(self.env)
+            if password is None:
+                raise EnvironmentProblem(
+                    f"the registry's password: the environment variable {self.env!r} is not set; set it"
+                )
+            return password
         if self.file is None:
-            return None  # in the URL, or where PostgreSQL's own clients look: PGPASSWORD, ~/.pgpass
+            return None  # it is in the URL, or libpq finds it: PGPASSWORD, ~/.pgpass
         try:
             return self.file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
@@ -86,7 +90,7 @@ class Database:
 
 
 def read_database(document: Any, path: str) -> Database:
-    """Read the `registry:` of a profile. What is wrong with a URL is not shown: it may be the password."""
+    """Read `registry` of the profile at `path`. Error messages do not show the URL, which may hold the password."""
     url, password, tls = document, None, None
     if isinstance(document, Mapping) and document.keys() <= {"url", "password", "tls"}:
         url, password, tls = document.get("url"), document.get("password"), document.get("tls")
@@ -97,7 +101,9 @@ def read_database(document: Any, path: str) -> Database:
         return Database(url, tls=encrypted)
     user, at, _ = urlsplit(url).netloc.rpartition("@")
     if not at or ":" in user:
-        raise EnvironmentProblem(f"{path}: registry: beside password expected a url with a user and without a password")
+        raise EnvironmentProblem(
+            f"{path}: registry: with a password key, expected a url with a user and without a password"
+        )
     match password:
         case {"env": str(name), **more} if not more:
             return Database(url, env=name, tls=encrypted)
@@ -113,7 +119,7 @@ def read_database(document: Any, path: str) -> Database:
 def _tls(document: Any, url: str, path: str) -> DatabaseTls:
     where, folder = f"{path}: registry.tls", Path(path).parent
     if "ssl" in urlsplit(url).query:
-        raise EnvironmentProblem(f"{where}: the url has parameters of TLS too; say it in one place")
+        raise EnvironmentProblem(f"{where}: the url has TLS parameters too; remove them from the url")
     if document is True:
         return DatabaseTls()
     if not isinstance(document, Mapping) or not document.keys() <= {"ca", "cert", "key", "mode"}:

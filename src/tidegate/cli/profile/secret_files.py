@@ -1,4 +1,4 @@
-"""Secrets that commands take: from a file or from standard input. All users can read a command line."""
+"""Secrets that commands read from a file or standard input: other users can see a command line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAX_SECRET_BYTES = 64 * 1024
 
 
 def read_secret_file(path: str, option: str) -> str:
-    """Read a secret from a file, or from standard input for `-`; a line break at its end is not part of it.
+    """Read a secret from a file, or from standard input for `-`, without line breaks at the end.
 
-    Raises an `EnvironmentProblem` that names the option and the file, never what is in it.
+    Raises an `EnvironmentProblem` that names the option and the file, never the content.
     """
     try:
         if path == STDIN:
@@ -35,7 +35,7 @@ def read_secret_file(path: str, option: str) -> str:
 
 
 def write_secret_file(path: str, secret: str, option: str) -> None:
-    """Write a secret to a new file that only its owner can read; refused where there is one."""
+    """Write a secret to a new file that only its owner can read. Raises if the file exists."""
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{secret}\n")

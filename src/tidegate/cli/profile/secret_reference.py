@@ -1,4 +1,4 @@
-"""Secrets in a profile: always a reference, `env:NAME` or `file:PATH`, never the value itself."""
+"""References to secrets in a profile: `env:NAME` or `file:PATH`, never the secret itself."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any, Literal
 from tidegate.errors import EnvironmentProblem
 
 MAX_SECRET_BYTES = 64 * 1024
-"""A file with more is refused: a reference to a wrong file must not fill the memory."""
+"""Larger files are refused: a reference to a wrong file must not fill the memory."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
-    """Where a secret is. The value is read by `reveal` and never kept here, so `repr` shows the reference only."""
+    """Where a secret is stored. `reveal` reads the value and does not keep it, so `repr` shows the reference only."""
 
     kind: Literal["env", "file"]
     place: str
     """The name of an environment variable, or the absolute path of a file."""
     where: str
-    """Which setting this is, for messages: `city.yaml: connections.plant.mqtt.password`."""
+    """The setting, for error messages: `city.yaml: connections.plant.mqtt.password`."""
 
     def reveal(self) -> str:
-        """Read the secret now: a rotated file or variable counts at the next use.
+        """Read the secret at each call, so that a rotated file or variable is used at once.
 
         Raises an `EnvironmentProblem` that names the setting and the place, never the value.
         """
@@ -58,9 +58,9 @@ class SecretReference:
 
 
 def read_secret(reference: Any, where: str, folder: Path) -> SecretReference:
-    """Read a reference to a secret; `where` is the setting, for messages, `folder` that of the profile.
+    """Parse a reference to a secret. `where` is the setting, and paths are relative to `folder`.
 
-    What is no reference is not shown: it may be the secret itself.
+    Raises an `EnvironmentProblem` without the value, which may be the secret itself.
 
     >>> read_secret("env:PLANT", "p.yaml: password", Path("/etc")).place
     'PLANT'

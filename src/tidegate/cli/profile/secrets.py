@@ -1,4 +1,4 @@
-"""A profile's `secrets`: the keys that the registry's secrets are encrypted with."""
+"""The key `secrets` of a profile: the keys that encrypt the registry's secrets."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _EXPECTED = "expected {key: 'file:PATH' or 'env:NAME', previous: [...]}"
 
 @dataclass(frozen=True, slots=True)
 class SecretsSettings:
-    """Where the keys are that encrypt the secrets of webhooks and links."""
+    """References to the keys that encrypt the secrets of webhooks and links."""
 
     key: SecretReference
     previous: tuple[SecretReference, ...] = ()
-    """Keys that some secrets may still be encrypted with, until `tidegate secrets rotate`."""
+    """Older keys that decrypt secrets until `tidegate secrets rotate` has encrypted them again."""
 
     def keyring(self, own: Path | None) -> Keyring:
-        """Read the keys now; `own` is a key that the data folder made for itself before the profile named one."""
+        """Read the keys. `own` is the file of the key that the data folder created before the profile named one."""
         from tidegate.registry.secrets import Keyring
 
-        keys = [_key(each.reveal(), each.where) for each in (self.key, *self.previous)]
+        keys = [_key(reference.reveal(), reference.where) for reference in (self.key, *self.previous)]
         if own is not None and own.exists():
             keys.append(_key(own.read_text(encoding="utf-8").strip(), str(own)))
         return Keyring(tuple(keys), self.key.where)
 
 
 def keyring_of_file(path: Path) -> Keyring:
-    """Return the key that a data folder made for itself."""
+    """Return a keyring with the key that a data folder created. Raises an `EnvironmentProblem` for a bad key."""
     from tidegate.registry.secrets import Keyring
 
     return Keyring((_key(path.read_text(encoding="utf-8").strip(), str(path)),), str(path))
@@ -51,7 +51,7 @@ def _key(text: str, where: str) -> SecretKey:
 
 
 def read_secrets(document: Any, path: str) -> SecretsSettings | None:
-    """Read the `secrets` of a profile; `path` is the profile's. What is wrong is not shown: it may be the key."""
+    """Read `secrets` of the profile at `path`. Error messages show no values, as one may be the key."""
     if document is None:
         return None
     folder, where = Path(path).parent, f"{path}: secrets"
@@ -62,5 +62,5 @@ def read_secrets(document: Any, path: str) -> SecretsSettings | None:
         raise EnvironmentProblem(f"{where}.previous: expected a list of references, file:PATH or env:NAME")
     return SecretsSettings(
         read_secret(document["key"], f"{where}.key", folder),
-        tuple(read_secret(each, f"{where}.previous[{n}]", folder) for n, each in enumerate(previous)),
+        tuple(read_secret(key, f"{where}.previous[{n}]", folder) for n, key in enumerate(previous)),
     )

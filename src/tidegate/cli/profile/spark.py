@@ -15,44 +15,44 @@ SECRET = "spark.authenticate.secret"
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Settings for Spark, over ours."""
+    """Settings of Spark that override our defaults."""
 
     public: Mapping[str, str] = field(default_factory=dict)
-    """By name; all but the secret."""
+    """All settings but the secret, by name."""
     secret: SecretReference | None = None
-    """What the master, the workers and this process share."""
+    """The secret that the master, the workers and this process share."""
 
     def need_secret(self, master: str, path: str) -> None:
-        """Raise an `EnvironmentProblem` if processes must share a secret, and the profile names none.
+        """Raise an `EnvironmentProblem` if the processes need a shared secret and the profile at `path` has none.
 
         YARN and Kubernetes give each application a secret of its own. A standalone master can't.
         """
         is_off = self.public.get("spark.authenticate", "true").lower() == "false"
         if master.startswith("spark://") and self.secret is None and not is_off:
             raise EnvironmentProblem(
-                f"{path}: spark: {master} and this process authenticate each other with a secret, and the profile "
-                f"names none: add {SECRET}: env:NAME or file:PATH, with the value that the master and its workers have "
+                f"{path}: spark: {master} and this process authenticate each other with a secret, but the profile "
+                f"has none: add {SECRET}: env:NAME or file:PATH, with the value that the master and its workers have "
                 "(docs/cluster.md), or spark.authenticate: false on a network that you trust"
             )
 
     def reveal(self) -> dict[str, str]:
-        """All settings; reads the secret now."""
+        """Return all settings with the secret, which is read at each call."""
         return {**self.public, **({} if self.secret is None else {SECRET: self.secret.reveal()})}
 
 
 def read_spark(settings: Any, path: str) -> SparkSettings:
-    """Read the key `spark` of the profile at a path."""
+    """Read `spark` of the profile at `path`."""
     if not isinstance(settings, Mapping | None):
         raise EnvironmentProblem(f"{path}: spark: expected settings by name, not {settings!r}")
-    given = dict(settings or {})
+    entries = dict(settings or {})
     secret = None
-    if SECRET in given:
-        secret = read_secret(given.pop(SECRET), f"{path}: spark.{SECRET}", Path(path).parent)
-    return SparkSettings({str(key): _text(value) for key, value in given.items()}, secret)
+    if SECRET in entries:
+        secret = read_secret(entries.pop(SECRET), f"{path}: spark.{SECRET}", Path(path).parent)
+    return SparkSettings({str(key): _text(value) for key, value in entries.items()}, secret)
 
 
 def _text(value: Any) -> str:
-    """As Spark writes a setting's value.
+    """Return a value in the notation of Spark's settings.
 
     >>> _text(True), _text(8)
     ('true', '8')
