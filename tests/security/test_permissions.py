@@ -109,7 +109,7 @@ def test_doctor_tells_of_a_folder_that_others_can_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     told = doctor.folder(tmp_path)
     assert not told.ok
-    assert told.found == f"other users can reach {tmp_path / 'registry.sqlite'}"
+    assert told.found == f"other users can access {tmp_path / 'registry.sqlite'}"
     assert f"chmod 700 {tmp_path}" in told.remedy
     tmp_path.chmod(0o700)
     assert open_to_others(tmp_path) == []

@@ -183,8 +183,11 @@ def test_like_star_is_an_option() -> None:
             "error: expected a value or a field\n  speed >\n         ^ expected a value or a field",
         ),
         (["explain", "speed > 3", "--schema", "nowhere.yaml"], "error: nowhere.yaml: can't read it: No such file"),
-        (["bench", "nothing"], "error: no benchmark is named 'nothing'; expected one of filters, matching"),
-        (["bench", "filters", "--full"], "error: --space, --thesaurus and --full are of 'thematic', not of 'filters'"),
+        (["bench", "nothing"], "error: there is no benchmark 'nothing'; expected one of filters, matching"),
+        (
+            ["bench", "filters", "--full"],
+            "error: --space, --thesaurus and --full are options of 'thematic' only, not of 'filters'",
+        ),
     ],
 )
 def test_errors_are_messages_not_tracebacks(args: list[str], message: str) -> None:

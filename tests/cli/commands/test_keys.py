@@ -28,7 +28,7 @@ def test_key_is_created_listed_and_revoked(tmp_path: Path) -> None:
     assert listed["state"] == "good"
     assert secret.startswith(f"tg_{listed['prefix']}_")
     assert secret not in keys(tmp_path, "list")
-    assert keys(tmp_path, "revoke", listed["id"]) == f"van 7 ({listed['id']}) opens nothing any more\n"
+    assert keys(tmp_path, "revoke", listed["id"]) == f"van 7 ({listed['id']}) is revoked\n"
     (listed,) = json.loads(keys(tmp_path, "list", "--json"))
     assert "was revoked at" in listed["state"]
 
@@ -96,7 +96,7 @@ def test_keys_of_a_gateway_are_managed_with_a_url(tmp_path: Path) -> None:
         assert run("rotate", made["id"], "--overlap", "2m").startswith("tg_")
         assert "never" in run("list")
         assert [each["name"] for each in json.loads(run("list", "--json"))] == ["root", "van 7"]
-        assert run("revoke", made["id"]) == f"van 7 ({made['id']}) opens nothing any more\n"
+        assert run("revoke", made["id"]) == f"van 7 ({made['id']}) is revoked\n"
         assert world.registry.keys()[made["id"]].revoked_at is not None
 
 

@@ -86,7 +86,7 @@ def test_a_space_is_named_as_elsewhere(space: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_term_that_means_nothing_says_so(space: str) -> None:
-    assert run("inspect", "the of", "--space", space) == "the of = nothing that counts\n"
+    assert run("inspect", "the of", "--space", space) == "the of = only stop words\n"
 
 
 def test_spark_that_is_not_installed_is_named(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_ctrl_c_prints_where_to_go_on(world: World) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.startswith("go on with --cursor ")
+    assert errors.startswith("continue with --cursor ")
     cursor = errors.split()[-1]
     world.append(1)
     told = subscribe(world, "--cursor", cursor, "--max", "1")

@@ -90,7 +90,7 @@ def test_the_newest_of_each(world: World) -> None:
     ("words", "problem"),
     [
         (["subscribe"], "expected a service, or --subscription"),
-        (["subscribe", "gps", "--subscription", "s"], "expected just --latest beside it"),
+        (["subscribe", "gps", "--subscription", "s"], "expected only --latest with it"),
         (["subscriptions", "change", "s"], "expected something to change"),
         (["subscriptions", "add", "gps", "speed > 1", "--filter", "speed > 2"], "expected one filter"),
         (["subscriptions", "add", "gps", "--every", "often"], "expected a length of time"),

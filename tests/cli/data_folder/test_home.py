@@ -89,13 +89,13 @@ def test_a_folder_has_one_tidegate_at_a_time(tmp_path: Path) -> None:
 
 
 def test_what_a_backtest_tells_people() -> None:
-    from tidegate.cli.commands.backtest import told
+    from tidegate.cli.commands.backtest import summary
     from tidegate.pipelines.backtest import Backtest
 
-    found = Backtest(7, 2, "2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z", [{"n": 4}])
+    result = Backtest(7, 2, "2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z", [{"n": 4}])
     lines = ["2 of 7 events of all match (28.57%)", "from 2026-01-01T00:00:00Z to 2026-01-01T00:00:05Z", '{"n": 4}']
-    assert told("all", found).splitlines() == lines
-    assert told("all", Backtest(0, 0, None, None, [])) == "0 of 0 events of all match"
+    assert summary("all", result).splitlines() == lines
+    assert summary("all", Backtest(0, 0, None, None, [])) == "0 of 0 events of all match"
 
 
 def test_a_space_is_the_one_that_is_named_the_profiles_or_the_folders(tmp_path: Path) -> None:

@@ -203,7 +203,9 @@ def test_a_registry_in_postgresql_and_its_password(tmp_path: Path, monkeypatch: 
     url = "postgresql://me@head:5432/db?sslmode=require"
     assert address(f"{{url: '{url}', password: {{env: THE_PASSWORD}}}}") == whole
     assert address(f"{{url: '{url}', password: {{file: password}}}}") == whole
-    with pytest.raises(EnvironmentProblem, match=r"^the registry's password: the environment variable 'NONE' is not set; set it$"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"^the registry's password: the environment variable 'NONE' is not set; set it$"
+    ):
         address(f"{{url: '{url}', password: {{env: NONE}}}}")
     with pytest.raises(EnvironmentProblem, match=r"^the registry's password: can't read .*none': No such file"):
         address(f"{{url: '{url}', password: {{file: none}}}}")

@@ -1,4 +1,4 @@
-"""`tidegate apply`: change what should run."""
+"""`tidegate apply`: change the definitions of streams and services."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def apply(
     profile: options.Profile = EMBEDDED,
     url: options.Url = None,
     key: options.Key = None,
-    force: Annotated[bool, typer.Option(help="Apply also what breaks subscribers.")] = False,
-    prune: Annotated[bool, typer.Option(help="Remove all that the files do not name.")] = False,
-    backfill: Annotated[bool, typer.Option(help="Run what is new or changed over the retained history first.")] = False,
+    force: options.Force = False,
+    prune: Annotated[bool, typer.Option(help="Remove the streams and services that the files do not define.")] = False,
+    backfill: options.Backfill = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Apply service files, all or nothing, to a folder, or with --url to a gateway; `tidegate up` follows in a second.
+    """Apply service files, all or nothing, to a folder, or with --url to a gateway.
 
-    Sent to a gateway, the files may name just the functions, connections and folders that its profile lists. Paths of
-    data inside them must be absolute: they are those of its machine.
+    A running `tidegate up` starts, restarts and stops services within a second. Files that are sent to a gateway may
+    name only functions, connections and folders that its profile lists; paths in them are of its machine, and absolute.
     """
-    found = options.url_rather_than_data(context, url)
-    if found is None:
+    gateway_url = options.url_rather_than_data(context, url)
+    if gateway_url is None:
         home = options.home(data, profile)
         registry = home.registry()
         try:
@@ -44,7 +44,7 @@ def apply(
             registry.close()
         local_audit.record_changes(home, changes)
     else:
-        with gateway_client.connect(found, key) as client:
+        with gateway_client.connect(gateway_url, key) as client:
             changes = client.apply(_texts(files), force=force, prune=prune, backfill=backfill)
     if as_json:
         typer.echo(json.dumps(changes, indent=2))
@@ -55,11 +55,11 @@ def apply(
 
 
 def _texts(files: list[str]) -> dict[str, str]:
-    found = {}
+    texts = {}
     for name in files:
         try:
-            found[name] = Path(name).read_text(encoding="utf-8")
+            texts[name] = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise EnvironmentProblem(f"{name}: can't read it: {reason}") from error
-    return found
+    return texts

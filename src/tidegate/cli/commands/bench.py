@@ -1,4 +1,4 @@
-"""`tidegate bench`: run the benchmarks of a checkout."""
+"""`tidegate bench`: run the benchmarks of a source checkout."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _AREAS = ("filters", "matching", "pipelines", "delivery", "discovery", "federati
 
 
 def bench(
-    area: Annotated[str, typer.Argument(help=f"What to measure: {', '.join(_AREAS)}.")],
-    quick: Annotated[bool, typer.Option(help="Fewer repeats: a first impression.")] = False,
+    area: Annotated[str, typer.Argument(help=f"The area to measure: {', '.join(_AREAS)}.")],
+    quick: Annotated[bool, typer.Option(help="Fewer repeats, for a first impression.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    out: Annotated[str, typer.Option(help="Where the results are written.")] = "benchmarks/results",
-    space: Annotated[str | None, typer.Option(help="thematic: the folder of a space, not our small one.")] = None,
-    thesaurus: Annotated[str | None, typer.Option(help="thematic: a thesaurus, not our small one.")] = None,
-    full: Annotated[bool, typer.Option(help="thematic: the paper's 4,500 runs.")] = False,
+    out: Annotated[str, typer.Option(help="The folder to write the results to.")] = "benchmarks/results",
+    space: Annotated[str | None, typer.Option(help="thematic: the folder of a space; default: our small one.")] = None,
+    thesaurus: Annotated[str | None, typer.Option(help="thematic: a thesaurus file; default: our small one.")] = None,
+    full: Annotated[bool, typer.Option(help="thematic: all 4,500 runs of the paper.")] = False,
 ) -> None:
-    """Measure one area; results are JSON with commit, CPU and versions."""
+    """Measure one area and write the results as JSON, with commit, CPU and versions."""
     if area not in _AREAS:
-        raise EnvironmentProblem(f"no benchmark is named {area!r}; expected one of {', '.join(_AREAS)}")
+        raise EnvironmentProblem(f"there is no benchmark {area!r}; expected one of {', '.join(_AREAS)}")
     options = {
         "space": Path(space) if space else None,
         "thesaurus_file": Path(thesaurus) if thesaurus else None,
         "full": full,
     }
     if area != "thematic" and any(options.values()):
-        raise EnvironmentProblem(f"--space, --thesaurus and --full are of 'thematic', not of {area!r}")
+        raise EnvironmentProblem(f"--space, --thesaurus and --full are options of 'thematic' only, not of {area!r}")
     checkout = Path(__file__).parents[4]
-    here = checkout / "benchmarks"
-    if not (here / f"{area}.py").exists() and not (here / area / "__init__.py").exists():
-        raise EnvironmentProblem("the benchmarks come with a checkout of Tidegate, not with the installed package")
+    folder = checkout / "benchmarks"
+    if not (folder / f"{area}.py").exists() and not (folder / area / "__init__.py").exists():
+        raise EnvironmentProblem("the installed package has no benchmarks; run them in a checkout of Tidegate")
     sys.path.insert(0, str(checkout))
     import_module(f"benchmarks.{area}").run(
         quick=quick, as_json=as_json, out=Path(out), **(options if area == "thematic" else {})

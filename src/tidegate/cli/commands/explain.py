@@ -1,4 +1,4 @@
-"""`tidegate explain`: what a filter means, and why an event matches it or not."""
+"""`tidegate explain`: how a filter is evaluated, and why an event matches it or not."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ from tidegate.filters.meaning import Meaning
 def explain(
     text: Annotated[str, typer.Argument(metavar="FILTER", help="The filter, in quotes.")],
     schema: Annotated[str | None, typer.Option(help="A schema file, JSON or YAML.")] = None,
-    event: Annotated[str | None, typer.Option(help="An event, a JSON file or - for standard input.")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="A value for %0, %1, ...; repeat it.")] = None,
+    event: Annotated[str | None, typer.Option(help="An event: a JSON file, or - for standard input.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="A value of the filter's %0, %1, ...; may be repeated.")
+    ] = None,
     semantics: options.Semantics = None,
-    theme: Annotated[list[str] | None, typer.Option(help="A theme of the event's service, for ~; repeat it.")] = None,
-    like_star: Annotated[bool, typer.Option(help="* and ? are wildcards of LIKE too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    theme: Annotated[
+        list[str] | None, typer.Option(help="A theme of the event's service, for predicates with ~; may be repeated.")
+    ] = None,
+    like_star: Annotated[bool, typer.Option(help="Treat * and ? as wildcards of LIKE, too.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Show how a filter is read, its normal form, value sets and fuzzy cuts; with an event, what decided."""
-    made = Filter(text, read_schema(schema) if schema else None, param or [], like_star=like_star)
-    given = read_event(event) if event else None
-    if made.tree.is_semantic:
+    """Show the parse tree, normal form, value sets and fuzzy cuts of a filter; with an event, what decided."""
+    compiled = Filter(text, read_schema(schema) if schema else None, param or [], like_star=like_star)
+    sample = read_event(event) if event else None
+    if compiled.tree.is_semantic:
         from tidegate.semantics.looking import described as by_meaning
 
-        knows = Home(Path(options.DATA)).semantics(semantics)
-        made = made.with_semantics(Meaning.of(knows, themes=theme or ()))
-        described = by_meaning(made, given)
+        word_semantics = Home(Path(options.DATA)).semantics(semantics)
+        compiled = compiled.with_semantics(Meaning.of(word_semantics, themes=theme or ()))
+        described = by_meaning(compiled, sample)
     else:
-        described = explaining.describe(made, given)
+        described = explaining.describe(compiled, sample)
     if as_json:
         typer.echo(json.dumps(described, indent=2, default=str, ensure_ascii=False))
     else:
@@ -64,11 +68,11 @@ def _print_normal(console: Console, normal: dict[str, Any]) -> None:
     count = len(normal["alternatives"])
     summary = "matches every event" if normal["everything"] else "matches nothing" if normal["nothing"] else ""
     console.print(f"\n[bold]normal form[/]  {summary or f'{count} alternative' + 's' * (count != 1)}")
-    for n, each in enumerate(normal["alternatives"], 1):
-        console.print(f"  {n}. {escape(each['filter'])}")
-        for path, found in each["sets"].items():
-            console.print(f"       {escape(path)} in {escape(found)}")
-        for term in each["verify"]:
+    for n, alternative in enumerate(normal["alternatives"], 1):
+        console.print(f"  {n}. {escape(alternative['filter'])}")
+        for path, value_set in alternative["sets"].items():
+            console.print(f"       {escape(path)} in {escape(value_set)}")
+        for term in alternative["verify"]:
             console.print(f"       verify {escape(term)}")
 
 
@@ -88,15 +92,17 @@ def _print_event(console: Console, event: dict[str, Any]) -> None:
     table = Table(box=None, padding=(0, 2))
     for title in ("predicate", "is", "because", "degree", ""):
         table.add_column(title, overflow="fold")
-    for each in event["predicates"]:
-        because = ", ".join(f"{path} = {value!r}" for path, value in each["values"].items())
-        degree = "" if each["degree"] is None else f"{each['degree']:.4g}"
-        decided = "[bold]decided[/]" if each["decided"] else ""
-        table.add_row(escape(each["predicate"]), each["truth"], escape(because), degree, decided)
+    for predicate in event["predicates"]:
+        because = ", ".join(f"{path} = {value!r}" for path, value in predicate["values"].items())
+        degree = "" if predicate["degree"] is None else f"{predicate['degree']:.4g}"
+        decided = "[bold]decided[/]" if predicate["decided"] else ""
+        table.add_row(escape(predicate["predicate"]), predicate["truth"], escape(because), degree, decided)
     console.print(table)
-    for n, each in enumerate(event.get("mappings", ()), 1):
-        console.print(f"\n[bold]mapping {n}[/]  degree {each['degree']:.3g}, probability {each['probability']:.3g}")
-        for pair in each["pairs"]:
+    for n, mapping in enumerate(event.get("mappings", ()), 1):
+        console.print(
+            f"\n[bold]mapping {n}[/]  degree {mapping['degree']:.3g}, probability {mapping['probability']:.3g}"
+        )
+        for pair in mapping["pairs"]:
             meant = f"{pair['attribute']} = {pair['value']!r}"
             console.print(f"  {escape(pair['predicate'])} means {escape(meant)}  {pair['similarity']:.3g}")
             for side in ("by_name", "by_value"):

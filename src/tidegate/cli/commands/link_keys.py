@@ -1,4 +1,4 @@
-"""`tidegate link key`, `trust` and `distrust`: the keys that a broker signs with, and those pinned of others."""
+"""`tidegate link key`, `trust` and `distrust`: the signing keys of this broker, and the pinned keys of others."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ app = typer.Typer(
     help="The keys that this broker signs its events and offers with.", no_args_is_help=True, add_completion=False
 )
 
-Origin = Annotated[str, typer.Argument(help="The name of the broker where the events come from.")]
+Origin = Annotated[str, typer.Argument(help="The name of the broker that signs the events.")]
 
 
 @app.command("create")
 def create(data: options.Data = options.DATA, profile: options.Profile = EMBEDDED) -> None:
-    """Make a first key; from then on what leaves this broker is signed. Prints the public key, for others to pin."""
+    """Create the first key that signs this broker's events and offers. Prints the public key, for others to pin."""
     from tidegate.federation.link.keys import create_key_file, key_set
 
     key = create_key_file(options.home(data, profile).signing_keys)
@@ -31,12 +31,12 @@ def create(data: options.Data = options.DATA, profile: options.Profile = EMBEDDE
 
 @app.command("rotate")
 def rotate(
-    after: Annotated[str, typer.Option(help="When the new key begins to sign: time to pin it elsewhere.")] = "7d",
-    keep: Annotated[str, typer.Option(help="How long the old keys are accepted then.")] = "30d",
+    after: Annotated[str, typer.Option(help="When the new key starts to sign; pin it at other brokers before.")] = "7d",
+    keep: Annotated[str, typer.Option(help="How long the old keys are accepted after that.")] = "30d",
     data: options.Data = options.DATA,
     profile: options.Profile = EMBEDDED,
 ) -> None:
-    """Add a key that takes over after a while. Prints all public keys, for others to pin again before that."""
+    """Add a key that replaces the old one later. Prints all public keys, for others to pin before that."""
     from tidegate.federation.link.keys import key_set, read_key_file, rotate_key_file
 
     path = options.home(data, profile).signing_keys
@@ -46,7 +46,7 @@ def rotate(
 
 @app.command("show")
 def show(data: options.Data = options.DATA, profile: options.Profile = EMBEDDED) -> None:
-    """Print the public keys, as a JWK set, for others to pin with `tidegate link trust`."""
+    """Print the public keys as a JWK set, for others to pin with `tidegate link trust`."""
     from tidegate.federation.link.keys import key_set, read_key_file
 
     typer.echo(key_set(read_key_file(options.home(data, profile).signing_keys)), nl=False)
@@ -54,26 +54,28 @@ def show(data: options.Data = options.DATA, profile: options.Profile = EMBEDDED)
 
 def trust(
     origin: Origin,
-    keys: Annotated[str, typer.Argument(metavar="FILE", help="Its public keys, a JWK set; - for standard input.")],
+    keys: Annotated[
+        str, typer.Argument(metavar="FILE", help="The broker's public keys, a JWK set; - for standard input.")
+    ],
     url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
 ) -> None:
-    """Pin a broker's public keys: what these have not signed is refused, over whichever link it comes."""
+    """Pin a broker's public keys: its events are refused on every link unless one of these keys has signed them."""
     with gateway_client.connect(url, key) as client:
-        found = client.trust_origin(origin, read_secret_file(keys, "FILE"))
-    names = ", ".join(each["kid"] for each in found["keys"])
-    typer.echo(f"events of {origin} must be signed with {names}")
+        pinned = client.trust_origin(origin, read_secret_file(keys, "FILE"))
+    key_ids = ", ".join(public_key["kid"] for public_key in pinned["keys"])
+    typer.echo(f"events of {origin} must be signed with {key_ids}")
 
 
 def distrust(origin: Origin, url: options.Gateway = options.GATEWAY, key: options.Key = None) -> None:
-    """Remove the pinned keys of a broker: its events need no signature any more."""
+    """Remove the pinned keys of a broker: its events no longer need a signature."""
     with gateway_client.connect(url, key) as client:
         client.distrust_origin(origin)
     typer.echo(f"events of {origin} need no signature")
 
 
-def _seconds(length: str, option: str) -> float:
-    found = units.seconds(length)
-    if found is None or found < 0:
-        raise EnvironmentProblem(f"{option}: expected a length of time such as 7d or 12h, not {length!r}")
-    return found
+def _seconds(text: str, option: str) -> float:
+    duration_s = units.seconds(text)
+    if duration_s is None or duration_s < 0:
+        raise EnvironmentProblem(f"{option}: expected a length of time such as 7d or 12h, not {text!r}")
+    return duration_s

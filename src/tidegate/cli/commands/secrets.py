@@ -1,4 +1,4 @@
-"""`tidegate secrets`: the encryption of what webhooks and links are signed with."""
+"""`tidegate secrets`: the encryption of the secrets of webhooks and links in the registry."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from tidegate.cli.data_folder import local_audit
 from tidegate.cli.input import options
 from tidegate.cli.profile import EMBEDDED
 
-app = typer.Typer(help="How secrets in the registry are encrypted.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="The encryption of secrets in the registry.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
 def group() -> None:
-    """How secrets in the registry are encrypted."""
+    """The encryption of secrets in the registry."""
 
 
 @app.command("rotate")
 def rotate(data: options.Data = options.DATA, profile: options.Profile = EMBEDDED) -> None:
-    """Encrypt all secrets of webhooks and links with the key that the profile names now.
+    """Encrypt all secrets of webhooks and links again, with the current key of the profile.
 
-    First name the new key as secrets.key and the old one in secrets.previous, and restart every gateway with that.
+    Before that, put the new key into secrets.key of the profile and the old one into secrets.previous, and restart
+    every gateway.
     """
     home = options.home(data, profile)
     registry = home.existing_registry()
@@ -29,4 +30,4 @@ def rotate(data: options.Data = options.DATA, profile: options.Profile = EMBEDDE
     finally:
         registry.close()
     local_audit.record(home, "secrets.rotate", detail=f"{count} secrets")
-    typer.echo(f"{count} secret{'s' * (count != 1)} encrypted with the present key; previous ones are needed no more")
+    typer.echo(f"{count} secret{'s' * (count != 1)} encrypted with the current key; previous keys are no longer needed")

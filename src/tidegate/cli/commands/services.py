@@ -1,4 +1,4 @@
-"""`tidegate services`: what should run, and how it does."""
+"""`tidegate services`: list services with their state."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def services(
     as_json: options.AsJson = False,
 ) -> None:
     """List the services of a folder, or of a gateway, with their last known state, rates and latencies."""
-    found = options.url_rather_than_data(context, url)
-    rows = _of_folder(options.home(data, profile)) if found is None else _of_gateway(found, key)
+    gateway_url = options.url_rather_than_data(context, url)
+    rows = _of_folder(options.home(data, profile)) if gateway_url is None else _of_gateway(gateway_url, key)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -54,16 +54,16 @@ def _of_folder(home: Home) -> list[dict[str, Any]]:
         registered = registry.services()
     finally:
         registry.close()
-    seen = last_statuses(home)
+    statuses = last_statuses(home)
     return [
         {
             "service": name,
-            "version": each.version,
-            "from": list(each.service.inputs),
-            "status": seen.get(name),
+            "version": entry.version,
+            "from": list(entry.service.inputs),
+            "status": statuses.get(name),
             "origin": None,
         }
-        for name, each in registered.items()
+        for name, entry in registered.items()
     ]
 
 
@@ -71,13 +71,13 @@ def _of_gateway(url: str, key: str | None) -> list[dict[str, Any]]:
     with gateway_client.connect(url, key) as client:
         return [
             {
-                "service": each["name"],
-                "version": each["version"],
-                "from": _as_list(each["definition"].get("from", [])),  # of another broker's it is not told
-                "status": each["status"],
-                "origin": each["origin"],
+                "service": service["name"],
+                "version": service["version"],
+                "from": _as_list(service["definition"].get("from", [])),  # remote services have none
+                "status": service["status"],
+                "origin": service["origin"],
             }
-            for each in client.services()
+            for service in client.services()
         ]
 
 
@@ -86,18 +86,18 @@ def _as_list(inputs: Any) -> list[str]:
 
 
 def last_statuses(home: Home) -> dict[str, dict[str, Any]]:
-    """The newest event of `_status` for each service."""
+    """Return the newest event of the stream `_status` for each service. Reads the whole stream."""
     log = home.log()
     try:
         if "_status" not in log.streams():
             return {}
-        found: dict[str, dict[str, Any]] = {}
+        statuses: dict[str, dict[str, Any]] = {}
         cursor = log.begin("_status")
         while (read := log.read("_status", cursor, 10_000)).records:
             for event in map(json.loads, read.records):
                 if event.get("kind", "service") == "service":
-                    found[event["service"]] = event
+                    statuses[event["service"]] = event
             cursor = read.cursor
-        return found
+        return statuses
     finally:
         log.close()

@@ -1,4 +1,4 @@
-"""`tidegate subscriptions`: durable subscriptions of a gateway."""
+"""`tidegate subscriptions`: manage the durable subscriptions of a gateway."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rich.table import Table
 
 from tidegate.cli.input import durations, gateway_client, options
 
-app = typer.Typer(help="Durable subscriptions: make, list, change and remove them.", add_completion=False)
+app = typer.Typer(help="Durable subscriptions: add, list, change and remove them.", add_completion=False)
 
 Id = Annotated[str, typer.Argument(help="The subscription's id, as `tidegate subscriptions list` shows it.")]
-Filter = Annotated[str | None, typer.Option("--filter", help='Just events that match; "" is everything.')]
+Filter = Annotated[str | None, typer.Option("--filter", help='Only events that match; "": all events.')]
 Params = Annotated[list[str] | None, typer.Option("--param", help="Values of %0, %1, ...; may be repeated.")]
 Hook = Annotated[str | None, typer.Option("--webhook", help="Send events to this URL.")]
 Select = Annotated[str | None, typer.Option("--select", help="Attributes, separated by commas.")]
-Every = Annotated[str | None, typer.Option("--every", help="At most the latest event of each key in so long.")]
-KeyOf = Annotated[str | None, typer.Option("--every-key", help="The attribute that --every tells events apart by.")]
-Description = Annotated[str | None, typer.Option("--description", help="For people.")]
+Every = Annotated[str | None, typer.Option("--every", help="At most one event, the latest, per key in this interval.")]
+KeyOf = Annotated[str | None, typer.Option("--every-key", help="The attribute that --every groups events by.")]
+Description = Annotated[str | None, typer.Option("--description", help="A description for readers.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -30,35 +30,36 @@ def subscriptions(
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Durable subscriptions: make, list, change and remove them. Without a command: all of them."""
+    """Durable subscriptions: add, list, change and remove them. Without a command, list all."""
     if context.invoked_subcommand is None:
         list_(None, url, key, as_json)
-    else:  # what is said before a command is said of it
-        said = {"url": url, "key": key, "as_json": as_json}
-        context.default_map = dict.fromkeys(COMMANDS, said)
+    else:  # options before the command's name are its defaults
+        shared = {"url": url, "key": key, "as_json": as_json}
+        context.default_map = dict.fromkeys(COMMANDS, shared)
 
 
 @app.command("list")
 def list_(
-    service: Annotated[str | None, typer.Argument(help="Just of this service.")] = None,
+    service: Annotated[str | None, typer.Argument(help="Only subscriptions of this service.")] = None,
     url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show durable subscriptions, of one service or of all."""
     with gateway_client.connect(url, key) as client:
-        names = [service] if service is not None else [each["name"] for each in client.services()]
-        found = [each for name in names for each in client.subscriptions(name)]
+        names = [service] if service is not None else [offered["name"] for offered in client.services()]
+        listed = [subscription for name in names for subscription in client.subscriptions(name)]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(listed, indent=2))
         return
     table = Table(box=None, padding=(0, 2))
     for title in ("id", "service", "state", "deliver", "connected", "filter", "params", "description"):
         table.add_column(title, no_wrap=True)
-    for each in found:
-        params = ", ".join(json.dumps(value) for value in each["params"])
-        row = (each["id"], each["service"], each["state"], _way(each), str(each.get("connected", 0)))
-        table.add_row(*row, each["filter"] or "all", params, each["description"])
+    for subscription in listed:
+        params = ", ".join(json.dumps(value) for value in subscription["params"])
+        row = [subscription["id"], subscription["service"], subscription["state"], _delivery(subscription)]
+        row += [str(subscription.get("connected", 0)), subscription["filter"] or "all", params]
+        table.add_row(*row, subscription["description"])
     Console(soft_wrap=True, width=options.WIDTH).print(table)
 
 
@@ -66,7 +67,7 @@ def list_(
 def show(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
-    """Show one, with where its cursor is and how delivery does."""
+    """Show one subscription, with its cursor and the state of its delivery."""
     with gateway_client.connect(url, key) as client:
         _print(client.subscription(id_), as_json)
 
@@ -75,19 +76,21 @@ def show(
 @app.command("add")
 def add(
     service: Annotated[str, typer.Argument(help="The service.")],
-    wanted: Annotated[
-        str | None, typer.Argument(metavar="[FILTER]", help="Just events that match; --filter does the same.")
+    filter_argument: Annotated[
+        str | None, typer.Argument(metavar="[FILTER]", help="Only events that match; the same as --filter.")
     ] = None,
     filter_: Filter = None,
     param: Params = None,
     webhook: Hook = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Events in one request of a webhook, at most.")] = 1,
-    handshake: Annotated[bool, typer.Option(help="Ask the webhook first whether it wants events.")] = True,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="The maximum number of events in one webhook request.")
+    ] = 1,
+    handshake: Annotated[bool, typer.Option(help="Ask the webhook first whether it accepts events.")] = True,
     since: Annotated[
-        str | None, typer.Option("--from", help="now, beginning, a moment, or 10m for ten minutes ago.", metavar="WHEN")
+        str | None, typer.Option("--from", help="now, beginning, a time, or 10m for ten minutes ago.", metavar="WHEN")
     ] = None,
     select: Select = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Events as objects alone, not as CloudEvents.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Send events as plain objects, not as CloudEvents.")] = False,
     every: Every = None,
     every_key: KeyOf = None,
     description: Description = None,
@@ -95,15 +98,15 @@ def add(
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make one and print its id; that of a webhook with its secret, which is shown this once."""
-    if wanted is not None and filter_ is not None:
-        raise typer.BadParameter("expected one filter, not one behind the service and another with --filter")
+    """Add a subscription and print its id; for a webhook also its secret, which is shown only once."""
+    if filter_argument is not None and filter_ is not None:
+        raise typer.BadParameter("expected one filter, not one after the service and another with --filter")
     hook = None if webhook is None else {"url": webhook, "batch": batch, "handshake": handshake}
     with gateway_client.connect(url, key) as client:
-        found = client.create_subscription(
+        created = client.create_subscription(
             service,
-            filter_ if wanted is None else wanted,
-            params=[_value(each) for each in param or ()],
+            filter_ if filter_argument is None else filter_argument,
+            params=[_value(text) for text in param or ()],
             webhook=hook,
             since=since,
             select=select,
@@ -113,11 +116,11 @@ def add(
             description=description or "",
         )
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(created, indent=2))
         return
-    typer.echo(found["id"])
+    typer.echo(created["id"])
     if webhook is not None:
-        typer.echo(f"secret: {found['deliver']['webhook']['secret']}", err=True)
+        typer.echo(f"secret: {created['deliver']['webhook']['secret']}", err=True)
 
 
 @app.command("change")
@@ -126,7 +129,9 @@ def change(
     filter_: Filter = None,
     param: Params = None,
     webhook: Hook = None,
-    pull: Annotated[bool, typer.Option("--pull", help="Deliver to whoever asks, no more by webhook.")] = False,
+    pull: Annotated[
+        bool, typer.Option("--pull", help="Deliver to clients that connect, no longer by webhook.")
+    ] = False,
     select: Select = None,
     every: Every = None,
     every_key: KeyOf = None,
@@ -135,21 +140,21 @@ def change(
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Change what is given; whoever consumes it goes on with it at once."""
-    said: dict[str, Any] = {
+    """Change the fields that the options name; a connected consumer uses them at once."""
+    options_given: dict[str, Any] = {
         "filter": filter_,
-        "params": None if param is None else [_value(each) for each in param],
+        "params": None if param is None else [_value(text) for text in param],
         "webhook": webhook,
         "select": select,
         "every": None if every is None else durations.seconds(every),
         "key": every_key,
         "description": description,
     }
-    fields = {name: value for name, value in said.items() if value is not None}
+    fields = {name: value for name, value in options_given.items() if value is not None}
     if pull:
         fields["webhook"] = None
     if filter_ is not None and param is None:
-        fields["params"] = None  # those of the filter before are none of this one's
+        fields["params"] = None  # the old parameters belong to the old filter
     if not fields:
         raise typer.BadParameter("expected something to change, such as --filter or --param")
     with gateway_client.connect(url, key) as client:
@@ -159,17 +164,17 @@ def change(
 @app.command("delete", hidden=True)
 @app.command("remove")
 def remove(id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None) -> None:
-    """Remove one, and its dead letters."""
+    """Remove a subscription and its dead letters."""
     with gateway_client.connect(url, key) as client:
         client.delete_subscription(id_)
-    typer.echo(f"{id_} is gone")
+    typer.echo(f"{id_} is removed")
 
 
 @app.command("enable")
 def enable(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
-    """Deliver one that was disabled again, from its cursor on."""
+    """Enable a disabled subscription; delivery resumes at its cursor."""
     with gateway_client.connect(url, key) as client:
         _print(client.enable_subscription(id_), as_json)
 
@@ -178,7 +183,7 @@ def enable(
 def renew(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
-    """Deliver a webhook by what your token says now, and for longer; a stopped one goes on from its cursor."""
+    """Renew a webhook with the permissions of your current token; a stopped one resumes at its cursor."""
     from tidegate import Client
 
     with Client(url, key=key) as client:
@@ -189,13 +194,13 @@ def renew(
 def adopt(
     id_: Id,
     owner: Annotated[
-        str | None, typer.Option(help="The id of the API key that owns it from now on; else the caller.")
+        str | None, typer.Option(help="The id of the API key that will own it; default: the caller.")
     ] = None,
     url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Take over a subscription that nobody owns, or give it to an API key; for admins."""
+    """Take over a subscription without an owner, or assign it to an API key. For admins."""
     from tidegate import Client
 
     with Client(url, key=key) as client:
@@ -205,65 +210,67 @@ def adopt(
 @app.command("dead-letters")
 def dead_letters(
     id_: Id,
-    after: Annotated[int, typer.Option(min=0, help="Behind the one with this id.")] = 0,
-    most: Annotated[int, typer.Option("--max", min=1, max=1_000, help="So many at most.")] = 100,
+    after: Annotated[int, typer.Option(min=0, help="Only dead letters after the one with this id.")] = 0,
+    limit: Annotated[int, typer.Option("--max", min=1, max=1_000, help="The maximum number of dead letters.")] = 100,
     url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what a webhook could not be given, the oldest first."""
+    """Show the events that could not be delivered to a webhook, oldest first."""
     with gateway_client.connect(url, key) as client:
-        found = client.dead_letters(id_, after=after, most=most)
+        letters = client.dead_letters(id_, after=after, most=limit)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(letters, indent=2))
         return
-    for each in found:
-        typer.echo(f"{each['id']}  {each['at'][:19]}  {each['attempts']} attempts  {each['error']}")
+    for letter in letters:
+        typer.echo(f"{letter['id']}  {letter['at'][:19]}  {letter['attempts']} attempts  {letter['error']}")
 
 
 @app.command("redeliver")
 def redeliver(
     id_: Id,
-    letters: Annotated[list[int] | None, typer.Argument(metavar="[LETTER]...", help="Just these; else all.")] = None,
+    letters: Annotated[
+        list[int] | None, typer.Argument(metavar="[LETTER]...", help="The ids of dead letters; default: all.")
+    ] = None,
     url: options.Gateway = options.GATEWAY,
     key: options.Key = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Send dead letters once more, now."""
+    """Send dead letters to the webhook again, now."""
     with gateway_client.connect(url, key) as client:
-        found = client.redeliver(id_, letters or "all")
+        result = client.redeliver(id_, letters or "all")
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(result, indent=2))
         return
-    counts = ", ".join(f"{len(found[name])} {name}" for name in ("delivered", "failed", "untried"))
-    typer.echo("\n".join([counts, *(f"{each['id']}: {each['error']}" for each in found["failed"])]))
+    counts = ", ".join(f"{len(result[name])} {name}" for name in ("delivered", "failed", "untried"))
+    typer.echo("\n".join([counts, *(f"{letter['id']}: {letter['error']}" for letter in result["failed"])]))
 
 
-COMMANDS = tuple(each.name or "" for each in app.registered_commands)
+COMMANDS = tuple(command.name or "" for command in app.registered_commands)
 
 
 def _value(text: str) -> Any:
-    """A parameter: a number or a boolean where it is written as one, else a text.
+    """Parse a parameter: a JSON number, boolean or string; any other text is a string.
 
     >>> _value("60"), _value("B17"), _value('"60"')
     (60, 'B17', '60')
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
-    return found if isinstance(found, str | int | float | bool) else text
+    return value if isinstance(value, str | int | float | bool) else text
 
 
-def _way(said: dict[str, Any]) -> str:
-    deliver = said["deliver"]
+def _delivery(subscription: dict[str, Any]) -> str:
+    deliver = subscription["deliver"]
     return deliver if isinstance(deliver, str) else str(deliver["webhook"]["url"])
 
 
-def _print(said: dict[str, Any], as_json: bool) -> None:
+def _print(subscription: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(subscription, indent=2))
         return
-    width = max(map(len, said))
-    for name, value in said.items():
+    width = max(map(len, subscription))
+    for name, value in subscription.items():
         typer.echo(f"{name:{width}}  {value if isinstance(value, str) else json.dumps(value)}")

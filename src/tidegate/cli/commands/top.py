@@ -1,4 +1,4 @@
-"""`tidegate top`: how a running Tidegate does, live."""
+"""`tidegate top`: a live view of the services of a gateway."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def top(
     data: options.Data = options.DATA,
     url: options.Url = None,
     key: options.Key = None,
-    every: Annotated[str, typer.Option(help="Between two looks: 500ms, 2s.")] = "1s",
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    every: Annotated[str, typer.Option(help="The time between two samples: 500ms, 2s.")] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="Print one sample and exit.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Watch the services of a gateway, or of the one that runs in a folder: rates, latencies, lag, subscribers.
 
-    Ctrl-C ends it. With --json one object a look, a line each.
+    Ctrl-C ends it. With --json it prints one JSON object per sample, one per line.
     """
     from tidegate.cli.output.samples import GatewaySampler
 
-    pause_s = durations.seconds(every)
-    asked = options.url_rather_than_data(context, url)
-    address, certificate = (asked, None) if asked is not None else _gateway_of(Home(Path(data)))
+    interval_s = durations.seconds(every)
+    gateway_url = options.url_rather_than_data(context, url)
+    address, certificate = (gateway_url, None) if gateway_url is not None else _gateway_of(Home(Path(data)))
     sampler = GatewaySampler(address, key, verify=gateway_client.verification(address, certificate))
     try:
         if as_json:
-            _print(sampler, pause_s, once)
+            _print(sampler, interval_s, once)
         elif once:
-            Console(soft_wrap=True, width=options.WIDTH).print(_shown(sampler.url, sampler.sample()))
+            Console(soft_wrap=True, width=options.WIDTH).print(_table(sampler.url, sampler.sample()))
         else:
-            _watch(sampler, pause_s)
+            _watch(sampler, interval_s)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
@@ -58,7 +58,7 @@ def top(
 
 
 def _gateway_of(home: Home) -> tuple[str, Path | None]:
-    """The URL of the gateway that runs in a folder, and the file with its certificate."""
+    """Return the URL of the gateway that runs in a folder, and the file with its certificate."""
     running = home.running()
     if running is None or running.url is None:
         raise EnvironmentProblem(
@@ -68,29 +68,29 @@ def _gateway_of(home: Home) -> tuple[str, Path | None]:
     return running.url, running.certificate
 
 
-def _print(sampler: GatewaySampler, pause_s: float, once: bool) -> None:
+def _print(sampler: GatewaySampler, interval_s: float, once: bool) -> None:
     sample = None
     while True:
         sample = sampler.sample(sample)
-        typer.echo(json.dumps({"url": sampler.url, "services": [asdict(each) for each in sample.rows]}))
+        typer.echo(json.dumps({"url": sampler.url, "services": [asdict(row) for row in sample.rows]}))
         if once:
             return
-        time.sleep(pause_s)
+        time.sleep(interval_s)
 
 
-def _watch(sampler: GatewaySampler, pause_s: float) -> None:
-    sample = sampler.sample()  # a gateway that was never there is an error
-    with Live(_shown(sampler.url, sample), screen=True, auto_refresh=False) as live:
+def _watch(sampler: GatewaySampler, interval_s: float) -> None:
+    sample = sampler.sample()  # raises if the gateway can't be reached at the start
+    with Live(_table(sampler.url, sample), screen=True, auto_refresh=False) as live:
         while True:
-            time.sleep(pause_s)
+            time.sleep(interval_s)
             try:
                 sample = sampler.sample(sample)
-                live.update(_shown(sampler.url, sample), refresh=True)
-            except ClientError as problem:  # it may come back
-                live.update(Group(_shown(sampler.url, sample), Text(str(problem), "red")), refresh=True)
+                live.update(_table(sampler.url, sample), refresh=True)
+            except ClientError as problem:  # shown until the gateway answers again
+                live.update(Group(_table(sampler.url, sample), Text(str(problem), "red")), refresh=True)
 
 
-def _shown(url: str, sample: Sample) -> RenderableType:
+def _table(url: str, sample: Sample) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for title in ("service", "state", "mode"):
         table.add_column(title, no_wrap=True)
@@ -121,12 +121,12 @@ def _pair(p50: float | None, p99: float | None) -> str:
 
 
 def _subscribers(row: ServiceSample) -> str:
-    said = [f"{count:,} {_KINDS.get(kind, kind)}" for kind, count in sorted(row.subscribers.items())]
-    return ", ".join([*said, *([f"{row.behind:,} behind"] if row.behind else [])])
+    counts = [f"{count:,} {_KINDS.get(kind, kind)}" for kind, count in sorted(row.subscribers.items())]
+    return ", ".join([*counts, *([f"{row.behind:,} behind"] if row.behind else [])])
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """Return a number of bytes with a unit.
 
     >>> size(0), size(999), size(1_500), size(2_500_000)
     ('0', '999 B', '1.5 kB', '2.5 MB')

@@ -1,10 +1,10 @@
-"""`tidegate validate`: whether service files hold together, and what their services put out."""
+"""`tidegate validate`: check service files, and show the output schema of their services."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -25,13 +25,13 @@ from tidegate.services.trust import note_unlisted
 
 
 def validate(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Service files, YAML; they share their names.")],
+    files: options.Files,
     profile: options.Profile = EMBEDDED,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Check service files as a whole: names, types along every pipeline, constraints. All problems at once.
+    """Check service files together: names, types along every pipeline, constraints. Reports all problems at once.
 
-    Functions and connections that the files name must be in the profile.
+    The profile must list the functions and connections that the files name.
     """
     home = options.home(options.DATA, profile)
     definitions, problems, broken = read(files)
@@ -51,7 +51,7 @@ def validate(
 
 
 def describe(definitions: Definitions, shapes: dict[str, Shape], problems: list[DefinitionProblem]) -> dict[str, Any]:
-    """Put all that can be said of some definitions into JSON values."""
+    """Return the problems and the output schemas of definitions as a JSON object."""
     return {
         "valid": not problems,
         "problems": [asdict(problem) for problem in problems],
@@ -68,15 +68,15 @@ def _schema(schema: Schema) -> dict[str, Any]:
         "schema": schema.to_dict(),
         "event_time": schema.event_time,
         "constraints": dict(schema.constraints),
-        "terms": {name: dict(each) for name, each in schema.terms.items()},
+        "terms": {name: dict(terms) for name, terms in schema.terms.items()},
     }
 
 
 def _print(definitions: Definitions, shapes: dict[str, Shape]) -> None:
     console = Console(soft_wrap=True, highlight=False, emoji=False)
     counts = [
-        f"{len(each)} {word}{'s' * (len(each) != 1)}"
-        for word, each in (("stream", definitions.streams), ("service", definitions.services))
+        f"{len(defined)} {word}{'s' * (len(defined) != 1)}"
+        for word, defined in (("stream", definitions.streams), ("service", definitions.services))
     ]
     console.print(f"[green]valid[/]  {', '.join(counts)}")
     for name, shape in shapes.items():

@@ -1,4 +1,4 @@
-"""Audit records of commands that write to the registry themselves, without a gateway."""
+"""Audit records of commands that change the registry directly, without a gateway."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from tidegate.cli.data_folder.home import Home
 
 ADDRESS = "local"
-"""The address of a record that no request has led to."""
+"""The address in a record of a command, which has no network address."""
 
 
 def record(home: Home, action: str, target: str | None = None, detail: str | None = None) -> None:
-    """Write one record to the audit log. The change is made by now: a log that can't be written is only told of."""
+    """Write one record to the audit log, after the change itself.
+
+    Never raises: if the log can't be written, a warning is logged.
+    """
     from tidegate.gateway.audit import MAX_DETAIL, AuditWriter, Entry, clean
 
     user = _user()
-    shown = clean(detail, MAX_DETAIL)
-    entry = Entry(action, "ok", f"os:{user}", user, "operator", ADDRESS, clean(target), shown)
+    cleaned = clean(detail, MAX_DETAIL)
+    entry = Entry(action, "ok", f"os:{user}", user, "operator", ADDRESS, clean(target), cleaned)
     try:
         log = home.log()
         writer = AuditWriter(log, "command", home.audit_locks)
@@ -37,18 +40,18 @@ def record(home: Home, action: str, target: str | None = None, detail: str | Non
 
 
 def record_changes(home: Home, changes: Mapping[str, Mapping[str, int]]) -> None:
-    """Write a record of definitions that were applied; nothing where none has changed."""
-    words = [
+    """Write a record of applied definitions; no record if none has changed."""
+    parts = [
         f"{word} {', '.join(f'{name} v{version}' for name, version in changes[word].items())}"
         for word in ("added", "changed", "removed")
         if changes[word]
     ]
-    if words:
-        record(home, "definitions.apply", None, "; ".join(words))
+    if parts:
+        record(home, "definitions.apply", None, "; ".join(parts))
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may have a user without a name
+    except (KeyError, OSError):  # the user of a container may have no name
         return "unknown"

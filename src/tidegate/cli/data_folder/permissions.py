@@ -1,8 +1,8 @@
-"""Who else on this machine may read a data folder: nobody, whatever the umask of the shell is.
+"""Keeps the files of a data folder private to their owner, independent of the umask of the shell.
 
-Every process that writes into one sets its umask, which its children and the JVM inherit. What an older version left
-open is tightened when a Tidegate starts. A folder that a cluster shares stays open to its group: Spark's executors may
-run as another user.
+Every process that writes into a data folder sets its umask, which its child processes and the JVM inherit. At start-up
+Tidegate removes the access of others to files of an older version. A folder that a cluster shares stays accessible to
+its group, as Spark's executors may run as another user.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from pathlib import Path
 
 from tidegate.cli.output.logging import logger
 
-OURS = (
+OWN_FILES = (
     *("log", "checkpoints", "sources", "space", "audit"),
     *("registry.sqlite", "registry.sqlite-wal", "registry.sqlite-shm", "registry.sqlite-journal"),
     *("lock", "ingest.lock", "mask.key", "secrets.key"),
 )
-"""Everything that Tidegate writes into a data folder. What else is in there belongs to somebody else."""
+"""All files and folders that Tidegate writes into a data folder. Other files there are left alone."""
 
-PRIVATE = 0o077
-GROUP = 0o007
-"""Of a folder that a cluster shares."""
+PRIVATE_MASK = 0o077
+GROUP_MASK = 0o007
+"""The mask of a folder that a cluster shares."""
 
 
 def mask(*, shared: bool) -> int:
-    """Return the permission bits that nothing in a data folder has."""
-    return GROUP if shared else PRIVATE
+    """Return the permission bits that no file in a data folder may have."""
+    return GROUP_MASK if shared else PRIVATE_MASK
 
 
 def restrict_new_files(*, shared: bool) -> None:
-    """Let this process, and all that it starts, create files that others can't read."""
+    """Set the umask, so that this process and its children create files that others can't read."""
     os.umask(mask(shared=shared))
 
 
 def tighten(folder: Path, *, shared: bool) -> None:
-    """Take what others may do from all that Tidegate has written in a folder; the folder itself, if it has it alone.
+    """Remove the access of others to all files of Tidegate in a folder, and to the folder if it has no other files.
 
-    A file that belongs to another user is left, with a warning: its owner may have meant it so.
+    Logs a warning, and leaves the file, if a file belongs to another user.
     """
     if not folder.is_dir():
         return
     bits, failed = mask(shared=shared), []
-    places = [folder] if _is_ours_alone(folder) else []
-    for path in (*places, *_below(folder)):
+    folders = [folder] if _has_only_own_files(folder) else []
+    for path in (*folders, *_below(folder)):
         try:
             mode = stat.S_IMODE(path.lstat().st_mode)
             if mode & bits and not path.is_symlink():
                 path.chmod(mode & ~bits)
         except FileNotFoundError:
-            continue  # a segment that expired, or a file of SQLite's
+            continue  # an expired segment, or a temporary file of SQLite
         except OSError:
             failed.append(path)
     if failed:
@@ -60,24 +60,24 @@ def tighten(folder: Path, *, shared: bool) -> None:
 
 
 def open_to_others(folder: Path, *, shared: bool = False) -> list[Path]:
-    """Return what others could read or write in a data folder; nothing, if the folder keeps them out."""
+    """Return the files that others can read or write; none if the folder itself keeps others out."""
     bits = mask(shared=shared)
     if not folder.is_dir() or not folder.stat().st_mode & bits:
         return []
-    return [each for name in OURS if (each := folder / name).exists() and each.stat().st_mode & bits]
+    return [path for name in OWN_FILES if (path := folder / name).exists() and path.stat().st_mode & bits]
 
 
-def _is_ours_alone(folder: Path) -> bool:
-    """Return whether a folder holds nothing but ours: `--data .` in somebody's project must not close that."""
-    return all(each.name in OURS or each.name.startswith(("mask.", "secrets.")) for each in folder.iterdir())
+def _has_only_own_files(folder: Path) -> bool:
+    """Return True if a folder has no files of others: `--data .` must not close a whole project folder."""
+    return all(path.name in OWN_FILES or path.name.startswith(("mask.", "secrets.")) for path in folder.iterdir())
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for name in OURS:
+    for name in OWN_FILES:
         path = folder / name
         if not path.exists() or path.is_symlink():
             continue
         yield path
         if path.is_dir():
             for parent, folders, files in os.walk(path):
-                yield from (Path(parent, each) for each in (*folders, *files))
+                yield from (Path(parent, name) for name in (*folders, *files))
