@@ -24,7 +24,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def test_change_says_what_a_neighbour_may_pass_on_and_what_guests_may_read(here: Broker) -> None:
+def test_change_sets_transit_and_public_services_of_a_neighbour(here: Broker) -> None:
     change = ("link", "change", "city", "--url", here.url)
     changed = run_tidegate(*change, "--transit", "port", "--transit", "rail", "--public", "gps", "--public", "a@port")
     assert changed == ("transit: port, rail\npublic: a@port, gps@city\n", "")
@@ -71,7 +71,7 @@ def test_signing_keys_are_created_shown_and_rotated(tmp_path: Path) -> None:
     rotated = json.loads(run_tidegate("link", "key", "rotate", "--after", "1d", "--keep", "2d", *data)[0])["keys"]
     assert rotated[0]["exp"] - rotated[1]["nbf"] == 2 * 86_400
     assert rotated[0]["kid"] == json.loads(created)["keys"][0]["kid"]
-    assert not any("d" in each for each in rotated)
+    assert not any("d" in key for key in rotated)
     assert run_tidegate("link", "key", "rotate", "--after", "0s", "--keep", "0s", *data)[1] == ""
     problem = run_tidegate("link", "key", "rotate", "--after", "soon", *data)[1]
     assert problem == "--after: expected a length of time such as 7d or 12h, not 'soon'"
@@ -87,7 +87,7 @@ def test_signing_keys_are_created_shown_and_rotated(tmp_path: Path) -> None:
         ("{signing_key: 'env:KEY'}", "links.signing_key: expected file:PATH, not an environment variable"),
     ],
 )
-def test_profile_with_wrong_links_is_refused(tmp_path: Path, links: str, problem: str) -> None:
+def test_profile_with_invalid_links_is_refused(tmp_path: Path, links: str, problem: str) -> None:
     path = tmp_path / "profile.yaml"
     path.write_text(f"links: {links}\n")
     with pytest.raises(EnvironmentProblem) as error:
@@ -95,7 +95,7 @@ def test_profile_with_wrong_links_is_refused(tmp_path: Path, links: str, problem
     assert problem in str(error.value)
 
 
-def test_profile_names_key_files_beside_it(tmp_path: Path) -> None:
+def test_key_files_are_relative_to_the_profile(tmp_path: Path) -> None:
     path, key = tmp_path / "profile.yaml", new_key()
     path.write_text("links: {signing_key: 'file:own.jwks', origins: {city: 'file:city.jwks'}}\n")
     links = load_profile(str(path)).links
@@ -103,4 +103,4 @@ def test_profile_names_key_files_beside_it(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"links\.origins\.city: can't read"):
         links.pinned()
     (tmp_path / "city.jwks").write_text(key_set([key]))
-    assert [each.id for each in links.pinned()["city"]] == [key.id]
+    assert [pinned.id for pinned in links.pinned()["city"]] == [key.id]

@@ -16,74 +16,74 @@ from tidegate.client import Refused
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with World(tmp_path_factory.mktemp("world")).running() as found:
-        found.append(20)
-        yield found
+    with World(tmp_path_factory.mktemp("world")).running() as running_world:
+        running_world.append(20)
+        yield running_world
 
 
 def run(world: World, *words: str) -> Result:
     return CliRunner().invoke(app, [*words, "--url", world.url])
 
 
-def said(world: World, *words: str) -> Any:
-    found = run(world, *words, "--json")
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
+def run_json(world: World, *words: str) -> Any:
+    result = run(world, *words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
-def test_made_listed_changed_consumed_and_removed(world: World) -> None:
-    made = run(world, "subscriptions", "add", "gps", "--filter", "speed > %0", "--param", "15", "--from", "beginning")
-    id_ = made.stdout.strip()
-    assert made.exit_code == 0, made.output
+def test_subscription_is_added_listed_changed_consumed_and_removed(world: World) -> None:
+    added = run(world, "subscriptions", "add", "gps", "--filter", "speed > %0", "--param", "15", "--from", "beginning")
+    id_ = added.stdout.strip()
+    assert added.exit_code == 0, added.output
     assert id_.startswith("sub_")
-    found = said(world, "subscriptions", "show", id_)
-    assert (found["filter"], found["params"]) == ("speed > %0", [15])
-    assert id_ in [each["id"] for each in said(world, "subscriptions", "list")]
+    shown = run_json(world, "subscriptions", "show", id_)
+    assert (shown["filter"], shown["params"]) == ("speed > %0", [15])
+    assert id_ in [subscription["id"] for subscription in run_json(world, "subscriptions", "list")]
     listed = run(world, "subscriptions", "list", "gps").stdout
     assert id_ in listed
     assert "speed > %0" in listed
     consumed = run(world, "subscribe", "--subscription", id_, "--max", "2")
     assert [json.loads(line)["data"]["speed"] for line in consumed.stdout.splitlines()] == [16.0, 17.0]
-    assert said(world, "subscriptions", "change", id_, "--param", "17")["params"] == [17]
+    assert run_json(world, "subscriptions", "change", id_, "--param", "17")["params"] == [17]
     consumed = run(world, "subscribe", "--subscription", id_, "--max", "2")
     assert [json.loads(line)["data"]["speed"] for line in consumed.stdout.splitlines()] == [18.0, 19.0]
-    changed = said(world, "subscriptions", "change", id_, "--filter", "speed > 1", "--every", "1s")
+    changed = run_json(world, "subscriptions", "change", id_, "--filter", "speed > 1", "--every", "1s")
     assert (changed["filter"], changed["params"], changed["every"]) == ("speed > 1", [], "1s")
     assert "filter" in run(world, "subscriptions", "show", id_).stdout
-    assert run(world, "subscriptions", "remove", id_).stdout == f"{id_} is gone\n"
-    gone = run(world, "subscriptions", "show", id_)
-    assert isinstance(gone.exception, Refused)
-    assert id_ in str(gone.exception)
+    assert run(world, "subscriptions", "remove", id_).stdout == f"{id_} is removed\n"
+    removed = run(world, "subscriptions", "show", id_)
+    assert isinstance(removed.exception, Refused)
+    assert id_ in str(removed.exception)
 
 
-def test_other_words_for_the_same(world: World) -> None:
+def test_aliases_and_options_before_the_command_are_accepted(world: World) -> None:
     id_ = run(world, "subscriptions", "create", "gps", "speed > 15").stdout.strip()
-    assert said(world, "subscriptions", "show", id_)["filter"] == "speed > 15"
+    assert run_json(world, "subscriptions", "show", id_)["filter"] == "speed > 15"
     assert id_ in run(world, "subscriptions").stdout
-    assert id_ in [each["id"] for each in said(world, "subscriptions")]
+    assert id_ in [subscription["id"] for subscription in run_json(world, "subscriptions")]
     before = CliRunner().invoke(app, ["subscriptions", "--url", world.url, "--json", "show", id_])
     assert json.loads(before.stdout)["id"] == id_
-    assert run(world, "subscriptions", "delete", id_).stdout == f"{id_} is gone\n"
+    assert run(world, "subscriptions", "delete", id_).stdout == f"{id_} is removed\n"
 
 
-def test_a_webhook_with_its_secret_and_its_dead_letters(world: World) -> None:
+def test_webhook_is_added_with_a_secret_and_lists_its_dead_letters(world: World) -> None:
     hook = ("--webhook", "http://127.0.0.1:9/in", "--no-handshake", "--batch", "7")
-    made = run(world, "subscriptions", "add", "gps", *hook)
-    assert "secret: whsec_" in made.stderr
-    id_ = made.stdout.strip()
+    added = run(world, "subscriptions", "add", "gps", *hook)
+    assert "secret: whsec_" in added.stderr
+    id_ = added.stdout.strip()
     assert "http://127.0.0.1:9/in" in run(world, "subscriptions", "list").stdout
-    assert said(world, "subscriptions", "dead-letters", id_) == []
+    assert run_json(world, "subscriptions", "dead-letters", id_) == []
     assert run(world, "subscriptions", "dead-letters", id_).stdout == ""
     assert run(world, "subscriptions", "redeliver", id_).stdout == "0 delivered, 0 failed, 0 untried\n"
-    assert said(world, "subscriptions", "enable", id_)["state"] == "active"
-    assert said(world, "subscriptions", "change", id_, "--pull")["deliver"] == "pull"
+    assert run_json(world, "subscriptions", "enable", id_)["state"] == "active"
+    assert run_json(world, "subscriptions", "change", id_, "--pull")["deliver"] == "pull"
 
 
-def test_the_newest_of_each(world: World) -> None:
-    found = run(world, "subscribe", "gps", "--latest", "vid", "--max", "10", "--select", "vid")
-    assert len({json.loads(line)["vid"] for line in found.stdout.splitlines()}) == 10
-    found = run(world, "subscribe", "gps", "--from", "beginning", "--every", "50ms", "--max", "10")
-    assert {json.loads(line)["speed"] for line in found.stdout.splitlines()} == set(range(10, 20))
+def test_latest_and_every_deliver_the_newest_event_of_each_key(world: World) -> None:
+    result = run(world, "subscribe", "gps", "--latest", "vid", "--max", "10", "--select", "vid")
+    assert len({json.loads(line)["vid"] for line in result.stdout.splitlines()}) == 10
+    result = run(world, "subscribe", "gps", "--from", "beginning", "--every", "50ms", "--max", "10")
+    assert {json.loads(line)["speed"] for line in result.stdout.splitlines()} == set(range(10, 20))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_newest_of_each(world: World) -> None:
         (["subscriptions", "add", "gps", "--every", "often"], "expected a length of time"),
     ],
 )
-def test_what_can_not_be_asked_for(world: World, words: list[str], problem: str) -> None:
-    found = run(world, *words)
-    assert found.exit_code == 2
-    assert problem in " ".join(found.output.replace("│", " ").split())
+def test_invalid_options_are_refused_with_a_reason(world: World, words: list[str], problem: str) -> None:
+    result = run(world, *words)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.output.replace("│", " ").split())

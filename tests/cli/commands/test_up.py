@@ -60,78 +60,78 @@ def numbers(data: Path, stream: str) -> list[int]:
     return sorted(event["n"] for event in events(data, stream))
 
 
-def send(data: Path, *given: int) -> None:
-    lines = [json.dumps({"n": n, "kind": "odd" if n % 2 else "even"}) for n in given]
+def send(data: Path, *values: int) -> None:
+    lines = [json.dumps({"n": n, "kind": "odd" if n % 2 else "even"}) for n in values]
     sent = tidegate("publish", "raw", data=data, stdin="\n".join(lines))
-    assert sent.stdout == f"{len(given)} events in raw\n", sent.stderr
+    assert sent.stdout == f"{len(values)} events in raw\n", sent.stderr
 
 
 def last(data: Path, service: str) -> dict[str, Any]:
-    """What a service said of itself last; nothing before its first word."""
-    return next((each for each in reversed(events(data, "_status")) if each["service"] == service), {})
+    """Return the newest status of a service; empty if it has none."""
+    return next((status for status in reversed(events(data, "_status")) if status["service"] == service), {})
 
 
 def statuses(data: Path) -> dict[str, dict[str, Any]]:
-    told = tidegate("services", "--json", data=data)
-    return {each["service"]: each["status"] for each in json.loads(told.stdout)}
+    result = tidegate("services", "--json", data=data)
+    return {row["service"]: row["status"] for row in json.loads(result.stdout)}
 
 
-def test_a_life(tmp_path: Path) -> None:
+def test_services_are_applied_changed_refused_backfilled_and_stopped(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "services.yaml"
     file.write_text(FIRST)
     with up(file, data) as process:
         send(data, 1, 2, 3, 4)
         until(lambda: numbers(data, "even") == [2, 4], "the first events")
 
-        # Spark does not interrupt the gateway.
+        # The JVM has batch scheduling, so that it does not pre-empt the gateway.
         if hasattr(os, "SCHED_BATCH"):
             policies = {name: os.sched_getscheduler(child) for name, child in children(process.pid).items()}
             assert policies == {"java": os.SCHED_BATCH, "tidegate gateway": os.SCHED_OTHER}
 
-        # A change takes effect without a restart, and goes on where the old version was.
+        # A change takes effect without a restart, and continues where the old version stopped.
         file.write_text(FIRST.replace("kind = 'even'", "kind = 'odd'"))
         assert "changed    even  version 2" in tidegate("apply", file, data=data).stdout
         until(lambda: _version(data, "even") == 2, "the new version to run")
         send(data, 5, 6)
         until(lambda: numbers(data, "even") == [2, 4, 5], "an event of the new version")
 
-        # What breaks subscribers is refused, and nothing is changed by it.
+        # A change that breaks subscribers is refused, and changes nothing.
         file.write_text(FIRST.replace("{filter: kind = 'even'}", "{project: {n: n}}"))
         refused = tidegate("apply", file, data=data)
         assert refused.returncode == 2
         assert "kind" in refused.stderr
         assert statuses(data)["even"]["version"] == 2
 
-        # A new service runs over the past first, if asked to.
+        # With --backfill a new service runs over the retained history first.
         more = tmp_path / "more.yaml"
         more.write_text("services: {all: {from: raw}}\n")
         assert tidegate("apply", more, "--backfill", data=data).returncode == 0
         until(lambda: numbers(data, "all") == [1, 2, 3, 4, 5, 6], "the past")
 
-        # One that fails says why, comes again, and does not touch the others.
+        # A service that fails reports the reason, restarts, and does not affect the others.
         more.write_text(STRICT)
         assert tidegate("apply", more, data=data).returncode == 0
         until(lambda: last(data, "strict").get("state") == "running", "the strict service")
         send(data, 101)
         until(lambda: "n: 101 violates n < 100" in (last(data, "strict").get("error") or ""), "the reason")
-        until(lambda: 101 in numbers(data, "all"), "the others to go on")
+        until(lambda: 101 in numbers(data, "all"), "the others to continue")
         assert statuses(data)["all"]["restarts"] == 0
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, (data / "err.txt").read_text()
-    assert {each["state"] for each in statuses(data).values()} == {"stopped"}
+    assert {status["state"] for status in statuses(data).values()} == {"stopped"}
     assert "Traceback" not in (data / "err.txt").read_text()
 
-    told = tidegate("backtest", "all", "n > 3 AND kind = 'even'", "--json", "--sample", 1, data=data)
-    found = json.loads(told.stdout)
-    assert (found["events"], found["matched"], found["sample"][0]["kind"]) == (7, 2, "even"), told.stderr
+    result = tidegate("backtest", "all", "n > 3 AND kind = 'even'", "--json", "--sample", 1, data=data)
+    backtest = json.loads(result.stdout)
+    assert (backtest["events"], backtest["matched"], backtest["sample"][0]["kind"]) == (7, 2, "even"), result.stderr
 
 
 def children(pid: int) -> dict[str, int]:
-    """Processes that a process has started, by what they are."""
-    lists = [each.read_text().split() for each in Path(f"/proc/{pid}/task").glob("*/children")]
+    """Return the child processes of a process: pids by kind."""
+    lists = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
     commands = {int(child): Path(f"/proc/{child}/cmdline").read_text() for some in lists for child in some}
-    return {"java" if "java" in said.partition("\0")[0] else "tidegate gateway": n for n, said in commands.items()}
+    return {"java" if "java" in line.partition("\0")[0] else "tidegate gateway": n for n, line in commands.items()}
 
 
 def _version(data: Path, service: str) -> int | None:
@@ -139,7 +139,7 @@ def _version(data: Path, service: str) -> int | None:
     return status.get("version") if status.get("state") == "running" else None
 
 
-def test_a_plan_says_how_and_why(tmp_path: Path) -> None:
+def test_plan_has_mode_and_reason_of_each_service(tmp_path: Path) -> None:
     file = tmp_path / "services.yaml"
     file.write_text(
         STREAM
@@ -150,9 +150,9 @@ services:
 """
     )
     command = [sys.executable, "-m", "tidegate", "plan", str(file), "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert told.returncode == 0, told.stderr
-    live, ordered = json.loads(told.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stderr
+    live, ordered = json.loads(result.stdout)
     assert (live["mode"], live["reason"], live["operators"]) == (
         "real-time",
         "native operators without a state",
@@ -167,7 +167,7 @@ WHY = "the connector is not compiled and there is no javac: "
 
 @pytest.fixture
 def no_javac(tmp_path: Path) -> dict[str, str]:
-    """An environment as that of a JRE, where nothing was compiled yet."""
+    """An environment with a JRE only, where the connector was not compiled yet."""
     java = shutil.which(f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java")
     assert java is not None
     runtime = tmp_path / "jre" / "bin"
@@ -176,7 +176,7 @@ def no_javac(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "JAVA_HOME": str(runtime.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def test_without_javac_services_run_in_micro_batches_and_the_start_says_so(
+def test_services_run_in_micro_batches_without_javac(
     tmp_path: Path, no_javac: dict[str, str]
 ) -> None:
     data, file = tmp_path / "data", tmp_path / "services.yaml"
@@ -187,22 +187,22 @@ def test_without_javac_services_run_in_micro_batches_and_the_start_says_so(
         until(lambda: last(data, "even").get("written") == 1, "the status")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    said = (data / "err.txt").read_text()
-    assert "services run in micro-batches only" in said
-    assert WHY in said
-    assert ", in micro-batches only\n" in said
-    assert "Traceback" not in said
+    output = (data / "err.txt").read_text()
+    assert "services run in micro-batches only" in output
+    assert WHY in output
+    assert ", in micro-batches only\n" in output
+    assert "Traceback" not in output
     status = statuses(data)["even"]
     assert (status["mode"], status["reason"].startswith(WHY)) == ("micro-batch", True)
     assert (status["written"], status["read"]) == (1, 2)
 
 
-def test_without_javac_a_log_in_kafka_is_refused(tmp_path: Path, no_javac: dict[str, str]) -> None:
+def test_log_in_kafka_is_refused_without_javac(tmp_path: Path, no_javac: dict[str, str]) -> None:
     file, profile = tmp_path / "services.yaml", tmp_path / "big.yaml"
     file.write_text(FIRST)
     profile.write_text("log: {kafka: 'localhost:1'}\n")
     command = [sys.executable, "-m", "tidegate", "up", str(file), "--profile", str(profile), "--data", str(tmp_path)]
     command += ["--port", "0"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=no_javac)
-    assert told.returncode != 0
-    assert "there is no javac to do it: install a JDK 17 or newer" in told.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=no_javac)
+    assert result.returncode != 0
+    assert "there is no javac to do it: install a JDK 17 or newer" in result.stderr

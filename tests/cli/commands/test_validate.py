@@ -14,7 +14,7 @@ from tidegate.cli.main import app
 CITY = Path(__file__).parents[2] / "services" / "city.yaml"
 
 
-def test_services_are_shown_with_what_they_put_out() -> None:
+def test_services_are_printed_with_their_output_schema() -> None:
     result = CliRunner().invoke(app, ["validate", str(CITY)], catch_exceptions=False)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[:6] == [
@@ -27,21 +27,21 @@ def test_services_are_shown_with_what_they_put_out() -> None:
     ]
 
 
-def test_for_programs() -> None:
+def test_json_has_streams_and_services() -> None:
     result = CliRunner().invoke(app, ["validate", str(CITY), "--json"], catch_exceptions=False)
-    found = json.loads(result.stdout)
-    assert (found["valid"], found["problems"]) == (True, [])
-    assert found["services"]["traffic-flow"] == {
+    document = json.loads(result.stdout)
+    assert (document["valid"], document["problems"]) == (True, [])
+    assert document["services"]["traffic-flow"] == {
         "from": ["anpr"],
         "schema": {"cid": "string", "flow": "int64", "time": "timestamp"},
         "event_time": "time",
         "constraints": {"flow": "> 0", "time": "> '2010-01-01T00:00:00Z'"},
         "terms": {},
     }
-    assert found["streams"]["anpr"]["schema"] == {"cid": "string", "vid": "string", "time": "timestamp"}
+    assert document["streams"]["anpr"]["schema"] == {"cid": "string", "vid": "string", "time": "timestamp"}
 
 
-def test_problems_of_form_and_of_sense_come_together(tmp_path: Path) -> None:
+def test_syntax_and_type_problems_are_reported_together(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("streams:\n  a: {schema: {x: int32}}\n  b: {schema: {x: flot64}}\n")
     (tmp_path / "b.yaml").write_text("services:\n  s: {from: a, pipeline: [{filter: y > 3}]}\n  t: {from: b}\n")
     files = [str(tmp_path / name) for name in ("a.yaml", "b.yaml")]
@@ -53,9 +53,9 @@ def test_problems_of_form_and_of_sense_come_together(tmp_path: Path) -> None:
     ]
     result = CliRunner().invoke(app, ["validate", *files, "--json"], catch_exceptions=False)
     assert result.exit_code == 2
-    found = json.loads(result.stdout)
-    assert [(problem["line"], problem["path"]) for problem in found["problems"]] == [
+    document = json.loads(result.stdout)
+    assert [(problem["line"], problem["path"]) for problem in document["problems"]] == [
         (3, "streams.b.schema.x"),
         (2, "services.s.pipeline[0].filter"),
     ]
-    assert found["problems"][0]["file"] == files[0]
+    assert document["problems"][0]["file"] == files[0]

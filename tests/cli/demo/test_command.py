@@ -55,16 +55,17 @@ def test_every_service_has_output_until_ctrl_c_ends_the_demo(tmp_path: Path) -> 
                 os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 0, err
     assert "Traceback" not in err
-    told = json.loads(out)["services"]
-    assert list(told) == SERVICES
-    assert all(each["events"] > 0 and each["error"] is None for each in told.values())
-    assert told["gps"]["mode"] == told["speeding"]["mode"] == told["traffic-flow"]["mode"] == "real-time"
-    assert told["busiest-minute"]["mode"] == "micro-batch"
-    assert told["gps"]["quarantined"] > 0, "the generator sends impossible positions too"
-    assert len(told["gps"]["last"]["vid"]) == 64, "plates are hidden"
-    assert told["gps"]["events"] >= told["gps"]["written"] > 0
-    heard = json.loads(out)["subscribers"]
-    assert {each["kind"] for each in heard if each["events"]} == {"SSE", "WebSocket", "polling", "webhook"}
+    services = json.loads(out)["services"]
+    assert list(services) == SERVICES
+    assert all(service["events"] > 0 and service["error"] is None for service in services.values())
+    assert services["gps"]["mode"] == services["speeding"]["mode"] == services["traffic-flow"]["mode"] == "real-time"
+    assert services["busiest-minute"]["mode"] == "micro-batch"
+    assert services["gps"]["quarantined"] > 0, "the generator sends impossible positions too"
+    assert len(services["gps"]["last"]["vid"]) == 64, "plates are hidden"
+    assert services["gps"]["events"] >= services["gps"]["written"] > 0
+    subscribers = json.loads(out)["subscribers"]
+    kinds = {subscriber["kind"] for subscriber in subscribers if subscriber["events"]}
+    assert kinds == {"SSE", "WebSocket", "polling", "webhook"}
 
 
 def has_events(log: SegmentLog, stream: str) -> bool:
@@ -80,8 +81,8 @@ def metrics(data: Path) -> str:
 def test_report_shows_services_subscribers_and_last_events(tmp_path: Path) -> None:
     home, console = Home(tmp_path), Console(record=True, width=200, file=io.StringIO())
     status = Status("gps", 1, "running", "real-time", written=7, latency_p50_ms=2.5)
-    heard = {"kind": "SSE", "service": "gps", "filter": None, "events": 12, "p50_ms": 4.25, "p99_ms": 9.0}
-    demo._report(home, load([str(CITY)]), {"gps": status}, [heard], console, as_json=False)
+    subscriber = {"kind": "SSE", "service": "gps", "filter": None, "events": 12, "p50_ms": 4.25, "p99_ms": 9.0}
+    demo._report(home, load([str(CITY)]), {"gps": status}, [subscriber], console, as_json=False)
     lines = [line.split() for line in console.export_text().splitlines()]
     assert ["gps", "real-time", "0", "0", "2.5", "0", "7", "0"] in lines
     assert ["SSE", "gps", "everything", "12", "4.2", "9.0"] in lines

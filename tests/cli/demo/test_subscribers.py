@@ -32,10 +32,11 @@ def test_every_kind_of_subscriber_gets_events_and_unsubscribes(tmp_path: Path) -
                     record = {"_id": f"e{sent}", "_src": f"taxis/0:{sent}", "_time": moment, **event}
                     world.log.append(service, "gps_taxi.0", [json.dumps(record).encode()])
                     sent += 1
-            return all(each.events for each in subscribers.subscribers)
+            return all(subscriber.events for subscriber in subscribers.subscribers)
 
         until(all_have_events, "events at every subscriber", every_s=0.05)
         subscribers.stop()
-        assert {each.kind for each in subscribers.subscribers} == {"SSE", "WebSocket", "polling", "webhook"}
-        assert all(0 <= each.summary()["p50_ms"] <= each.summary()["p99_ms"] for each in subscribers.subscribers)
+        assert {subscriber.kind for subscriber in subscribers.subscribers} == {"SSE", "WebSocket", "polling", "webhook"}
+        summaries = [subscriber.summary() for subscriber in subscribers.subscribers]
+        assert all(0 <= summary["p50_ms"] <= summary["p99_ms"] for summary in summaries)
         assert world.registry.subscriptions() == {}

@@ -1,4 +1,4 @@
-"""What happens, as lines on standard error."""
+"""Log lines on standard error, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tidegate.errors import EnvironmentProblem
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     handlers = list(logging.getLogger("tidegate").handlers)
     yield
     structlog.reset_defaults()
     logging.getLogger("tidegate").handlers = handlers
 
 
-def test_lines_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_is_text_by_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv(FORMAT, raising=False)
     log_to_stderr()
     logger("tidegate.gateway").warning("a webhook has failed", subscription="sub_1", attempts=2)
     assert capsys.readouterr().err.endswith("a webhook has failed attempts=2 subscription=sub_1\n")
 
 
-def test_lines_for_a_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_is_json_by_environment_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv(FORMAT, "json")
-    for _ in range(2):  # told twice, it says all once
+    for _ in range(2):  # a second call adds no second handler
         log_to_stderr()
     logger("tidegate.gateway").warning("a webhook has failed", subscription="sub_ä", error=OSError("gone"))
-    logger("tidegate.gateway").debug("nobody wants to know")
+    logger("tidegate.gateway").debug("below the level of the log")
     logging.getLogger("tidegate.gateway.ingest.worker").error("the process ended with %d", 9)
     try:
         raise ValueError("why")
@@ -57,7 +57,7 @@ def test_lines_for_a_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "ValueError: why" in third["exception"]
 
 
-def test_a_format_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_log_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORMAT, "xml")
     with pytest.raises(EnvironmentProblem, match="TIDEGATE_LOG: expected text or json, not 'xml'"):
         log_to_stderr()

@@ -1,4 +1,4 @@
-"""Profiles: what is read, and what is refused with which words."""
+"""Profiles: their settings, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tidegate.errors import EnvironmentProblem
 from tidegate.gateway.settings import AccessSettings, OidcSettings, Quotas
 
 
-def test_the_embedded_one_needs_no_file() -> None:
+def test_embedded_profile_needs_no_file() -> None:
     assert load_profile("embedded") == Profile()
 
 
-def test_a_cluster(tmp_path: Path) -> None:
+def test_profile_of_a_cluster_is_read(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     path.write_text(
         "master: spark://head:7077\nlog: {kafka: 'head:9092'}\n"
@@ -41,7 +41,7 @@ def test_a_cluster(tmp_path: Path) -> None:
         "master: 'local[4]'",
     ],
 )
-def test_secret_of_spark_is_not_needed_where_spark_makes_one_or_the_operator_wants_none(
+def test_spark_secret_is_optional_if_spark_creates_one_or_authentication_is_off(
     profile: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.yaml"
@@ -52,7 +52,7 @@ def test_secret_of_spark_is_not_needed_where_spark_makes_one_or_the_operator_wan
 OIDC = "access: {oidc: {issuer: 'https://id.example.org', audience: a, %s}}"
 
 
-def test_an_issuer(tmp_path: Path) -> None:
+def test_oidc_settings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(OIDC % "services_claim: services, leeway: 5s, fresh: 2m, algorithms: [ES256]")
     oidc = OidcSettings(
@@ -61,7 +61,7 @@ def test_an_issuer(tmp_path: Path) -> None:
     assert load_profile(str(path)) == Profile(access=AccessSettings(oidc))
 
 
-def test_quotas(tmp_path: Path) -> None:
+def test_quotas_are_read(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text("access: {quotas: {connections: 7, events: 1e3, durable: none}}")
     assert load_profile(str(path)).access.quotas == Quotas(connections=7, events=1000.0, durable=None)
@@ -76,7 +76,9 @@ def test_quotas(tmp_path: Path) -> None:
         (AccessSettings(required=True), True, True),
     ],
 )
-def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewhere: bool) -> None:
+def test_access_requires_a_caller_beyond_loopback_or_by_the_profile(
+    settings: AccessSettings, on_loopback: bool, elsewhere: bool
+) -> None:
     assert (settings.requires(is_loopback=True), settings.requires(is_loopback=False)) == (on_loopback, elsewhere)
 
 
@@ -176,7 +178,7 @@ def test_who_must_be_known(settings: AccessSettings, on_loopback: bool, elsewher
         (OIDC % "leeway: 5", "access.oidc.leeway: expected a length of time such as 30s, not 5"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_profile_is_refused_with_the_key_and_without_secrets(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(text)
     with pytest.raises(EnvironmentProblem) as caught:
@@ -185,7 +187,7 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_a_registry_in_postgresql_and_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_of_the_registry_is_in_the_url_or_referenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.yaml"
 
     def address(registry: str) -> str:
@@ -211,10 +213,10 @@ def test_a_registry_in_postgresql_and_its_password(tmp_path: Path, monkeypatch: 
         address(f"{{url: '{url}', password: {{file: none}}}}")
 
 
-def test_files_on_a_cluster_are_taken_where_the_folder_is_shared() -> None:
+def test_cluster_with_a_shared_folder_can_use_files() -> None:
     assert Profile("spark://head:7077", shared=True).is_local is False
 
 
-def test_an_unknown_name() -> None:
+def test_unknown_profile_is_named() -> None:
     with pytest.raises(EnvironmentProblem, match=r"no profile .cluster.; expected .embedded., or the path"):
         load_profile("cluster")

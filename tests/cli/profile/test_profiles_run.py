@@ -1,4 +1,4 @@
-"""The same service file on other profiles: a standalone cluster, and a log in Kafka. Real ones."""
+"""The same service file on a real standalone Spark cluster, and with a log in real Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ services:
 
 @contextmanager
 def daemon(name: str, *args: str, folder: Path) -> Iterator[Path]:
-    """One of Spark's own processes; gives the file that it writes to."""
+    """Run a daemon of Spark; yields the file with its output."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -82,7 +82,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 @contextmanager
 def up(folder: Path, profile: str) -> Iterator[list[str]]:
-    """A Tidegate on a profile; gives the options that other commands need."""
+    """Run `tidegate up` with a profile; yields the options for other commands."""
     (folder / "services.yaml").write_text(SERVICES)
     (folder / "profile.yaml").write_text(profile)
     options = ["--data", str(folder / "data"), "--profile", str(folder / "profile.yaml")]
@@ -116,13 +116,13 @@ def publish(options: list[str], count: int) -> None:
 
 
 def command_lines() -> list[str]:
-    """The command lines of all processes."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
-            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    assert any("CoarseGrainedExecutorBackend" in line for line in found)
-    return found
+    """Return the command lines of all processes of this machine."""
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # the process has ended
+            lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    assert any("CoarseGrainedExecutorBackend" in line for line in lines)
+    return lines
 
 
 def numbers(log: EventLog, stream: str) -> list[int]:
@@ -135,7 +135,7 @@ def check_output(log: EventLog, count: int) -> None:
 
 
 @pytest.mark.xdist_group("cluster")
-def test_files_on_a_standalone_cluster_that_shares_them(
+def test_services_run_on_a_standalone_cluster_with_a_shared_folder(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLUSTER_SECRET", SECRET)
@@ -158,7 +158,7 @@ spark:
 
 
 @pytest.mark.kafka
-def test_a_log_in_kafka(kafka: str, tmp_path: Path) -> None:
+def test_services_run_with_a_log_in_kafka(kafka: str, tmp_path: Path) -> None:
     with up(tmp_path, f"log: {{kafka: '{kafka}'}}") as options:
         publish(options, 40)
         log = KafkaLog(kafka)

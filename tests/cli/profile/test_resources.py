@@ -34,7 +34,7 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
         (tmp_path / name).write_text(f"-----BEGIN {kind}-----")
     profile = loaded(tmp_path, text)
     assert profile.functions == {"speedup": "city.functions:speedup"}
-    assert [(str(each.path), each.audience) for each in profile.roots] == [
+    assert [(str(root.path), root.audience) for root in profile.roots] == [
         ("/srv/sensors", ()),
         ("/srv/fleet", ("fleet", "role:provider")),
     ]
@@ -108,7 +108,7 @@ def test_profile_of_the_document_is_read_and_shows_no_secret(tmp_path: Path, mon
         ),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_resources_are_refused_without_secrets(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(EnvironmentProblem) as caught:
         loaded(tmp_path, text)
     assert message in str(caught.value)
@@ -117,7 +117,7 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
 
 def test_relative_paths_are_relative_to_the_profile(tmp_path: Path) -> None:
     profile = loaded(tmp_path, "roots: [data]\nconnections: {a: {mqtt: {broker: h, tls: true}}}")
-    assert [each.path for each in profile.roots] == [tmp_path / "data"]
+    assert [root.path for root in profile.roots] == [tmp_path / "data"]
     connection = profile.connections["a"].connection
     assert isinstance(connection, MqttConnection)
     assert connection.tls == Tls()

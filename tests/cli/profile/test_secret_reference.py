@@ -44,8 +44,10 @@ def test_file_without_a_usable_secret_is_refused(tmp_path: Path, content: bytes,
         read_secret("file:secret", "p.yaml: password", tmp_path).reveal()
 
 
-@pytest.mark.parametrize("given", ["hunter2", "env:", "env:A B", "file:", "file:a\0b", 17, None, {"env": "hunter2"}])
-def test_value_that_is_no_reference_is_refused_and_not_shown(tmp_path: Path, given: object) -> None:
+@pytest.mark.parametrize(
+    "reference", ["hunter2", "env:", "env:A B", "file:", "file:a\0b", 17, None, {"env": "hunter2"}]
+)
+def test_value_that_is_no_reference_is_refused_and_not_shown(tmp_path: Path, reference: object) -> None:
     with pytest.raises(EnvironmentProblem, match="expected a reference to a secret") as caught:
-        read_secret(given, "p.yaml: password", tmp_path)
+        read_secret(reference, "p.yaml: password", tmp_path)
     assert "hunter2" not in str(caught.value)
