@@ -176,9 +176,7 @@ def no_javac(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "JAVA_HOME": str(runtime.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def test_services_run_in_micro_batches_without_javac(
-    tmp_path: Path, no_javac: dict[str, str]
-) -> None:
+def test_services_run_in_micro_batches_without_javac(tmp_path: Path, no_javac: dict[str, str]) -> None:
     data, file = tmp_path / "data", tmp_path / "services.yaml"
     file.write_text(FIRST)
     with up(file, data, no_javac) as process:

@@ -112,9 +112,7 @@ def test_space_is_the_option_or_the_profiles_or_the_folders(tmp_path: Path) -> N
         with_profile.semantics()
 
 
-def test_no_semantics_without_a_space_and_an_embedding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_semantics_without_a_space_and_an_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Embedding, "installed", staticmethod(lambda: False))
     assert Home(tmp_path).semantics() is None
 

@@ -29,7 +29,9 @@ def test_log_is_text_by_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert capsys.readouterr().err.endswith("a webhook has failed attempts=2 subscription=sub_1\n")
 
 
-def test_log_is_json_by_environment_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_is_json_by_environment_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv(FORMAT, "json")
     for _ in range(2):  # a second call adds no second handler
         log_to_stderr()

@@ -41,9 +41,7 @@ def test_profile_of_a_cluster_is_read(tmp_path: Path) -> None:
         "master: 'local[4]'",
     ],
 )
-def test_spark_secret_is_optional_if_spark_creates_one_or_authentication_is_off(
-    profile: str, tmp_path: Path
-) -> None:
+def test_spark_secret_is_optional_if_spark_creates_one_or_authentication_is_off(profile: str, tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(profile)
     assert load_profile(str(path)).spark.secret is None

@@ -99,7 +99,9 @@ def add(
     """Link a gateway's broker to another. Run it at both ends, with the same secret."""
     shared_secret = _secret(context, secret, secret_file)
     if shared_secret is not None and secret_to is not None:
-        raise EnvironmentProblem("--secret-to writes a secret that is created: leave out --secret-file and TIDEGATE_LINK_SECRET")
+        raise EnvironmentProblem(
+            "--secret-to writes a secret that is created: leave out --secret-file and TIDEGATE_LINK_SECRET"
+        )
     if secret_to is not None:  # written before the link is added: a secret that can't be written would be lost
         shared_secret = secrets.token_urlsafe(32)
         write_secret_file(secret_to, shared_secret, "--secret-to")
