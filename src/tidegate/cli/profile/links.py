@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.cli.profile.entries import read_entries
 from tidegate.cli.profile.secret_reference import read_secret
-from tidegate.errors import EnvironmentProblem, did_you_mean
+from tidegate.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
     from tidegate.federation.link.keys import OriginKey
@@ -40,17 +41,12 @@ def read_links(document: Any, path: str) -> LinkProfile:
     """Read `links` of the profile at `path`; files are relative to its folder."""
     if document is None:
         return LinkProfile()
-    if not isinstance(document, Mapping):
-        raise EnvironmentProblem(f"{path}: links: expected a map with {', '.join(_KEYS)}, not {document!r:.60}")
-    for key in document:
-        if key not in _KEYS:
-            hint = did_you_mean(str(key), _KEYS) or f"; expected {', '.join(_KEYS)}"
-            raise EnvironmentProblem(f"{path}: links: unknown key {key!r}{hint}")
-    origins = document.get("origins") or {}
+    entries = read_entries(document, _KEYS, f"{path}: links")
+    origins = entries.get("origins") or {}
     if not isinstance(origins, Mapping):
         raise EnvironmentProblem(f"{path}: links.origins: expected files by broker, not {origins!r:.60}")
     folder = Path(path).parent
-    signing = document.get("signing_key")
+    signing = entries.get("signing_key")
     return LinkProfile(
         None if signing is None else _file(signing, f"{path}: links.signing_key", folder),
         {str(name): _file(file, f"{path}: links.origins.{name}", folder) for name, file in origins.items()},
