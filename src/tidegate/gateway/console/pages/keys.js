@@ -1,4 +1,4 @@
-/** API keys: created, rotated and revoked; and the end of the audit log. */
+/** API keys: create, rotate and revoke them; and the newest records of the audit log. */
 
 import { call, every, get, part } from "../api.js";
 import { add, badge, button, card, field, h, keyed, say } from "../dom.js";
@@ -25,7 +25,7 @@ export async function show({ into, me, signal }) {
       if (!signal.aborted) wrong.replaceChildren(problem(error));
     }
   };
-  /** Show a secret until somebody says that they have it. */
+  /** Show a secret until the user confirms that it is copied. */
   const told = (key) => {
     const done = button(t.keys.hide, () => made.replaceChildren());
     const secret = h("code", { text: key.secret, data: { secret: key.id } });
@@ -50,7 +50,7 @@ function table(columns, body) {
   return h("table", { class: "wide" }, h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col", text })))), body);
 }
 
-/** What a key is made of. */
+/** The form for a new key. */
 function form(done) {
   const input = (props) => h("input", { autocomplete: "off", spellcheck: "false", ...props });
   const name = input({ required: true, maxlength: "200", data: { field: "name" } });
@@ -105,7 +105,7 @@ function row({ id }, { overlap, told, look }) {
   };
 }
 
-/** The newest records of the audit log. */
+/** Show the newest records of the audit log. */
 async function latest(signal) {
   let [cursor, found] = [null, []];
   for (;;) {

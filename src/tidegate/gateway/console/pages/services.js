@@ -1,4 +1,4 @@
-/** All services, one of them, and its workbench. */
+/** The list of services, the page of one service, and its workbench. */
 
 import { every, get, mayKeep, part } from "../api.js";
 import { notation } from "../attributes.js";
@@ -130,7 +130,7 @@ function schema({ schema: attributes, definition }) {
   return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.columns.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows));
 }
 
-/** What is in records, a line each: `speed.slow: TRAPEZOID(0, 0, 15, 30)`. */
+/** Flatten nested records to lines: `speed.slow: TRAPEZOID(0, 0, 15, 30)`. */
 const listed_ = (of, above = "") => Object.entries(of).map(([name, value]) => (value !== null && typeof value === "object" && !Array.isArray(value) ? listed_(value, `${above}${name}.`) : `${above}${name}: ${typeof value === "string" ? value : write(value)}`)).join("\n");
 
 function more({ definition, name }, me) {
@@ -148,7 +148,7 @@ function more({ definition, name }, me) {
   return pairs(entries);
 }
 
-/** What is promised, and what is measured: asked again while somebody looks. */
+/** Show promised and measured quality; polled while the page is visible. */
 function quality(name, signal) {
   const rows = t.metrics.map(([metric, title, said]) => ({ metric, said, promised: h("td", { class: "num", text: "–" }), measured: h("td", { class: "num", text: "–" }), verdict: h("td"), title }));
   const look = async () => {
