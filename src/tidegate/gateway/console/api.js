@@ -4,11 +4,11 @@ import { parse, write } from "./json.js";
 import { t } from "./texts.js";
 
 const STORED = "tidegate.key";
-const FIRST_WAIT_MS = 500;
-const MOST_WAIT_MS = 8000;
+const MIN_BACKOFF_MS = 500;
+const MAX_BACKOFF_MS = 8000;
 
 /** The time between two attempts after a transient problem. */
-export const AGAIN_MS = 2000;
+export const RETRY_INTERVAL_MS = 2000;
 
 /** A problem document of the gateway (RFC 9457). Status 0: the gateway can't be reached. */
 export class ApiProblem extends Error {
@@ -26,10 +26,10 @@ export const key = {
 };
 
 /** True for a transient problem: the gateway is unreachable, fails, or is overloaded. */
-export const isPassing = (problem) => problem.status === 0 || problem.status === 429 || problem.status >= 500;
+export const isTransient = (problem) => problem.status === 0 || problem.status === 429 || problem.status >= 500;
 
 /** True if a caller may have durable subscriptions; guests may not. */
-export const mayKeep = (me) => me.known || me.role !== "consumer";
+export const mayHaveDurable = (me) => me.known || me.role !== "consumer";
 
 /** Secrets of webhooks that this page created, by subscription id. They are shown once, and not stored elsewhere. */
 export const secrets = new Map();
@@ -125,7 +125,7 @@ function block(text) {
  */
 export async function follow(path, query, { signal, on, state = () => {}, method = "GET", body }) {
   let last = null;
-  let wait_ms = FIRST_WAIT_MS;
+  let wait_ms = MIN_BACKOFF_MS;
   while (!signal.aborted) {
     try {
       const answer = await asked(address(path, query), {
@@ -135,7 +135,7 @@ export async function follow(path, query, { signal, on, state = () => {}, method
         headers: headers({ accept: "text/event-stream", ...(last === null ? {} : { "last-event-id": last }) }),
       });
       state("open");
-      wait_ms = FIRST_WAIT_MS;
+      wait_ms = MIN_BACKOFF_MS;
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       const blocks = new Blocks();
       for (;;) {
@@ -153,14 +153,14 @@ export async function follow(path, query, { signal, on, state = () => {}, method
       state("lost");
     } catch (problem) {
       if (signal.aborted) return;
-      if (problem instanceof ApiProblem && !isPassing(problem)) {
+      if (problem instanceof ApiProblem && !isTransient(problem)) {
         state("ended", problem);
         return;
       }
       state("lost", problem);
     }
     await pause(wait_ms, signal);
-    wait_ms = Math.min(MOST_WAIT_MS, wait_ms * 2);
+    wait_ms = Math.min(MAX_BACKOFF_MS, wait_ms * 2);
   }
 }
 
@@ -178,7 +178,7 @@ export function pause(wait_ms, signal) {
 }
 
 /** Wait until the page is visible, or `signal` aborts. */
-export function seen(signal) {
+export function visible(signal) {
   return new Promise((done) => {
     const end = () => {
       if (document.hidden && !signal.aborted) return;
@@ -195,7 +195,7 @@ export function seen(signal) {
 /** Call `work` repeatedly while the page is visible, and at once when it becomes visible again. Ends with `signal`. */
 export async function every(wait_ms, signal, work) {
   while (!signal.aborted) {
-    await seen(signal);
+    await visible(signal);
     if (signal.aborted) return;
     await work();
     await pause(wait_ms, signal);

@@ -1,6 +1,6 @@
 /** The console's frame: sign-in, navigation, and the page of the current address. */
 
-import { AGAIN_MS, gate, get, isPassing, key, mayKeep, pause } from "./api.js";
+import { RETRY_INTERVAL_MS, gate, get, isTransient, key, mayHaveDurable, pause } from "./api.js";
 import { badge, button, field, h } from "./dom.js";
 import { live } from "./live.js";
 import { t } from "./texts.js";
@@ -11,7 +11,7 @@ const THEME = "tidegate.theme";
 const PAGES = [
   { path: "", title: t.nav.overview, load: () => import("./pages/overview.js") },
   { path: "services", title: t.nav.services, load: () => import("./pages/services.js") },
-  { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: mayKeep },
+  { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: mayHaveDurable },
   { path: "discover", title: t.nav.discover, load: () => import("./pages/discover.js") },
   { path: "quarantine", title: t.nav.quarantine, load: () => import("./pages/quarantine.js"), may: (me) => me.role !== "consumer" },
   { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), may: (me) => me.has.includes("semantics") },
@@ -148,8 +148,8 @@ async function show(isMoved = false) {
     }
     // Move the focus to the start of the new page, for keyboards and screen readers.
     if (isFirst && isMoved) shell.main.focus({ preventScroll: true });
-    if (!problem || !isPassing(problem)) return;
-    await pause(AGAIN_MS, mine.signal);
+    if (!problem || !isTransient(problem)) return;
+    await pause(RETRY_INTERVAL_MS, mine.signal);
   }
 }
 

@@ -80,7 +80,7 @@ export function keyed(parent, items, key, make) {
 }
 
 /** Debounce: run `call` with the last values after `quiet_ms` without a further call. */
-export function settled(call, quiet_ms) {
+export function debounced(call, quiet_ms) {
   let timer;
   const later = (...values) => {
     clearTimeout(timer);

@@ -1,6 +1,6 @@
 /** The graph of streams, services and subscribers: columns by distance from a raw stream, rates on the edges. */
 
-import { mayKeep } from "./api.js";
+import { mayHaveDurable } from "./api.js";
 import { put, s, say } from "./dom.js";
 import { byName, clipped, count, rate } from "./format.js";
 import { severity } from "./live.js";
@@ -92,7 +92,7 @@ export function graph(me) {
       const now = JSON.stringify([what.nodes.map((each) => [each.id, each.column]), what.edges.map((each) => each.id)]);
       if (now !== shape) {
         shape = now;
-        build(what, { svg, lines, labels, boxes, known, isKept: mayKeep(me) });
+        build(what, { svg, lines, labels, boxes, known, isKept: mayHaveDurable(me) });
       }
       for (const each of what.nodes) known.get(each.id).update(each);
       for (const each of what.edges) known.get(each.id).update(each);

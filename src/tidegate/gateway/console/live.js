@@ -2,9 +2,9 @@
 
 import { every, get } from "./api.js";
 
-export const EVERY_MS = 2000;
+export const POLL_INTERVAL_MS = 2000;
 /** Samples per service: five minutes. */
-export const KEPT = 150;
+export const MAX_SAMPLES = 150;
 /** The window of the rate of refused events: long enough that the warning does not flicker. */
 const REFUSED_MS = 30_000;
 
@@ -59,7 +59,7 @@ class Live {
 
   async run(signal, seesStatus) {
     if (seesStatus) void this.remember(signal);
-    await every(EVERY_MS, signal, () => this.look(signal));
+    await every(POLL_INTERVAL_MS, signal, () => this.look(signal));
   }
 
   tell() {
@@ -105,7 +105,7 @@ class Live {
     if (!this.history.has(name)) this.history.set(name, []);
     const kept = this.history.get(name);
     kept.push(sample);
-    if (kept.length > KEPT) kept.splice(0, kept.length - KEPT);
+    if (kept.length > MAX_SAMPLES) kept.splice(0, kept.length - MAX_SAMPLES);
   }
 
   /** Return the rate of refused events over the last `REFUSED_MS`. */
@@ -119,7 +119,7 @@ class Live {
   /** Fill the history with the recent events of `_status`. */
   async remember(signal) {
     try {
-      const from = `${Math.round((KEPT * EVERY_MS) / 1000)}s`;
+      const from = `${Math.round((MAX_SAMPLES * POLL_INTERVAL_MS) / 1000)}s`;
       const page = await get("/v1/services/_status/events", { from, format: "plain", max: 5000 }, signal);
       const older = new Map();
       for (const each of page.events) {
@@ -130,7 +130,7 @@ class Live {
         const now = this.history.get(name) ?? [];
         const first = now[0]?.at ?? Infinity;
         const thin = samples.filter((each, n) => each.at < first && n % 2 === 0);
-        this.history.set(name, [...thin, ...now].slice(-KEPT));
+        this.history.set(name, [...thin, ...now].slice(-MAX_SAMPLES));
       }
       if (this.overview !== null) this.tell();
     } catch {

@@ -8,7 +8,7 @@ import { button, h, say } from "./dom.js";
 import { number } from "./format.js";
 import { t } from "./texts.js";
 
-const KEPT = 3000;
+const MAX_POINTS = 3000;
 /** The newest positions, which are highlighted. */
 const NEWEST = 25;
 /** Metres per degree of latitude. */
@@ -304,7 +304,7 @@ export function map(where, drawn) {
       const [x, y] = [valueAt(event, where.x), valueAt(event, where.y)];
       if (!Number.isFinite(x) || !Number.isFinite(y)) return;
       points.push([x, y]);
-      if (points.length > KEPT * 1.2) points = points.slice(-KEPT);
+      if (points.length > MAX_POINTS * 1.2) points = points.slice(-MAX_POINTS);
     },
     draw() {
       if (!isFitted && points.length) fit();

@@ -1,10 +1,10 @@
 /** The filter workbench: explains a filter while it is typed, and shows its past and live matches. */
 
-import { AGAIN_MS, call, get, isPassing, mayKeep, part, pause, secrets } from "./api.js";
+import { RETRY_INTERVAL_MS, call, get, isTransient, mayHaveDurable, part, pause, secrets } from "./api.js";
 import { flat, named } from "./attributes.js";
 import { distribution, timeline } from "./charts.js";
 import { client, curl } from "./code.js";
-import { add, badge, button, card, field, h, say, settled } from "./dom.js";
+import { add, badge, button, card, field, h, say, debounced } from "./dom.js";
 import { count, ms, percent } from "./format.js";
 import { write } from "./json.js";
 import { attempt, copy, problem } from "./notices.js";
@@ -93,7 +93,7 @@ export function workbench({ into, service, signal, query, me }) {
     check();
   }
 
-  const check = settled(async () => {
+  const check = debounced(async () => {
     asked.abort();
     asked = new AbortController();
     const filter = text.value.trim();
@@ -139,18 +139,18 @@ export function workbench({ into, service, signal, query, me }) {
   function refuse(error, mine) {
     const isFilter = [400, 413, 422].includes(error.status);
     text.setAttribute("aria-invalid", String(isFilter));
-    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", isPassing(error) ? h("p", { class: "problem", text: t.workbench.unchecked(error.message) }) : h("pre", { class: "caret", tabindex: "0", text: error.message }));
+    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", isTransient(error) ? h("p", { class: "problem", text: t.workbench.unchecked(error.message) }) : h("pre", { class: "caret", tabindex: "0", text: error.message }));
     enable(false);
     past.removeAttribute("aria-busy");
     if (!past.childElementCount && isFilter) past.append(h("p", { class: "dim", text: t.workbench.unparsed }));
     past.classList.toggle("stale", past.querySelector("figure") !== null);
     coming.stop();
-    if (isPassing(error)) void again(mine, check);
+    if (isTransient(error)) void again(mine, check);
   }
 
   /** Retry after a moment, unless the filter has changed meanwhile. */
   async function again(mine, what) {
-    await pause(AGAIN_MS, mine);
+    await pause(RETRY_INTERVAL_MS, mine);
     if (!mine.aborted && !signal.aborted) what();
   }
 
@@ -159,7 +159,7 @@ export function workbench({ into, service, signal, query, me }) {
     past.classList.toggle("stale", !is);
   }
 
-  const look = settled(async () => {
+  const look = debounced(async () => {
     looked.abort();
     looked = new AbortController();
     past.setAttribute("aria-busy", "true");
@@ -176,7 +176,7 @@ export function workbench({ into, service, signal, query, me }) {
     } catch (error) {
       if (error.name === "AbortError") return;
       past.replaceChildren(problem(error));
-      if (isPassing(error)) void again(looked.signal, look);
+      if (isTransient(error)) void again(looked.signal, look);
     }
     past.removeAttribute("aria-busy");
   }, BACKTEST_MS);
@@ -249,7 +249,7 @@ export function workbench({ into, service, signal, query, me }) {
         field(t.workbench.filter, text),
         params,
         verdict,
-        h("div", { class: "row actions" }, ...(mayKeep(me) ? [subscribe, options] : []), shell, program),
+        h("div", { class: "row actions" }, ...(mayHaveDurable(me) ? [subscribe, options] : []), shell, program),
         h("p", { class: "attributes dim" }, t.workbench.attributes, " ", flat(service.schema).map(({ path, type }) => [button(path.join("."), () => insert(named(path)), { class: "chip", title: type }), " "])),
         dialog,
       ),

@@ -1,8 +1,8 @@
 /** Search for services by requirements and weights; ranked again as the weights change. */
 
-import { AGAIN_MS, call, isPassing, part, pause } from "../api.js";
+import { RETRY_INTERVAL_MS, call, isTransient, part, pause } from "../api.js";
 import { meter } from "../charts.js";
-import { add, badge, button, card, field, h, say, settled } from "../dom.js";
+import { add, badge, button, card, field, h, say, debounced } from "../dom.js";
 import { percent } from "../format.js";
 import { problem } from "../notices.js";
 import { t } from "../texts.js";
@@ -32,7 +32,7 @@ export function show({ into, signal }) {
   const heard = h("span", { class: "dim", role: "status" });
   let asked = new AbortController();
 
-  const later = settled(async () => {
+  const later = debounced(async () => {
     asked.abort();
     asked = new AbortController();
     const body = { explain: true, limit: 50, names: near.checked ? "edits" : "exact", weights: parts.values() };
@@ -51,7 +51,7 @@ export function show({ into, signal }) {
       say(heard, "");
       results.replaceChildren(problem(error));
       const mine = asked.signal;
-      if (isPassing(error)) void pause(AGAIN_MS, mine).then(() => mine.aborted || later());
+      if (isTransient(error)) void pause(RETRY_INTERVAL_MS, mine).then(() => mine.aborted || later());
     }
   }, 120);
 

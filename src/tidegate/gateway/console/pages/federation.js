@@ -6,7 +6,7 @@ import { count, rate } from "../format.js";
 import { problem } from "../notices.js";
 import { t } from "../texts.js";
 
-const EVERY_MS = 2000;
+const POLL_INTERVAL_MS = 2000;
 
 export async function show({ into, signal }) {
   const [links, none, wrong, name] = [h("div", { class: "columns" }), h("p", { class: "dim", text: t.federation.none }), h("div"), h("span", { class: "dim" })];
@@ -23,7 +23,7 @@ export async function show({ into, signal }) {
     }
   };
   await look();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
 /** Show names with a number each. */

@@ -6,7 +6,7 @@ import { ago, clock, moment } from "../format.js";
 import { attempt, copy, problem } from "../notices.js";
 import { t } from "../texts.js";
 
-const EVERY_MS = 3000;
+const POLL_INTERVAL_MS = 3000;
 const SURE_MS = 5000;
 const SHOWN_RECORDS = 50;
 const COLOURS = { good: "good", expired: "warn", revoked: "bad", ok: "good", refused: "warn", failed: "bad" };
@@ -43,7 +43,7 @@ export async function show({ into, me, signal }) {
     me.has.includes("_audit") ? card(t.keys.audit, h("p", { class: "dim", text: t.keys.auditWhy }), none, h("div", { class: "scroll" }, table(t.keys.auditColumns, records))) : null,
   );
   await look();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
 function table(columns, body) {

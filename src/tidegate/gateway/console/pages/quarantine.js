@@ -1,6 +1,6 @@
 /** Refused events by rule, with the reason; the user can correct and replay them. */
 
-import { call, every, get, isPassing, part } from "../api.js";
+import { call, every, get, isTransient, part } from "../api.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
 import { byName, count, moment } from "../format.js";
 import { parse, write } from "../json.js";
@@ -9,7 +9,7 @@ import { problem, toast } from "../notices.js";
 import { t } from "../texts.js";
 
 const PAGE = 200;
-const EVERY_MS = 5000;
+const POLL_INTERVAL_MS = 5000;
 
 export async function show(page) {
   const [kind, name] = page.parts;
@@ -61,7 +61,7 @@ async function one({ into, signal, query }, kind, name) {
     } catch (error) {
       if (signal.aborted || mine !== turn) return;
       wrong.replaceChildren(problem(error));
-      isRefused = !isPassing(error);
+      isRefused = !isTransient(error);
     }
     isLoading = false;
   }
@@ -136,5 +136,5 @@ async function one({ into, signal, query }, kind, name) {
     card("", h("div", { class: "row spread" }, rules, h("label", { class: "check" }, left, t.quarantine.left)), wrong, said, h("details", {}, h("summary", { text: t.quarantine.together }), h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), patch), h("div", { class: "row" }, all)), none, rows, more),
   );
   await load();
-  void every(EVERY_MS, signal, async () => more.hidden && !isRefused && load(true));
+  void every(POLL_INTERVAL_MS, signal, async () => more.hidden && !isRefused && load(true));
 }

@@ -1,6 +1,6 @@
 /** The list of services, the page of one service, and its workbench. */
 
-import { every, get, mayKeep, part } from "../api.js";
+import { every, get, mayHaveDurable, part } from "../api.js";
 import { notation } from "../attributes.js";
 import { timeChart } from "../charts.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
@@ -142,7 +142,7 @@ function more({ definition, name }, me) {
     definition.terms && [t.service.terms, h("pre", { text: listed_(definition.terms) })],
     definition.on_violation && [t.service.violation, definition.on_violation],
     definition.access && [t.service.access, h("pre", { text: write(definition.access, 1) })],
-    mayKeep(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
+    mayHaveDurable(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
     me.role !== "consumer" && definition.from && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
   ];
   return pairs(entries);

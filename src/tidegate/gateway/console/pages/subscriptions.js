@@ -2,7 +2,7 @@
 
 import { call, every, get, part, secrets } from "../api.js";
 import { sparkline } from "../charts.js";
-import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
+import { add, badge, button, card, field, h, keyed, pairs, put, say, debounced } from "../dom.js";
 import { ago, clipped, clock, count, moment, rate, size } from "../format.js";
 import { write } from "../json.js";
 import { attempt, copy, problem } from "../notices.js";
@@ -10,7 +10,7 @@ import { comparedWith, isNumeric, parameters, reaches, reachOf, slider } from ".
 import { t } from "../texts.js";
 import { verdicts } from "../workbench.js";
 
-const EVERY_MS = 2000;
+const POLL_INTERVAL_MS = 2000;
 const SURE_MS = 5000;
 const LETTERS_MS = 10_000;
 const RECENT_MS = 5000;
@@ -75,7 +75,7 @@ async function list({ into, query, signal }) {
     keyed(rows, shown, (each) => each.id, row);
   }
   await look();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
 function row({ id, mine }) {
@@ -202,7 +202,7 @@ async function one({ into, parts, signal }) {
     h("div", { class: "columns" }, card(t.subscription.how, spark.node, told_), card(t.subscription.asks, wanted.node), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
   );
   tell();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
 /** The form of filter and parameters. `fill` shows the current ones, unless the user is editing. */
@@ -211,7 +211,7 @@ function asks(record, schema, change, signal) {
   const params = h("div", { class: "sliders params" });
   const typed = () => [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value));
   // Parameters of an unsaved filter are saved together with it.
-  const send = settled(() => text.value === record().filter && change({ params: typed() }), 300);
+  const send = debounced(() => text.value === record().filter && change({ params: typed() }), 300);
   let [moved, known] = [[], new Map()];
   /** The shown parameters, and the value range of each attribute in recent events, for the sliders. */
   const offer = (values) => {
