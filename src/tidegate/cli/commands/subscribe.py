@@ -13,6 +13,7 @@ import typer
 
 from tidegate.cli.input import durations, gateway_client, options
 from tidegate.cli.output import pipes
+from tidegate.cli.processes.interrupts import prompt_interrupts
 
 if TYPE_CHECKING:
     from tidegate.client import Event, Notice
@@ -95,7 +96,7 @@ def subscribe(
                 on_notice=_print_notice,
             )
         try:
-            with pipes.stop_without_reader(), events:
+            with prompt_interrupts(), pipes.stop_without_reader(), events:
                 for event in islice(events, limit):
                     show(event)
         except KeyboardInterrupt:

@@ -184,9 +184,7 @@ def renew(
     id_: Id, url: options.Gateway = options.GATEWAY, key: options.Key = None, as_json: options.AsJson = False
 ) -> None:
     """Renew a webhook with the permissions of your current token; a stopped one resumes at its cursor."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with gateway_client.connect(url, key) as client:
         _print(client.renew_subscription(id_), as_json)
 
 
@@ -201,9 +199,7 @@ def adopt(
     as_json: options.AsJson = False,
 ) -> None:
     """Take over a subscription without an owner, or assign it to an API key. For admins."""
-    from tidegate import Client
-
-    with Client(url, key=key) as client:
+    with gateway_client.connect(url, key) as client:
         _print(client.adopt_subscription(id_, owner), as_json)
 
 

@@ -107,6 +107,13 @@ class Home:
 
         return build.obstacle() if self.profile.is_local and self.profile.kafka is None else ""
 
+    def need_connector(self) -> None:
+        """Compile the connector if services can't run without it. Raises if that fails; call it before changes."""
+        from tidegate.pipelines.connector import build
+
+        if self.profile.kafka is not None or not self.profile.is_local:
+            build.jar()
+
     def session(self, app: str) -> SparkSession:
         """Start a Spark session, locally or on the profile's cluster; takes seconds. `app` is its name."""
         from tidegate.pipelines.session import service_session
