@@ -1,1 +1,1 @@
-"""Speed and memory, measured; never a timed test."""
+"""Benchmarks of speed and memory. Tests never check times."""

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 Points = Sequence[tuple[float, float]]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
-"""Okabe and Ito's, which the colour-blind can tell apart."""
+"""The palette of Okabe and Ito, which colour-blind readers can distinguish."""
 
 WIDTH, HEIGHT = 900, 480
 LEFT, RIGHT, TOP, BOTTOM = 88, 290, 56, 64
@@ -18,23 +18,23 @@ LEFT, RIGHT, TOP, BOTTOM = 88, 290, 56, 64
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: what it measures, from where to where."""
+    """One axis: its title, range and pixels."""
 
     label: str
     low: float
     high: float
     log: bool
     begin: float
-    """The pixel at which `low` stands."""
+    """The pixel of `low`."""
     end: float
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         low, high, value = (math.log10(x) if self.log else x for x in (self.low, self.high, value))
         return round(self.begin + (value - low) / (high - low) * (self.end - self.begin), 1)
 
     def ticks(self) -> list[float]:
-        """Round values in reach: decades on a log axis, with 2 and 5 where there are few of them."""
+        """Return round values in the range: decades on a log axis, with 2 and 5 if there are few."""
         if not self.log:
             step = _round_step((self.high - self.low) / 6)
             first = math.ceil(self.low / step - 1e-9)
@@ -49,7 +49,7 @@ class Axis:
 def line_chart(
     title: str, x_label: str, y_label: str, series: Mapping[str, Points], *, log_x: bool, log_y: bool = True
 ) -> str:
-    """Draw one line a series, with a mark at every point and a legend beside.
+    """Draw one line per series, with a mark at every point and a legend.
 
     A series without points is in the legend all the same: it says that it was not measured.
     """
@@ -82,7 +82,7 @@ def _axis(label: str, values: list[float], log: bool, begin: float, end: float) 
 
 
 def _rounded_log(value: float, up: bool) -> float:
-    """The next of 1, 2, 5, 10 and so on."""
+    """Return the next of 1, 2, 5, 10, and so on."""
     decade = 10.0 ** math.floor(math.log10(value))
     steps = [decade * f for f in (1, 2, 5, 10)]
     if up:
@@ -137,7 +137,7 @@ def _legend(place: int, text: str, colour: str) -> list[str]:
 
 
 def shown(value: float) -> str:
-    """A number as people read it: 250 k, 1.2 M."""
+    """Return a short form of a number: 250 k, 1.2 M."""
     for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= size * 0.9995:
             return f"{value / size:.3g}{letter}"

@@ -33,16 +33,16 @@ KEY_VARIABLE = "TIDEGATE_KEY"
 SERVICES = f"streams: {{taxi: {STREAM}, free: {STREAM}}}\nservices: {{gps: {{from: taxi}}}}\n"
 DELIVERIES_PER_S = 20_000
 NOISE = 0.05
-"""A difference up to this share is called noise, whatever its direction."""
+"""A difference up to this share, in either direction, is noise."""
 
 Figures = Mapping[str, float]
-"""Measured values by name; of all of them less is better."""
+"""Measured values by name; lower is better for all of them."""
 Load = Callable[[Serving, float], Figures]
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure of both sides over all rounds."""
+    """One measured value of both sides over all rounds."""
 
     name: str
     base: float
@@ -51,12 +51,12 @@ class Compared:
 
     @property
     def ratio(self) -> float:
-        """Median of the rounds' ratios: above 1, this checkout needs more."""
+        """The median of the rounds' ratios; above 1, this checkout is slower."""
         return statistics.median(self.ratios)
 
     @property
     def verdict(self) -> str:
-        """Say `slower` or `faster` only where the difference exceeds the noise and three rounds in four agree."""
+        """Return `slower` or `faster` only if the difference exceeds the noise and three rounds in four agree."""
         if abs(self.ratio - 1) <= NOISE:
             return "noise"
         agreeing = sum((each > 1) == (self.ratio > 1) for each in self.ratios)
@@ -66,7 +66,7 @@ class Compared:
 
 
 def compare(name: str, base: list[Figures], head: list[Figures]) -> list[Compared]:
-    """Set two lists of rounds beside each other.
+    """Compare two lists of rounds.
 
     >>> compare("ingest", [{"us": 10.0}, {"us": 12.0}], [{"us": 11.0}, {"us": 12.0}])[0].verdict
     'noise'
@@ -83,7 +83,7 @@ def compare(name: str, base: list[Figures], head: list[Figures]) -> list[Compare
 
 
 def delivery(server: Serving, seconds: float) -> Figures:
-    """500 SSE subscribers with keys, 20,000 deliveries a second, appended to the log without Spark."""
+    """500 SSE subscribers with keys, 20,000 deliveries per second, appended to the log without Spark."""
     warm_s = 1.0
     with (
         listening(server.port, windows(DELIVERIES_PER_S)) as subscribers,
@@ -102,7 +102,7 @@ def delivery(server: Serving, seconds: float) -> Figures:
 
 
 def ingest(size: int) -> Load:
-    """Return the load of requests with `size` events each, one after the other on one connection."""
+    """Return a load of requests with `size` events each, sent one after the other on one connection."""
 
     def load(server: Serving, seconds: float) -> Figures:
         with sending(server.port, "free", 0, 0.5, CELLS, size) as warm:
@@ -125,7 +125,7 @@ LOADS: Mapping[str, Load] = {
 
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
-    """Give a folder with the files of a commit, for as long as the block lasts."""
+    """Yield a folder with the files of a commit; it is removed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="tidegate-base-") as name:
         folder = Path(name) / "base"
         subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(folder), commit], cwd=HERE, check=True)
@@ -142,7 +142,7 @@ def gateway_with_keys(tree: Path) -> Iterator[Serving]:
         folder = Path(name)
         (folder / "services.yaml").write_text(SERVICES)
         (folder / "profile.yaml").write_text("access: {required: true}\n")
-        # Also where the sources come from; `serving` starts its process with what stands here.
+        # Sets the source folder, too: `serving` starts its process with this environment.
         os.environ["PYTHONPATH"] = str(tree / "src")
         _tidegate("apply", str(folder / "services.yaml"), "--data", name)
         os.environ[KEY_VARIABLE] = _tidegate("keys", "create", "bench", "--role", "admin", "--data", name).strip()
@@ -160,7 +160,7 @@ def _tidegate(*args: str) -> str:
 
 
 def main() -> None:
-    """Run all loads on both sides, print and write what was measured."""
+    """Run all loads on both sides, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("base", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=5)

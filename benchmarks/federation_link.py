@@ -1,4 +1,4 @@
-"""What a link between two brokers adds to the time that an event takes to a subscriber.
+"""The latency that a link between two brokers adds to the delivery of an event.
 
 Two gateways, each a process, linked over loopback. A service's output at the one is appended to at a steady rate; one
 subscriber listens there by server-sent events, another at the other end of the link, in the same run, so that what the
@@ -30,11 +30,11 @@ from tidegate.registry import SqliteRegistry
 from tidegate.services import loads
 
 RATE = 2_000
-"""Events a second."""
+"""Events per second."""
 EVERY_S = 0.005
-"""Between two appends: ten events each."""
+"""Seconds between two appends of ten events each."""
 MOST_MS = 5.0
-"""What a link may add to the median."""
+"""The maximum that a link may add to the median."""
 WARM_S = 3.0
 SECRET = "a secret that both ends of a link know"
 OWN = """
@@ -66,13 +66,13 @@ def _link(here: Serving, there: Serving) -> None:
 
 
 class _Listener(threading.Thread):
-    """Subscribes, and notes how old each event is when it comes."""
+    """Subscribes, and records the age of each event at its arrival."""
 
     def __init__(self, serving: Serving, service: str) -> None:
         super().__init__(daemon=True)
         self._url = f"http://127.0.0.1:{serving.port}/v1/services/{service}/events"
         self.ages_ms: list[tuple[float, float]] = []
-        """When each came, and how old it was."""
+        """Arrival time and age of each event."""
 
     def run(self) -> None:
         headers = {"accept": "text/event-stream"}
@@ -82,12 +82,12 @@ class _Listener(threading.Thread):
                 self.ages_ms += [(now / 1e9, (now / 1e3 - int(sent)) / 1e3) for sent in _SENT.findall(text)]
 
     def between(self, begin: float, end: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """The ages of what came in a while."""
+        """Return the ages of the events that arrived in a period."""
         return np.array([age for at, age in list(self.ages_ms) if begin <= at < end])
 
 
 def _append(log: SegmentLog, until: float) -> None:
-    """Append at the rate, until a moment."""
+    """Append at the rate, until a time."""
     begun, numbers = time.time(), count()
     for turn in count():
         late_s = begun + turn * EVERY_S - time.time()
@@ -101,7 +101,7 @@ def _append(log: SegmentLog, until: float) -> None:
 
 
 def link(setting: Setting) -> Iterator[Row]:
-    """Both subscribers' latencies at a steady rate, and what the brokers take of the CPU for it."""
+    """Measure the latencies of both subscribers at a steady rate, and the brokers' CPU time."""
     with _broker("here", NONE) as here, _broker("there", OWN) as there:
         _link(here, there)
         near, far = _Listener(there, "numbers"), _Listener(here, "numbers@there")

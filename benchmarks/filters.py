@@ -1,4 +1,4 @@
-"""The filter language: parse, compile, evaluate; one event and a batch; the paper's six cases."""
+"""The filter language: parse, compile, evaluate one event and a batch; and the six cases of the paper."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _row(what: str, value: float, unit: str, target: str, peer: str = "", peer_v
 
 
 def parsing(repeats: int) -> list[dict[str, Any]]:
-    """Ten predicates: from text to a filter that can be called."""
+    """Ten predicates: from text to a compiled filter."""
     text, schema = workloads.TEN_PREDICATES, workloads.VEHICLE
     by_lark = peers.lark_parser()
     lark_us = measure.seconds(lambda: by_lark(text), repeats) * 1e6
@@ -83,7 +83,7 @@ def parsing(repeats: int) -> list[dict[str, Any]]:
 
 
 def hostile(repeats: int) -> list[dict[str, Any]]:
-    """The dearest of the texts that are to make the language slow, beside a plain one of the same length."""
+    """The slowest hostile text, compared with a plain one of the same length."""
     taken = {text: measure.seconds(lambda text=text: _read(text), 1) for text in workloads.HOSTILE}  # type: ignore[misc]
     dearest = max(taken, key=lambda text: taken[text])
     value, plain = (measure.seconds(lambda text=text: _read(text), repeats) * 1e3 for text in (dearest, workloads.LONG))  # type: ignore[misc]
@@ -98,7 +98,7 @@ def _read(text: str) -> Filter | TidegateError:
 
 
 def one_event(repeats: int) -> list[dict[str, Any]]:
-    """`matches` on one dict."""
+    """`matches` with one dict."""
     event = workloads.EVENT
     hand = measure.seconds(lambda: peers.by_hand(event), repeats) * 1e6
     rows = []
@@ -147,7 +147,7 @@ def changing(repeats: int) -> list[dict[str, Any]]:
 
 
 def six_cases(repeats: int) -> list[dict[str, Any]]:
-    """Simple and nested data by no, simple and complex filter, as the paper's middleware has them.
+    """Simple and nested data with no, a simple and a complex filter, as in the paper's middleware.
 
     The delay is that of one message: sent over a TCP connection on loopback,
     received, decoded, filtered, handed on.
@@ -186,7 +186,7 @@ def _connection() -> Iterator[tuple[socket.socket, socket.socket]]:
 def _delivery(
     messages: list[bytes], text: str | None, sender: socket.socket, receiver: socket.socket
 ) -> Callable[[], object]:
-    """Send each message, receive and decode it, and hand on those that match."""
+    """Send each message, receive and decode it, and forward the matching ones."""
     matches = Filter(text).matches if text is not None else None
 
     def deliver() -> list[Any]:

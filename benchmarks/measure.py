@@ -1,4 +1,4 @@
-"""How a thing is timed and how a result is written."""
+"""Timing of calls, memory and CPU of processes, and the format of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def seconds(call: Callable[[], object], repeats: int, budget_s: float = 0.02) -> float:
-    """The time of one call: the median over repeats of many calls each, garbage collector off.
+    """Return the time of one call: the median over repeats of many calls each, with the garbage collector off.
 
     The machine is shared: a median of short runs says what the code costs when
     nobody is in the way, without the luck of a minimum.
@@ -45,14 +45,14 @@ def seconds(call: Callable[[], object], repeats: int, budget_s: float = 0.02) ->
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The median time of one call: by the clock, and of all cores together."""
+    """The median time of one call: wall time, and CPU time of all cores."""
 
     wall_s: float
     cpu_s: float
 
 
 def taken(call: Callable[[Any], object], inputs: Sequence[Any], repeats: int, budget_s: float) -> Taken:
-    """Time a call that is long enough to be timed alone, on each input in turn.
+    """Time a call that is long enough to be timed alone, with each input in turn.
 
     It ends after `repeats` or, with three calls done, after `budget_s`. On a shared
     machine the wall's time says what a user gets, the CPU's what the code costs.
@@ -76,13 +76,13 @@ def taken(call: Callable[[Any], object], inputs: Sequence[Any], repeats: int, bu
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of all values does not exceed."""
+    """Return a percentile of values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process has held."""
+    """Return the peak memory of this process."""
     try:
         # Not getrusage: across an exec it keeps the peak of the process that started this one.
         line = next(n for n in Path("/proc/self/status").read_text().splitlines() if n.startswith("VmHWM"))
@@ -93,13 +93,13 @@ def peak_memory_bytes() -> int:
 
 
 def group_cpu_s(group: int) -> float:
-    """The CPU time that the processes of a group have taken."""
+    """Return the CPU time of the processes of a group."""
     ticks = sum(int(fields[11]) + int(fields[12]) for _, fields in _group(group))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def group_memory_bytes(group: int) -> int:
-    """The memory that the processes of a group hold; what they share is counted once."""
+    """Return the memory of the processes of a group; shared memory is counted once."""
     found = 0
     for pid, _ in _group(group):
         try:
@@ -111,7 +111,7 @@ def group_memory_bytes(group: int) -> int:
 
 
 def _group(group: int) -> Iterator[tuple[int, list[str]]]:
-    """The processes of a group, each with what its `stat` says behind the name."""
+    """Return the processes of a group, each with the fields of its `stat` after the name."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
@@ -122,7 +122,7 @@ def _group(group: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def environment() -> dict[str, Any]:
-    """What a result depends on: commit, CPU and versions."""
+    """Return the environment of a result: commit, CPU and versions."""
     names = ("pyarrow", "numpy", "numba", "rapidfuzz", "google-re2", "lark")
     return {
         "commit": _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain") else ""),

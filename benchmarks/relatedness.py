@@ -1,4 +1,4 @@
-"""How well measures of relatedness agree with people: Spearman's rank correlation with gold standards.
+"""Agreement of relatedness measures with human judgements: Spearman's rank correlation with gold standards.
 
     python -m benchmarks.relatedness SPACE GOLD...
 
@@ -23,7 +23,7 @@ Figures = Callable[[Sequence[str], Sequence[str]], NumpyArray]
 
 
 def measures(space: Space) -> dict[str, Figures]:
-    """The figures of many terms, by each measure there is."""
+    """Return the relatedness of many terms by each installed measure."""
     esa: dict[str, Measure] = {"paper": PaperEsa(), "best, 1,000 documents": CosineEsa(1_000), "best": CosineEsa()}
     found: dict[str, Figures] = {
         name: partial(Esa(space, each).figures, themes=(), event_themes=()) for name, each in esa.items()
@@ -35,7 +35,7 @@ def measures(space: Space) -> dict[str, Figures]:
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """The correlation of ranks; equals share theirs."""
+    """Return the rank correlation; equal values share a rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 
 
@@ -46,7 +46,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def main(space: str, golds: list[str]) -> None:
-    """Print a line for each measure and gold standard."""
+    """Print a line per measure and gold standard."""
     opened = Space.open(space)
     print(opened)
     for gold in golds:

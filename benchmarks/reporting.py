@@ -1,4 +1,4 @@
-"""Runs the workloads, prints and writes what they measured."""
+"""Runs the workloads, prints and writes their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks import measure
 from benchmarks.charts import Points, line_chart, shown
 
 ONLY = "TIDEGATE_BENCH_ONLY"
-"""Names of workloads, by commas: just these."""
+"""Names of the workloads to run, separated by commas."""
 
 
 Row = dict[str, Any]
@@ -33,12 +33,12 @@ class Setting:
 
     @property
     def warm_s(self) -> float:
-        """Not counted: the JVM compiles what it runs often, and what came meanwhile is worked off."""
+        """The warm-up, which is not measured: the JVM compiles, and the backlog is processed."""
         return 20.0
 
     @property
     def measured_s(self) -> float:
-        """Counted."""
+        """The measured time."""
         return 10.0 if self.quick else 30.0
 
 
@@ -46,7 +46,7 @@ Workload = Callable[[Setting], Iterator[Row]]
 
 
 def measured(what: str, value: float, unit: str, most: float | None = None, least: float | None = None) -> Row:
-    """A measured value; `most` or `least`, or what is between them, is what it should be."""
+    """Return the row of a measured value. `most` and `least` are the bounds of its target."""
     found: Row = {"what": what, "value": value, "unit": unit}
     if most is not None and least is not None:
         return found | {"target": f"{least:g} to {most:g} {unit}", "met": least <= value <= most}
@@ -58,7 +58,7 @@ def measured(what: str, value: float, unit: str, most: float | None = None, leas
 
 
 def plot(title: str, x: str, y: str, series: Mapping[str, Points], *, log: bool = True) -> dict[str, Any]:
-    """A chart that a row carries among its `charts`, by the name of the file it goes to; `log` is the upright axis."""
+    """Return a chart for the `charts` of a row, which are keyed by file name. `log`: logarithmic y axis."""
     return {"title": title, "x": x, "y": y, "series": series, "log": log}
 
 
@@ -96,7 +96,7 @@ def run(area: str, workloads: Mapping[str, Workload], quick: bool, as_json: bool
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """A SIGTERM ends what was started too, as Ctrl-C does."""
+    """Let SIGTERM end the started processes, too, as Ctrl-C does."""
 
     def end(*_: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)

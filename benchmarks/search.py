@@ -1,4 +1,4 @@
-"""The most of something that still goes: doubling, then bisecting, for as long as there is time."""
+"""Search for the largest number that still passes: doubling, then bisecting, within a time limit."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search ended."""
+    """The result of a search."""
 
     most: int
-    """The largest that went; 0: not even the first did."""
+    """The largest number that passed; 0 if none did."""
     least_bad: int | None
-    """The smallest that did not; None: none was found."""
+    """The smallest number that failed; None if none did."""
     tried: int
 
     @property
     def is_sharp(self) -> bool:
-        """Whether what lies between is no more than a tenth."""
+        """True if the remaining interval is at most a tenth."""
         return self.least_bad is not None and self.least_bad - self.most <= max(1, self.most // 10)
 
 
 def largest(goes: Callable[[int], bool], first: int, limit: int, has_time: Callable[[], bool]) -> Found:
-    """Search for the largest number up to a limit that goes; `has_time` is asked before each try but the first.
+    """Search for the largest number up to a limit that passes; `has_time` is called before each try but the first.
 
     Nothing is tried twice. Between a number that goes and one that does not it
     ends when they are a tenth apart.

@@ -1,4 +1,4 @@
-"""Whether two groups of runs differ by more than chance."""
+"""Permutation tests: do two groups of runs differ by more than chance?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations, product
 
 
 def by_permutation(more: Sequence[float], less: Sequence[float]) -> float:
-    """How likely a difference of means as large as this one is, had the runs' labels been dealt by chance.
+    """Return the probability of a difference of means this large, if the labels of the runs were random.
 
     Exact: all ways to deal them are counted, this one too. It asks whether `more`
     is more, not whether they differ. Five runs each make 252 ways, so the least
@@ -24,13 +24,13 @@ def by_permutation(more: Sequence[float], less: Sequence[float]) -> float:
         raise ValueError(f"expected runs on both sides, not {len(more)} and {len(less)}")
     runs = [*more, *less]
     seen = statistics.fmean(more)
-    # The sum of all is the same however they are dealt: the larger one mean, the smaller the other.
+    # The total is the same for all permutations, so one mean determines the other.
     means = [statistics.fmean(dealt) for dealt in combinations(runs, len(more))]
     return sum(mean >= seen - 1e-12 * abs(seen) for mean in means) / len(means)
 
 
 def by_signs(differences: Sequence[float]) -> float:
-    """How likely a mean difference of pairs as large as this one is, had each pair's sides been dealt by chance.
+    """Return the probability of a mean difference of pairs this large, if the sides of each pair were random.
 
     Exact: all signs are counted. For runs that were made in pairs, so that what
     drifts between pairs is in both sides of each. It asks whether the first side

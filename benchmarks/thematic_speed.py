@@ -1,4 +1,4 @@
-"""How fast events are matched by meaning: Arrow batches of strings against many subscriptions, themes on.
+"""Throughput of semantic matching: Arrow batches of strings, many subscriptions, with themes.
 
     python -m benchmarks.thematic_speed SPACE EUROVOC [--json] [--subscriptions 94,10000] [--threshold 0.3]
 
@@ -29,7 +29,7 @@ from tidegate import Matcher, Space
 SEED = 7
 BATCH = 8_192
 TAGS = {"subscriptions": 6, "events": 3}
-"""How many theme tags subscriptions have, and events: some of them."""
+"""The number of theme tags of subscriptions, and of events, which have a subset."""
 
 
 TYPES = ("energy consumption", "noise", "air quality", "parking area", "solar energy", "wind energy", "drinking water")
@@ -51,22 +51,22 @@ class Speed:
     subscriptions: int
     threshold: float | None
     events: int
-    """Of a batch."""
+    """Seconds per batch."""
     columns: int
     matches_per_event: float
     add_s: float
     first_per_s: int
-    """The first batch: every word is new."""
+    """Seconds of the first batch, in which every word is new."""
     first_match_s: float
-    """The space opened, the subscriptions added and one event matched."""
+    """Seconds to open the space, add the subscriptions and match one event."""
     events_per_s: float
     dicts_per_s: float
-    """The same from dicts."""
+    """The same with dicts."""
     index: dict[str, Any]
 
 
 def exchangeable(eurovoc: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What a label may be exchanged for: others of its concept, and those of concepts that are related."""
+    """Return the synonyms of a label: labels of its concept and of related concepts."""
     concepts = eurovoc["concepts"]
     out: dict[str, list[str]] = {}
     for concept in concepts.values():
@@ -78,7 +78,7 @@ def exchangeable(eurovoc: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def exchanged(chance: random.Random, exchange: Mapping[str, Sequence[str]], text: str) -> str:
-    """A text, with an even chance in other words."""
+    """Return a text or, with probability 1/2, a synonym."""
     for label in (text, *TYPES):
         if label in text and exchange.get(label) and chance.random() < 0.5:
             return text.replace(label, chance.choice(exchange[label]))
@@ -86,7 +86,7 @@ def exchanged(chance: random.Random, exchange: Mapping[str, Sequence[str]], text
 
 
 def seeds(chance: random.Random, count: int) -> list[dict[str, str]]:
-    """Things that sensors tell of."""
+    """Return terms that sensor events contain."""
     found = []
     for _ in range(count):
         names = chance.sample(sorted(VALUES), chance.randrange(3, 7))
@@ -96,7 +96,7 @@ def seeds(chance: random.Random, count: int) -> list[dict[str, str]]:
 
 
 def quoted(text: str) -> str:
-    """A text as the language writes it."""
+    """Return a text as a literal of the filter language."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -119,7 +119,7 @@ def subscriptions(
 def measured(
     space: str, eurovoc: Mapping[str, Any], count: int, threshold: float | None, batches: int, size: int = BATCH
 ) -> Speed:
-    """Match batches of events against so many subscriptions."""
+    """Match batches of events against a number of subscriptions."""
     chance = random.Random(SEED)
     exchange = exchangeable(eurovoc)
     tops = sorted(each["pref"] for each in eurovoc["concepts"].values() if each["top"])
@@ -168,7 +168,7 @@ def measured(
 
 
 def main() -> None:
-    """Print a line, or a JSON object, for each number of subscriptions."""
+    """Print a line, or a JSON object, per number of subscriptions."""
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("space")
     parser.add_argument("eurovoc")

@@ -1,4 +1,4 @@
-"""Named, seeded workloads. Kept unchanged, so that results compare over years."""
+"""Named, seeded workloads. They never change, so that results compare over years."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEN_PREDICATES = (
     "speed > 60 AND speed <= 120.5 AND vid = 'BJ00017' AND line LIKE 'B%' AND longitude BETWEEN 116.2 AND 116.6 "
     "AND satellites <> 0 AND lane IN (1, 2, 3) AND heading < 270 AND latitude >= 39.8 AND moving = TRUE"
 )
-"""One conjunction of ten predicates, every common kind once."""
+"""One conjunction of ten predicates, one of every common kind."""
 
 TWO_PREDICATES = "speed > 60 AND vid = 'BJ00017'"
 
@@ -21,7 +21,7 @@ FIVE_NUMERIC = "a > 10 AND b < 90 AND c >= 20 AND d <= 80 AND e > 30"
 """Five ordered predicates over five float64 columns of `numeric_batch`: about 0.35 of the rows."""
 
 LONG = "x=1 OR " * 2_300 + "x=1"
-"""As long as a text may be, and nothing special."""
+"""A plain text of the maximum length."""
 
 HOSTILE = [
     "(" * 20_000,
@@ -73,7 +73,7 @@ HOSTILE = [
     "(" + "a AND (" * 2_000,
     "(a=1 AND (b=1 OR " * 120 + "c=1" + "))" * 120,
 ]
-"""Texts that are to make the language slow, deep or large; each gives a filter or an error."""
+"""Hostile texts that are slow, deep or large; each gives a filter or an error."""
 
 VEHICLE = Schema(
     {
@@ -122,7 +122,7 @@ NESTED = {
 
 
 def messages(nested: bool, count: int = 1_000, seed: int = 2) -> list[bytes]:
-    """JSON messages, flat or nested; one in ten has the key that the simple rule asks for."""
+    """Return JSON messages, flat or nested; one in ten has the key of the simple rule."""
     import json
 
     rng = np.random.default_rng(seed)

@@ -42,14 +42,14 @@ settings.load_profile(LENGTH)
 
 PROCESSES = (
     "benchmarks/",
-    "cli/test_audience.py",
-    "cli/test_explain.py",
+    "cli/commands/test_explain.py",
+    "cli/commands/test_subscribe.py",
+    "cli/commands/test_subscriptions.py",
+    "cli/commands/test_top.py",
+    "cli/demo/test_subscribers.py",
+    "cli/processes/test_runner_lease.py",
+    "cli/processes/test_shared_registry.py",
     "cli/test_package.py",
-    "cli/test_shared_registry.py",
-    "cli/test_subscribe.py",
-    "cli/test_subscriptions.py",
-    "cli/test_top.py",
-    "cli/test_turn.py",
     "client/",
     "console/",
     "docs/test_client_document.py",
@@ -86,8 +86,8 @@ several the first counts: it takes the longest to start, and each next may be st
 
 LONGEST = (
     "pipelines/test_kill.py",
-    "cli/test_demo.py",
-    "cli/test_up.py",
+    "cli/demo/test_command.py",
+    "cli/commands/test_up.py",
     "pipelines/test_semantics.py",
     "cli/",
     "gateway/test_links_kill.py",

@@ -1,4 +1,4 @@
-"""From ingest over HTTP, through a service on Spark, to subscribers' sockets."""
+"""Delivery: from HTTP ingest, through a service on Spark, to the sockets of subscribers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def run(quick: bool, as_json: bool, out: Path) -> None:
-    """Measure."""
-    # Here, as the processes that load is made in are modules of this package, and need nothing of it.
+    """Run the delivery benchmarks."""
+    # Imported here, as the load processes are modules of this package and need none of it.
     from benchmarks.delivery.workloads import WORKLOADS
     from benchmarks.reporting import run as measure
 

@@ -1,4 +1,4 @@
-"""Appends events to streams at a rate, in a process of its own: `python -m benchmarks.delivery.appender`.
+"""Appends events to streams at a rate, in its own process: `python -m benchmarks.delivery.appender`.
 
 As ingest, or a service, would: each record with its id and time in front. The events are the same for a rate and
 a length, but for their times: what subscribers get of them can be counted beforehand.
@@ -14,11 +14,11 @@ from benchmarks.delivery.events import event, moment
 from tidegate.logs import SegmentLog
 
 TICKS = 200
-"""Appends a second."""
+"""Appends per second."""
 
 
 def append(folder: Path, streams: list[str], rate: int, seconds: float, cells: int) -> int:
-    """Append so many events a second, one stream after the other; give how many."""
+    """Append events at a rate, one stream after the other; return their number."""
     log = SegmentLog(folder)
     n, begun = 0, time.perf_counter()
     for tick in range(1, round(seconds * TICKS) + 1):

@@ -1,4 +1,4 @@
-"""Five consoles are open in a real browser: do those who are delivered to notice, and what does it cost the gateway?"""
+"""Five consoles in a real browser: their effect on the latency of subscribers, and on the gateway's CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.logs import SegmentLog
 from tidegate.pipelines import status
 
 OTHERS = 20
-"""Services beside the one that is subscribed to: an overview has them all."""
+"""Further services, which the overview lists."""
 SERVICES = "\n".join(
     (
         f"streams: {{taxi: {STREAM}}}",
@@ -32,29 +32,29 @@ SERVICES = "\n".join(
     )
 )
 PATHS = ("", "services/gps", "subscriptions", "discover", "services/gps/workbench?filter=speed %3E%3D 60")
-"""The five that are open; the last has a live tail of half of all events: 500 a second."""
+"""The five open pages; the last has a live tail of half of all events, 500 per second."""
 EVENTS = 1_000
 LISTENERS = 500
 DURABLE = 20
 ENDLESS_S = 3_600.0
-"""Events come until the last phase is over: on a busy machine pages take long to open."""
+"""Events are sent until the last phase ends: on a busy machine pages open slowly."""
 CHANCE = 0.05
-"""What is likelier than this by chance alone shows nothing."""
+"""The significance level: a larger probability shows no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Some seconds, with consoles or without."""
+    """One phase, with or without consoles."""
 
     p50_ms: float
     p99_ms: float
     longest_ms: float
     cpu: float
-    """Of a core: what the gateway took."""
+    """CPU of the gateway, as a share of a core."""
 
 
 def consoles(setting: Setting) -> Iterator[Row]:
-    """Phases in turn without and with five consoles, in pairs whose order changes.
+    """Alternate phases without and with five consoles, in pairs whose order changes.
 
     Without, they are open on another gateway that does the same: a browser takes more of two cores than
     anything it asks for, and is as busy in both.
@@ -75,9 +75,9 @@ def consoles(setting: Setting) -> Iterator[Row]:
     ):
         for each in (up, other):
             keep(each, DURABLE)
-            browser.ask(f"look {each.port}")  # a browser, and a gateway, that have just begun are slow
+            browser.ask(f"look {each.port}")  # warm up the browser and the gateway
         for n in range(2 * pairs):
-            is_open = n % 4 in (1, 2)  # without, with, with, without: what drifts meanwhile is in both
+            is_open = n % 4 in (1, 2)  # without, with, with, without: a drift affects both
             browser.ask(f"look {(up if is_open else other).port}")
             time.sleep(settle_s)
             browser.ask()
@@ -88,7 +88,7 @@ def consoles(setting: Setting) -> Iterator[Row]:
 
 
 def phase(up: Serving, all_: Helper, window_s: float) -> Phase:
-    """What is seen in some seconds."""
+    """Measure one phase."""
     all_.ask()
     begun, cpu_s = time.monotonic(), up.cpu_s()
     time.sleep(window_s)
@@ -99,7 +99,7 @@ def phase(up: Serving, all_: Helper, window_s: float) -> Phase:
 
 
 def rows(without: Sequence[Phase], with_: Sequence[Phase], calls: Mapping[str, int], window_s: float) -> Iterator[Row]:
-    """Both sides, pair by pair, and whether they differ by more than chance."""
+    """Yield rows with both sides, pair by pair, and whether they differ by more than chance."""
     what = f"{LISTENERS} SSE subscribers, {EVENTS:,} events/s"
     for name, title in (("p50_ms", "p50"), ("p99_ms", "p99"), ("longest_ms", "longest")):
         before, after = ([getattr(each, name) for each in some] for some in (without, with_))
@@ -107,7 +107,7 @@ def rows(without: Sequence[Phase], with_: Sequence[Phase], calls: Mapping[str, i
         yield measured(f"{what}: {title}, no console", statistics.median(before), "ms") | {"runs": before}
         yield measured(f"{what}: {title}, five consoles", statistics.median(after), "ms") | {"runs": after}
         yield measured(f"{what}: {title}, what five consoles add", statistics.median(apart), "ms") | {"runs": apart}
-        if name != "longest_ms":  # one event of thousands: chance alone
+        if name != "longest_ms":  # a single event of thousands is too noisy
             likely = by_signs(apart)
             points = {"no console": list(enumerate(before, 1)), "five consoles": list(enumerate(after, 1))}
             chart = plot(f"{what}: {title}", "pair", "milliseconds", points, log=False)
@@ -125,7 +125,7 @@ def rows(without: Sequence[Phase], with_: Sequence[Phase], calls: Mapping[str, i
 
 @contextmanager
 def looking(paths: Sequence[str]) -> Iterator[Helper]:
-    """A browser with a page for each path, which it does not show yet."""
+    """Run a browser with a page per path, not shown yet."""
     with helper("benchmarks.delivery.lookers") as found:
         found.tell(json.dumps({"paths": paths}))
         heard = found.hear()
@@ -135,7 +135,7 @@ def looking(paths: Sequence[str]) -> Iterator[Helper]:
 
 @contextmanager
 def telling(folder: Path) -> Iterator[None]:
-    """Say every second how the services do, as a runner would."""
+    """Write the status of the services every second, as a runner would."""
     log, stop = SegmentLog(folder), threading.Event()
     log.create(status.STREAM)
     names = ["gps", *(f"fast{n}" for n in range(OTHERS))]
@@ -156,7 +156,7 @@ def telling(folder: Path) -> Iterator[None]:
 
 
 def keep(up: Serving, count: int) -> None:
-    """Make durable subscriptions, for the page that lists them."""
+    """Create durable subscriptions, for the page that lists them."""
     for n in range(count):
         body = json.dumps({"filter": f"cell = {n}", "description": f"cell {n}"}).encode()
         url = f"http://127.0.0.1:{up.port}/v1/services/gps/subscriptions"

@@ -1,4 +1,4 @@
-"""What subscribers of a city's data want, and four models of giving it to them: SDaaS, section 5.3 and figure 8.
+"""The demands of subscribers to a city's data, and four models of serving them: SDaaS, section 5.3 and figure 8.
 
 Three streams of vehicles and one of cameras, all with the same record. A subscription wants a window of 0.1 % of
 the one or of the other, and of it some attributes. Those who want the same attributes of the same data are one
@@ -25,9 +25,9 @@ VEHICLES = ("taxi", "bus", "truck")
 CAMERAS = ("cameras",)
 STREAMS = (*VEHICLES, *CAMERAS)
 CELLS = 997
-"""A prime, as the streams take turns: each has all cells, equally often."""
+"""A prime: the streams alternate, and each has all cells equally often."""
 SOUND = "satellites >= 4"
-"""What the services promise of their events; one event in eleven does not keep it."""
+"""The constraint of the services; one event in eleven violates it."""
 
 RAW = f"streams: {{{', '.join(f'{name}: {STREAM}' for name in STREAMS)}}}\n"
 SERVICES = f"""{RAW}
@@ -39,18 +39,18 @@ TOPICS = f"""
 streams: {{{", ".join(f"raw_{name}: {STREAM}" for name in STREAMS)}}}
 services: {{{", ".join(f"{name}: {{from: raw_{name}}}" for name in STREAMS)}}}
 """
-"""Each raw stream as it is. There is no Spark: the topics are what is appended to."""
+"""One service per raw stream, unchanged. There is no Spark: events are appended to the topics."""
 
 ATTRIBUTES = {
     "gps": ("vid", "time", "longitude", "latitude", "speed", "direction", "satellites"),
     "plates": ("vid", "time", "cell"),
 }
-"""What may be wanted: 126 and 6 ways to want some, not all, as table 4 has it."""
+"""The selectable attributes: 126 and 6 proper subsets, as in table 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One subscription, before it is known how it is served."""
+    """One subscription, independent of the model that serves it."""
 
     data: Literal["gps", "plates"]
     filter: str
@@ -58,17 +58,17 @@ class Demand:
 
     @property
     def select(self) -> str:
-        """What is asked for: when an event was sent is always among it, as it is measured by."""
+        """The selected attributes; always includes the send time, which the latency is measured by."""
         return ",".join(("t", *self.attributes))
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The raw streams that have it."""
+        """The raw streams with this data."""
         return VEHICLES if self.data == "gps" else CAMERAS
 
 
 def demands(count: int, seed: int = SEED) -> list[Demand]:
-    """So many, vehicles and cameras in turn; fewer are the beginning of more."""
+    """Return a number of demands, vehicles and cameras in turn; a smaller number is a prefix of a larger one."""
     drawn = random.Random(seed)
     found: list[Demand] = []
     for n in range(count):
@@ -76,7 +76,7 @@ def demands(count: int, seed: int = SEED) -> list[Demand]:
         names = ATTRIBUTES[data]
         bits = drawn.randrange(1, 2 ** len(names) - 1)
         if data == "gps":
-            # A hundredth of the cells and a tenth of the directions, which are independent of each other.
+            # A hundredth of the cells and a tenth of the directions, which are independent.
             cell, direction = drawn.randrange(CELLS - 9), drawn.randrange(324)
             text = f"cell BETWEEN {cell} AND {cell + 9} AND direction BETWEEN {direction} AND {direction + 36}"
         else:
@@ -86,22 +86,22 @@ def demands(count: int, seed: int = SEED) -> list[Demand]:
 
 
 def kinds(wanted: Sequence[Demand]) -> int:
-    """Kinds of demand: the same attributes of the same data."""
+    """Return the number of kinds of demand; a kind is the same attributes of the same data."""
     return len({(each.data, each.attributes) for each in wanted})
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A way to give subscribers what they want."""
+    """A model of serving subscribers."""
 
     name: str
     serve: Callable[[], AbstractContextManager[Serving]]
     wanted: Callable[[Demand], list[Wanted]]
-    """What a subscriber asks the server for, and does itself."""
+    """What a subscriber requests from the server, and what it does itself."""
     services: Callable[[Sequence[Demand]], int]
-    """How many have to be made for some demands (table 5)."""
+    """The number of services that some demands need (table 5)."""
     left: str
-    """What is left for the subscriber to do."""
+    """The work that is left to the subscriber."""
     on_spark: bool = False
 
 

@@ -1,4 +1,4 @@
-"""What TLS costs: deliveries, ingest and new connections of one gateway with it, beside the same without."""
+"""The cost of TLS: deliveries, ingest and new connections of one gateway with and without it."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ SERVICES = f"""
 streams: {{taxi: {STREAM}, alone: {STREAM}}}
 services: {{gps: {{from: taxi}}}}
 """
-"""`alone` is read by no service, so that it takes events without Spark."""
+"""No service reads `alone`, so that it accepts events without Spark."""
 DELIVERIES = 10_000, 30_000
-"""A second, to 500 subscribers."""
+"""Deliveries per second, to 500 subscribers."""
 CONNECTIONS = 500
 BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one gateway did."""
+    """The results of one gateway."""
 
     steps: tuple[Step, ...]
     ingested: float
-    """Events acknowledged a second, by one producer."""
+    """Events per second that one producer gets acknowledged."""
     ingest_us: float
-    """CPU time of the gateway for such an event."""
+    """CPU time of the gateway per such event."""
     connect_ms: float
-    """CPU time of the gateway for a subscriber that connects."""
+    """CPU time of the gateway per new connection."""
 
 
 def encrypted(setting: Setting) -> Iterator[Row]:
-    """500 SSE subscribers, one producer, and new connections, with TLS 1.3 and without, in turn."""
+    """500 SSE subscribers, one producer, and new connections, alternately with and without TLS 1.3."""
     rounds, warm_s, measured_s = (3, 1.0, 3.0) if setting.quick else (7, 2.0, 6.0)
     found: list[tuple[Figures, Figures]] = []
     with gateway_alone(SERVICES) as plain, gateway_alone(SERVICES, self_signed) as secure:
         for n in range(rounds):
-            first, second = (plain, secure) if n % 2 == 0 else (secure, plain)  # neither is always the second
+            first, second = (plain, secure) if n % 2 == 0 else (secure, plain)  # alternate the order
             figures = {up.tls: _measure(up, warm_s, measured_s) for up in (first, second)}
             found.append((figures[False], figures[True]))
     yield from rows(found)
@@ -113,7 +113,7 @@ def _connected(up: Serving) -> float:
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate for loopback and its key; give their paths."""
+    """Write a certificate for loopback and its key; return their paths."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "benchmark")])
     certificate = (

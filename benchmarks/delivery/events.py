@@ -1,4 +1,4 @@
-"""The events that are sent: vehicles and cameras of a city, the n-th always the same but for its time."""
+"""The sent events: vehicles and cameras of a city. The n-th event is always the same, except for its time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CONSTRAINTS = '{longitude: "BETWEEN 115.25 AND 117.30", latitude: "BETWEEN 39.26
 
 
 def moment(nanos: int | None = None) -> tuple[int, bytes]:
-    """A time, or now: microseconds since 1970, and as RFC 3339 says it."""
+    """Return a time, or now, in microseconds since 1970 and in RFC 3339."""
     now = (time.time_ns() if nanos is None else nanos) // 1_000
     whole, micros = divmod(now, 1_000_000)
     return now, f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{micros:06d}Z".encode()
 
 
 def event(n: int, cells: int, now: int, text: bytes) -> bytes:
-    """The n-th: made `now`, in the cell that its number gives; each cell is as frequent as any other."""
+    """Return the n-th event, with the time `now`, in the cell of its number; all cells are equally frequent."""
     return (
         b'{"t":%d,"cell":%d,"vid":"V%d","time":"%s","longitude":%.5f,"latitude":%.5f,"speed":%.1f,"direction":%d.5,'
         b'"satellites":%d}'

@@ -1,4 +1,4 @@
-"""How many deliveries a second one gateway makes: stepwise up until it ends, a plain server beside it."""
+"""The maximum deliveries per second of one gateway, in rising steps, compared with a plain server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ streams: {{taxi: {STREAM}}}
 services: {{gps: {{from: taxi}}}}
 """
 EVENTS = 2_000
-"""Events a second."""
+"""Events per second."""
 CELLS = 1_000
 SUBSCRIBERS = 500
 STEPS = (5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 75_000, 100_000)
-"""Deliveries a second."""
+"""Deliveries per second."""
 QUICK_STEPS = (5_000, 20_000, 50_000)
 TARGET = 50_000
 MOST_MS = 100.0
@@ -33,25 +33,25 @@ KEEPS_UP = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a server did with so many deliveries a second."""
+    """The results of a server at a number of deliveries per second."""
 
     due: int
     delivered: float
     p50_ms: float
     p99_ms: float
     cpu: float
-    """Of a core."""
+    """CPU of the server, as a share of a core."""
     listeners_cpu: float
-    """What the subscribers took of a core: at a whole one, they are what ends it."""
+    """CPU of the subscribers, as a share of a core; near 1, they are the bottleneck."""
 
     @property
     def goes(self) -> bool:
-        """Whether it kept up, in time."""
+        """True if the server kept up with the rate and the latency target."""
         return self.p99_ms <= MOST_MS and self.delivered >= KEEPS_UP * self.due
 
     @property
     def micros(self) -> float:
-        """The server's CPU time for one delivery."""
+        """The server's CPU time per delivery."""
         return 1e6 * self.cpu / max(1.0, self.delivered)
 
 
@@ -66,7 +66,7 @@ SHOWN: tuple[tuple[str, str, Callable[[Step], float]], ...] = (
 
 
 def windows(deliveries: int, subscribers: int = SUBSCRIBERS, events: int = EVENTS, cells: int = CELLS) -> list[Wanted]:
-    """Subscriptions that together get so many deliveries a second: each wants a window of cells.
+    """Return subscriptions that together get a number of deliveries per second; each selects a window of cells.
 
     All cells are equally frequent, so it does not matter where the windows are.
     """
@@ -78,7 +78,7 @@ def windows(deliveries: int, subscribers: int = SUBSCRIBERS, events: int = EVENT
 
 
 def climb(steps: tuple[int, ...], measure: Callable[[int], Step]) -> list[Step]:
-    """Measure step by step, to the first that does not go."""
+    """Measure the steps, up to the first one that fails."""
     found: list[Step] = []
     for due in steps:
         found.append(measure(due))
@@ -88,7 +88,7 @@ def climb(steps: tuple[int, ...], measure: Callable[[int], Step]) -> list[Step]:
 
 
 def fanout(setting: Setting) -> Iterator[Row]:
-    """500 subscribers by SSE, each of more and more of 2,000 events a second, appended to the log without Spark."""
+    """500 SSE subscribers, each to a growing share of 2,000 events per second, appended to the log without Spark."""
     servers: Mapping[str, Callable[[], AbstractContextManager[Serving]]] = {
         "gateway": lambda: gateway_alone(SERVICES),
         "queues": _queues,
@@ -103,7 +103,7 @@ def fanout(setting: Setting) -> Iterator[Row]:
 
 
 def rows(climbed: Mapping[str, list[Step]]) -> Iterator[Row]:
-    """What was measured, the gateway's beside the plain server's."""
+    """Yield rows with the results of the gateway and of the plain server."""
     peers = {each.due: each for each in climbed["queues"]}
     what = f"{SUBSCRIBERS} SSE subscribers, {EVENTS:,} events/s"
     for each in climbed["gateway"]:

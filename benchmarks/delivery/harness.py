@@ -1,4 +1,4 @@
-"""What is measured, those who listen and those who send, each in processes of their own that end with the block."""
+"""Servers, subscribers and producers of a benchmark, each in its own process, which ends with the block."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tidegate.registry import SqliteRegistry
 from tidegate.services import loads
 
 PATIENCE_S = 60.0
-"""How long a process may take to say what it is waited for."""
+"""How long to wait for a line of a process."""
 NEVER_MS = 1e6
-"""The age of what did not come; JSON has no endless number."""
+"""The age of an event that did not arrive; JSON has no infinity."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What subscribers connect to."""
+    """The server that subscribers connect to."""
 
     folder: Path
     group: int
-    """The processes that serve, all of them."""
+    """The process group of the server."""
     gateway: int
-    """The one that has the sockets."""
+    """The pid of the process with the sockets."""
     port: int
     tls: bool = False
 
@@ -48,24 +48,24 @@ class Serving:
         return self.folder / "log"
 
     def cpu_s(self) -> float:
-        """The CPU time that the process with the sockets has taken."""
+        """Return the CPU time of the process with the sockets."""
         fields = Path(f"/proc/{self.gateway}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def metric(self, name: str) -> float:
-        """What Prometheus would be told of one thing."""
+        """Return the value of one Prometheus metric."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
 
     def resident_bytes(self) -> int:
-        """The memory that it holds."""
+        """Return the memory of the process with the sockets."""
         return int(Path(f"/proc/{self.gateway}/statm").read_text().split()[1]) * 4096
 
 
 @contextmanager
 def whole(services: str) -> Iterator[Serving]:
-    """A Tidegate that is ready: Spark, the gateway, ingest."""
+    """Run Tidegate with Spark, gateway and ingest; yields it when it is ready."""
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name, running(Path(name), services) as up:
         said = (Path(name) / "err.txt").read_text()
         found = re.search(r"http://127\.0\.0\.1:([0-9]+)", said)
@@ -75,7 +75,7 @@ def whole(services: str) -> Iterator[Serving]:
 
 @contextmanager
 def gateway_alone(services: str, certify: Callable[[Path], tuple[Path, Path]] | None = None) -> Iterator[Serving]:
-    """A gateway without Spark: whoever appends to a service's output is the service.
+    """Run a gateway without Spark; the benchmark appends to the output of services.
 
     `certify` writes a certificate and its key into a folder, for TLS.
     """
@@ -94,7 +94,7 @@ def gateway_alone(services: str, certify: Callable[[Path], tuple[Path, Path]] | 
 
 
 def make_streams(folder: Path, names: Sequence[str]) -> None:
-    """Make streams that are appended to from without."""
+    """Create the streams that the benchmark appends to."""
     log = SegmentLog(folder / "log")
     for name in names:
         log.create(name)
@@ -103,7 +103,7 @@ def make_streams(folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def serving(folder: Path, command: Sequence[str]) -> Iterator[Serving]:
-    """A server of one process (and what that starts), which says its address when it listens."""
+    """Run a server process, with its children, that prints its address when it listens."""
     said = folder / "said.txt"
     with said.open("wb") as written:
         process = subprocess.Popen(command, stdout=written, stderr=written, start_new_session=True)
@@ -119,19 +119,19 @@ def serving(folder: Path, command: Sequence[str]) -> Iterator[Serving]:
 
 
 class Helper:
-    """A process that is told lines and answers each with one."""
+    """A process that answers each line of input with one line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process, self._rest = process, b""
 
     def tell(self, line: str) -> None:
-        """Say a line."""
+        """Send a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
 
     def hear(self, patience_s: float = PATIENCE_S) -> str:
-        """The next line that it says; an error where it says none."""
+        """Return the next line of output. Raises an error if there is none."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + patience_s
         while b"\n" not in self._rest:
@@ -146,7 +146,7 @@ class Helper:
         return line.decode()
 
     def ask(self, line: str = "") -> dict[str, Any]:
-        """What it answers to a line."""
+        """Send a line, and return the answer."""
         self.tell(line)
         found: dict[str, Any] = json.loads(self.hear())
         return found
@@ -154,7 +154,7 @@ class Helper:
 
 @contextmanager
 def helper(module: str, *arguments: object) -> Iterator[Helper]:
-    """A module of ours as a process."""
+    """Run a module of the benchmarks as a process."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -187,7 +187,7 @@ def _end(process: subprocess.Popen[bytes], *, group: bool = False) -> None:
 def listening(
     port: int, wanted: Sequence[Wanted], *, ids: bool = False, small: bool = False, tls: bool = False
 ) -> Iterator[Helper]:
-    """Subscribers by SSE, all of them live; `ask` gives what came since the last `ask`.
+    """Run SSE subscribers, all of them live; `ask` returns what arrived since the last `ask`.
 
     `ids`: they note which events came; `small`: the system holds little for them.
     """
@@ -203,20 +203,20 @@ def listening(
 def sending(
     port: int, stream: str, rate: int, seconds: float, cells: int, size: int, *, tls: bool = False
 ) -> Iterator[Helper]:
-    """Events over HTTP; it says how many were acknowledged, and in how many seconds."""
+    """Send events over HTTP; the process prints how many were acknowledged, and in how many seconds."""
     with helper("benchmarks.delivery.sender", port, stream, rate, seconds, cells, size, int(tls)) as found:
         yield found
 
 
 @contextmanager
 def appending(log: Path, streams: Sequence[str], rate: int, seconds: float, cells: int) -> Iterator[Helper]:
-    """Events into the log itself; it says how many they were."""
+    """Append events to the log directly; the process prints their number."""
     with helper("benchmarks.delivery.appender", log, ",".join(streams), rate, seconds, cells) as found:
         yield found
 
 
 def until(true: Callable[[], bool], patience_s: float) -> bool:
-    """Wait for what may never be; say whether it was."""
+    """Wait for a condition; return True if it holds within the time."""
     deadline = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > deadline:
@@ -226,7 +226,7 @@ def until(true: Callable[[], bool], patience_s: float) -> bool:
 
 
 def of(found: Mapping[str, Any], name: str) -> float:
-    """A percentile of ages, in milliseconds; where nothing came, longer than any run."""
+    """Return a percentile of ages in milliseconds; longer than any run if no event arrived."""
     value: float = found.get(name, NEVER_MS)
     return value
 

@@ -1,4 +1,4 @@
-"""Many SSE subscribers in a process of their own: `python -m benchmarks.delivery.listeners`.
+"""Many SSE subscribers in one process: `python -m benchmarks.delivery.listeners`.
 
 The first line on standard input says what they want, as JSON; it prints `connected` when all are live. Then it
 answers each line: an empty one with what came since the last, `stop` and `go` (no reading meanwhile) with nothing
@@ -34,33 +34,33 @@ SMALL_BYTES = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One subscription: what the server is asked for, and what is left for the subscriber to do."""
+    """One subscription: the request to the server, and the work that is left to the subscriber."""
 
     service: str
     filter: str = ""
     select: str = ""
     own_filter: str = ""
-    """What the subscriber has to filter by itself."""
+    """The filter that the subscriber applies itself."""
     own_select: str = ""
-    """The attributes that it has to pick by itself."""
+    """The attributes that the subscriber selects itself."""
 
 
 @dataclass(slots=True)
 class Came:
-    """What came to all of a process together."""
+    """Counters of all subscribers of the process."""
 
     ages: list[float] = field(default_factory=list)
-    """In milliseconds, since they were last asked for."""
+    """Ages in milliseconds, since the last report."""
     total: int = 0
-    """Events that were wanted, from the beginning on."""
+    """Matching events since the start."""
     received: int = 0
-    """All of them."""
+    """All received events since the start."""
     bytes: int = 0
     ids: list[int] = field(default_factory=list)
 
 
 class Listener(asyncio.Protocol):
-    """One connection: asks, then notes how old each event is."""
+    """One connection: sends the request, then records the age of each event."""
 
     def __init__(self, request: bytes, came: Came, live: asyncio.Future[None], ids: bool) -> None:
         self._request, self._came, self._live, self._ids = request, came, live, ids
@@ -68,17 +68,17 @@ class Listener(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for events."""
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods
+        """Send the request."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport has the same methods
         self.transport.write(self._request)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - why is not asked
-        """Let nobody wait for what never comes."""
+        """Release the tasks that wait for this connection."""
         if not self._live.done():
             self._live.set_exception(RuntimeError(f"not served: {self._rest[-500:].decode(errors='replace')}"))
 
     def data_received(self, data: bytes) -> None:
-        """Note the ages of all whole events."""
+        """Record the ages of all complete events."""
         now = time.time_ns() / 1e3
         self._came.bytes += len(data)
         if self._rest:
@@ -96,7 +96,7 @@ class Listener(asyncio.Protocol):
         self.take(data, end, now)
 
     def take(self, data: bytes, end: int, now: float) -> None:
-        """Note what came up to `end`."""
+        """Record the events up to `end`."""
         ages = [(now - int(sent)) / 1e3 for sent in _SENT.findall(data, 0, end)]
         self._came.ages += ages
         self._came.total += len(ages)
@@ -106,17 +106,17 @@ class Listener(asyncio.Protocol):
 
 
 class Worker(Listener):
-    """A subscriber that has to filter and to shape by itself what it gets."""
+    """A subscriber that filters and projects the events itself."""
 
     def __init__(self, request: bytes, came: Came, live: asyncio.Future[None], ids: bool, wanted: Wanted) -> None:
         super().__init__(request, came, live, ids)
         self._filter = Filter(wanted.own_filter) if wanted.own_filter else None
         self._names = wanted.own_select.split(",") if wanted.own_select else None
         self.last: dict[str, Any] = {}
-        """The newest event, as it was wanted."""
+        """The newest event, projected."""
 
     def take(self, data: bytes, end: int, now: float) -> None:  # noqa: ARG002 - its own clock says when it is done
-        """Parse every event, drop what is not wanted, pick what is."""
+        """Parse every event, apply the filter and the projection."""
         came = self._came
         for block in data[:end].split(b"\n\n"):
             at = block.find(b"\ndata: ")
@@ -131,7 +131,7 @@ class Worker(Listener):
 
 
 def request(wanted: Wanted) -> bytes:
-    """What a subscriber asks for, with the API key of TIDEGATE_KEY if the environment has one."""
+    """Return the request of a subscriber, with the API key of TIDEGATE_KEY if it is set."""
     query = {"format": "plain", "filter": wanted.filter, "select": wanted.select}
     target = f"/v1/services/{wanted.service}/events?{urlencode({k: v for k, v in query.items() if v})}"
     key = os.environ.get("TIDEGATE_KEY")
@@ -140,14 +140,14 @@ def request(wanted: Wanted) -> bytes:
 
 
 def unverified() -> ssl.SSLContext:
-    """TLS to a server of our own on loopback, whose certificate nobody has signed."""
+    """Return a TLS context for a server on loopback with a self-signed certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 async def listen(said: dict[str, Any], hear: Callable[[], str]) -> None:
-    """Connect all, then answer."""
+    """Connect all subscribers, then answer standard input."""
     loop = asyncio.get_running_loop()
     came = Came()
     context = unverified()
@@ -181,7 +181,7 @@ async def listen(said: dict[str, Any], hear: Callable[[], str]) -> None:
 
 
 def summary(came: Came) -> dict[str, Any]:
-    """What came since this was last asked, and so far; ages begin anew."""
+    """Return the counters, and the ages since the last report; resets the ages."""
     found, came.ages = came.ages, []
     said = {"count": len(found), "total": came.total, "received": came.received, "bytes": came.bytes}
     ages = {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "longest": max(found)} if found else {}

@@ -1,4 +1,4 @@
-"""Consoles in a real browser, in a process of its own: `python -m benchmarks.delivery.lookers`.
+"""Consoles in a real browser, in one process: `python -m benchmarks.delivery.lookers`.
 
 The first line on standard input says which pages, as JSON; it prints `ready` when there is a browser.
 Then it answers each line: `look 8080` opens all pages on the gateway at a port, an empty one does nothing; each
@@ -20,7 +20,7 @@ PATIENCE_MS = 30_000
 
 
 def shape(path: str) -> str:
-    """A path without the names in it, so that calls of a kind are counted together.
+    """Return a path without names, so that calls of the same kind are counted together.
 
     >>> shape("/v1/services/gps/backtest")
     '/v1/services/*/backtest'
@@ -32,7 +32,7 @@ def shape(path: str) -> str:
 
 
 async def look(said: dict[str, Any]) -> None:
-    """Open and leave pages as it is told."""
+    """Open and close pages on commands from standard input."""
     from playwright.async_api import async_playwright
 
     loop = asyncio.get_running_loop()
@@ -43,7 +43,7 @@ async def look(said: dict[str, Any]) -> None:
         )
         pages = []
         for _ in said["paths"]:
-            context = await browser.new_context(viewport={"width": 1360, "height": 900})  # each is another's
+            context = await browser.new_context(viewport={"width": 1360, "height": 900})  # one per page
             page = await context.new_page()
             page.set_default_timeout(PATIENCE_MS)
             page.on("request", lambda request: calls.update([shape(urlsplit(request.url).path)]))
@@ -62,6 +62,6 @@ async def look(said: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    # Whoever looks at a console does so on a machine of their own: here they get what the gateway leaves of the cores.
+    # Users run the browser on another machine: here it has low priority, so that it does not slow the gateway.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     asyncio.run(look(json.loads(sys.stdin.readline())))

@@ -1,4 +1,4 @@
-"""The same data for more and more subscribers, in four models: SDaaS, tables 4 and 5 and figure 8."""
+"""The same data for a growing number of subscribers, in four models: SDaaS, tables 4 and 5 and figure 8."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEEPS_UP = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     rate: int
     steps: tuple[int, ...]
@@ -31,24 +31,24 @@ class Plan:
 
 QUICK = Plan(1_000, (10, 40), 1.0, 3.0, 2.0)
 FULL = Plan(10_000, (10, 25, 50, 100, 200, 400, 600, 800, 1_000), 5.0, 10.0, 10.0)
-"""The paper's rate, and its numbers from 100 on."""
+"""The rate of the paper, and its numbers of subscriptions from 100 on."""
 JVM_S = {True: 5.0, False: 20.0}
-"""Where there is Spark, it runs for so long before: quick, and else."""
+"""Warm-up of models with Spark, in `--quick` and otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one model did for so many subscriptions."""
+    """The results of one model for a number of subscriptions."""
 
     subscriptions: int
     p50_ms: float
     p99_ms: float
     wanted: int
-    """Events that reached those who wanted them, all of the load."""
+    """Events of the whole load that reached subscribers that wanted them."""
     received: int
-    """Events that reached anybody."""
+    """Events that reached any subscriber."""
     server_cpu: float
-    """Of a core, as is the next."""
+    """CPU as a share of a core, as in the next field."""
     subscribers_cpu: float
     memory_mb: float
     network_mb_s: float
@@ -62,11 +62,11 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Point], float]], ...] = (
     ("figure-8c", "memory of the server", "MB", lambda each: each.memory_mb),
     ("figure-8d", "network", "MB/s", lambda each: each.network_mb_s),
 )
-"""Figure 8, (a) to (d), and what it leaves out: the subscribers' own work."""
+"""Figure 8, (a) to (d), and the work of the subscribers, which it leaves out."""
 
 
 def models(setting: Setting) -> Iterator[Row]:
-    """Latency, CPU, memory and network against the number of subscriptions."""
+    """Measure latency, CPU, memory and network by the number of subscriptions."""
     plan = QUICK if setting.quick else FULL
     yield from tables()
     points = {model.name: list(_climb(model, plan, setting)) for model in MODELS}
@@ -74,7 +74,7 @@ def models(setting: Setting) -> Iterator[Row]:
 
 
 def tables() -> Iterator[Row]:
-    """Tables 4 and 5: kinds of demand, and the services that they need."""
+    """Yield tables 4 and 5: kinds of demand, and the services that they need."""
     asked = demands(2 * PAPER)
     for data, paper in (("gps", 126), ("plates", 6)):
         of_it = [each for each in asked if each.data == data]
@@ -86,7 +86,7 @@ def tables() -> Iterator[Row]:
 
 
 def rows(points: Mapping[str, Sequence[Point]], plan: Plan) -> Iterator[Row]:
-    """All that was measured, and figure 8 with the last."""
+    """Yield all results, with figure 8 in the last row."""
     most = {each.subscriptions: max(_wanted(points, each.subscriptions)) for all_ in points.values() for each in all_}
     for name, all_ in points.items():
         for each in all_:
@@ -105,7 +105,7 @@ def rows(points: Mapping[str, Sequence[Point]], plan: Plan) -> Iterator[Row]:
 
 
 def figures(points: Mapping[str, Sequence[Point]], plan: Plan) -> dict[str, Any]:
-    """What was measured, as charts by their files' names."""
+    """Return the results as charts by file name."""
     found = {}
     for name, title, unit, value in FIGURES:
         series = {
@@ -132,7 +132,7 @@ def _unlike(points: Mapping[str, Sequence[Point]], most: Mapping[int, int]) -> i
 
 
 def _climb(model: Model, plan: Plan, setting: Setting) -> Iterator[Point]:
-    """More and more subscriptions, to the first number at which it falls behind."""
+    """Measure a growing number of subscriptions, up to the first number at which the model falls behind."""
     with model.serve() as up:
         if model.on_spark:
             warm_up(up, plan.rate, JVM_S[setting.quick])
@@ -144,7 +144,7 @@ def _climb(model: Model, plan: Plan, setting: Setting) -> Iterator[Point]:
 
 
 def warm_up(up: Serving, rate: int, seconds: float) -> None:
-    """Let the JVM compile what it runs often."""
+    """Warm up the JVM."""
     with appending(up.log, STREAMS, rate, seconds, CELLS) as appender:
         appender.hear(seconds + 60)
 

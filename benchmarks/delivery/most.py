@@ -1,4 +1,4 @@
-"""The most subscriptions that get 10,000 events a second within 30 ms: SDaaS, section 5.3, in three of its models."""
+"""The maximum number of subscriptions at 10,000 events per second within 30 ms: SDaaS, section 5.3, three models."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from benchmarks.search import largest
 RATE = 10_000
 MOST_MS = 30.0
 PAPER = {"services": 2_697, "traditional": 950}
-"""On five nodes; it says neither which percentile nor how much of the data a subscription wants."""
+"""The paper's result on five nodes; it states neither the percentile nor the selectivity of a subscription."""
 CONNECTIONS = 16_000
-"""As many as a process may open: where a subscription is three, it is the fewer."""
+"""The maximum connections of a process; a model with three per subscription serves a third as many."""
 
 
 TRIES = 3
-"""A number that goes only at the third try goes: what else the machine does delays, and never hastens."""
+"""A number passes if one of three tries passes: other load on the machine can only slow it down."""
 
 
 def most(setting: Setting) -> Iterator[Row]:
-    """Doubling, then bisecting, for as long as there is time: by the 99th percentile, and by the median."""
+    """Search by doubling and bisecting, within the time limit: by the 99th percentile, and by the median."""
     for model in (TIDEGATE, CONTENT, TRADITIONAL):
         with model.serve() as up:
             if model.on_spark:
@@ -48,7 +48,7 @@ def _search(model: Model, up: Serving, setting: Setting) -> Iterator[Row]:
             return True
         try:
             return is_in_time(count, percentile)
-        except TimeoutError:  # not even all of them were connected, or answered, in a minute
+        except TimeoutError:  # not all subscribers were connected, or answered, within a minute
             return False
 
     def is_in_time(count: int, percentile: str) -> bool:

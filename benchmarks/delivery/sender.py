@@ -1,4 +1,4 @@
-"""Sends events over HTTP at a rate, in a process of its own: `python -m benchmarks.delivery.sender`."""
+"""Sends events over HTTP at a rate, in its own process: `python -m benchmarks.delivery.sender`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if "TIDEGATE_KEY" in os.environ:
 
 
 CONNECTIONS = 4
-"""At a rate: what is due does not wait for the answer to what was due before."""
+"""The number of connections at a fixed rate, so that a request does not wait for the previous response."""
 MOST = 20
-"""Chunks that a request has at most: who is late sends what has come due together, as a producer would."""
+"""Maximum chunks per request: a late sender combines the chunks that are due, as a producer would."""
 
 
 def send(
     port: int, stream: str, rate: int, seconds: float, cells: int, size: int, tls: bool = False
 ) -> tuple[int, float]:
-    """Send so many events a second, in chunks of `size` as soon as each is due; rate 0: as fast as it goes.
+    """Send events at a rate, in chunks of `size` as soon as each is due; rate 0: as fast as possible.
 
     An event's time is when its chunk was due, whenever it is sent: that a server makes its producer wait is in the
     latency. Gives how many were acknowledged, and in how many seconds.

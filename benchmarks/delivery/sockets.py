@@ -1,4 +1,4 @@
-"""Many subscriptions on a few WebSockets, in a process of their own: `python -m benchmarks.delivery.sockets`.
+"""Many subscriptions on a few WebSockets, in one process: `python -m benchmarks.delivery.sockets`.
 
 Arguments: port, service, and how many sockets, subscriptions on each and cells; the subscription's cell is drawn, with
 a seed. Prints `connected` when all subscriptions are confirmed, and for each line on standard input what came since
@@ -29,7 +29,7 @@ _UPGRADE = (
 
 
 def frame(text: bytes, opcode: int = 1) -> bytes:
-    """A client's message, masked with zeros, which leave it as it is.
+    """Return a client's frame, masked with zeros, which do not change the payload.
 
     >>> frame(b"{}")
     b'\\x81\\x82\\x00\\x00\\x00\\x00{}'
@@ -40,7 +40,7 @@ def frame(text: bytes, opcode: int = 1) -> bytes:
 
 
 def frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
-    """The whole messages of a server in some bytes, each with its opcode, and what is left.
+    """Return the complete messages in some bytes, each with its opcode, and the remaining bytes.
 
     >>> frames(b'\\x81\\x02{}\\x81\\x05{"a"')
     ([(1, b'{}')], b'\\x81\\x05{"a"')
@@ -61,10 +61,10 @@ def frames(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 class Counted(Came):
-    """What came on all sockets; `total` counts subscriptions, `received` frames."""
+    """Counters of all sockets; `total` counts subscriptions, `received` counts frames."""
 
     repeated: int = 0
-    """Frames for an event that the socket had just got: all its subscriptions belong into one."""
+    """Repeated frames for one event: all subscriptions of a socket should share one frame."""
 
 
 class Socket(asyncio.Protocol):
@@ -75,17 +75,17 @@ class Socket(asyncio.Protocol):
         self._rest, self._is_open, self._confirmed, self._last = b"", False, 0, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for a WebSocket."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods
+        """Send the upgrade request."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has the same methods
         self._transport.write(_UPGRADE % base64.b64encode(bytes(16)))
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - why is not asked
-        """Let nobody wait for what never comes."""
+        """Release the tasks that wait for this connection."""
         if not self._live.done():
             self._live.set_exception(RuntimeError(f"not served: {self._rest[-500:].decode(errors='replace')}"))
 
     def data_received(self, data: bytes) -> None:
-        """Note all whole messages."""
+        """Record all complete messages."""
         now = time.time_ns() / 1e3
         self._came.bytes += len(data)
         data = self._rest + data
@@ -119,7 +119,7 @@ class Socket(asyncio.Protocol):
 
 
 async def listen(port: int, service: str, sockets: int, each: int, cells: int) -> None:
-    """Connect all, then answer standard input."""
+    """Connect all sockets, then answer standard input."""
     loop = asyncio.get_running_loop()
     came, drawn = Counted(), random.Random(SEED)
     waiting: list[asyncio.Future[None]] = []

@@ -1,4 +1,4 @@
-"""One subscriber of 500 stops reading: do the others notice, and does it get everything after?"""
+"""One subscriber of 500 stops reading: the effect on the others, and whether it gets all events later."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ streams: {{taxi: {STREAM}}}
 services: {{gps: {{from: taxi}}}}
 """
 EVENTS = 2_000
-"""Events a second: all of them for the one, of whom 0.6 MB a second soon fill every buffer."""
+"""Events per second; the stopped subscriber gets all of them, and 0.6 MB per second soon fill every buffer."""
 OTHERS = 499
 CELLS = 500
 CHANCE = 0.05
-"""What is likelier than this by chance alone shows nothing."""
+"""The significance level: a larger probability shows no difference."""
 CATCH_UP_S = 30.0
 
 
 def stopped(setting: Setting) -> Iterator[Row]:
-    """Runs in turn without and with one who does not read for a minute."""
+    """Alternate runs without and with a subscriber that does not read for a minute."""
     runs, stop_s, window_s, warm_s = (4, 10.0, 5.0, 5.0) if setting.quick else (5, 60.0, 30.0, 10.0)
     seconds = warm_s + runs * (stop_s + window_s + 1)
     without, with_, behind = [], [], []
@@ -45,7 +45,7 @@ def stopped(setting: Setting) -> Iterator[Row]:
             with_.append(_p99(others, window_s))
             behind.append(up.metric('tidegate_subscribers{service="gps",state="behind"}'))
             one.ask("go")
-            time.sleep(1)  # it catches up: neither with nor without
+            time.sleep(1)  # the subscriber catches up; not part of any run
         sent = int(appender.hear(seconds + 60))
         until(lambda: one.ask()["total"] >= sent, CATCH_UP_S)
         ids = one.ask("ids")["ids"]
@@ -58,7 +58,7 @@ def stopped(setting: Setting) -> Iterator[Row]:
 
 
 def rows(without: Sequence[float], with_: Sequence[float], stop_s: float) -> Iterator[Row]:
-    """What the others had, run by run, and whether it differs."""
+    """Yield rows with the latencies of the others, run by run, and whether they differ."""
     what = f"{OTHERS} SSE subscribers, {EVENTS:,} events/s"
     yield measured(f"{what}: p99, mean of {len(without)} runs", statistics.fmean(without), "ms") | {"runs": without}
     meanwhile = f"{what}: p99 while one has stopped for {stop_s:g} s"
@@ -74,12 +74,12 @@ def rows(without: Sequence[float], with_: Sequence[float], stop_s: float) -> Ite
 
 
 def missed(ids: Sequence[int], sent: int) -> int:
-    """How many of the events from 0 on did not come, and how many came that were never sent."""
+    """Return the number of missing events from 0 on, plus those that arrived but were never sent."""
     return len(set(range(sent)) ^ set(ids))
 
 
 def disorder(ids: Sequence[int]) -> int:
-    """How often an event came that is older than the one before."""
+    """Return how often an event is older than the previous one."""
     return sum(a > b for a, b in pairwise(ids))
 
 

@@ -18,13 +18,13 @@ services:
 RATE = 10_000
 SOCKETS, EACH = 100, 100
 CELLS = 5_000
-"""A subscription wants one of them: 0.02 % of the events."""
+"""The number of keys; a subscription selects one of them, 0.02 % of the events."""
 KEEPS_UP = 0.99
-"""The share of what was to be delivered in a while that was."""
+"""The minimum share of the expected deliveries in a period."""
 
 
 def websockets(setting: Setting) -> Iterator[Row]:
-    """10,000 events a second, each for two of 10,000 subscriptions."""
+    """10,000 events per second, each for two of 10,000 subscriptions."""
     seconds = setting.warm_s + setting.measured_s
     with (
         whole(SERVICES) as up,

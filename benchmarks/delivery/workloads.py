@@ -28,7 +28,7 @@ IDLE = 10_000
 
 
 def sse(setting: Setting) -> Iterator[Row]:
-    """A thousand subscribers, each of a thousandth of the events: at 2,000 events a second, and at 10,000."""
+    """A thousand subscribers, each to a thousandth of the events, at 2,000 and at 10,000 events per second."""
     wanted = [Wanted("gps", f"cell = {n}") for n in range(SUBSCRIBERS)]
     with whole(SERVICES) as up, listening(up.port, wanted) as subscribers:
         for rate, p50, p99 in ((2_000, 10.0, 50.0), (10_000, 20.0, 100.0)):
@@ -48,14 +48,14 @@ def sse(setting: Setting) -> Iterator[Row]:
 
 
 def ingest(setting: Setting) -> Iterator[Row]:
-    """As many events as are taken, in requests of 500."""
+    """The maximum rate of ingest, in requests of 500 events."""
     with whole(SERVICES) as up, sending(up.port, "taxi", 0, setting.measured_s, SUBSCRIBERS, 500) as sender:
         count, spent = _sent(sender)
     yield measured("NDJSON over HTTP in batches of 500: acknowledged", count / spent, "events/s", least=40_000)
 
 
 def memory(_: Setting) -> Iterator[Row]:
-    """What connections cost on which nothing comes."""
+    """The cost of idle connections."""
     with whole(SERVICES) as up:
         before = up.resident_bytes()
         with listening(up.port, [Wanted("gps", "cell = -1")] * IDLE):

@@ -1,4 +1,4 @@
-"""A registry of a million services, searched; and a directory of whole services, asked."""
+"""Search in a registry of a million services, and requests to a directory of complete services."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def million(setting: Setting) -> Iterator[Row]:
 
 
 def _filled(index: AttributeIndex, count: int) -> list[float]:
-    """Fill an index; the milliseconds of every hundredth add."""
+    """Fill an index; return the milliseconds of every hundredth addition."""
     took = []
     for n, (name, attributes) in enumerate(workloads.services(count)):
         begin = time.perf_counter()
@@ -82,7 +82,7 @@ def _resident_mb() -> float:
 
 
 def bitmaps(setting: Setting) -> Iterator[Row]:
-    """The paper's universe of 200 attributes: what a bitmap takes beside a Bloom filter, both searched."""
+    """The paper's universe of 200 attributes: memory and search time of bitmaps and of Bloom filters."""
     count = workloads.KEPT[setting.quick]
     known = workloads.attributes()[:200]
     for encoding in ("auto", "bloom"):
@@ -112,7 +112,7 @@ def _request() -> Request:
 
 
 def directory(setting: Setting) -> Iterator[Row]:
-    """Everything in one request, over services that are observed and change."""
+    """Complete requests over services whose quality is observed and changes."""
     count = workloads.ASKED[setting.quick]
     found = Directory()
     begin = time.perf_counter()

@@ -18,7 +18,7 @@ _compiled: Any = njit(nogil=True, cache=True)
 
 @_compiled
 def _draw(bits: Any, m: int) -> None:
-    """New hashes for all attributes."""
+    """Draw new hashes for all attributes."""
     for a in range(bits.shape[0]):
         for k in range(bits.shape[1]):
             bits[a, k] = np.random.randint(0, m)
@@ -26,7 +26,7 @@ def _draw(bits: Any, m: int) -> None:
 
 @_compiled
 def _choose(order: Any, size: int) -> None:
-    """Put a random set of attributes at the front."""
+    """Move a random set of attributes to the front."""
     for n in range(size):
         other = np.random.randint(n, order.shape[0])
         order[n], order[other] = order[other], order[n]
@@ -34,7 +34,7 @@ def _choose(order: Any, size: int) -> None:
 
 @_compiled
 def _shared(order: Any, size: int, bits: Any, in_request: Any, request: Any, service: Any, stamp: int) -> Any:
-    """How many attributes and how many bits a service shares with a request."""
+    """Return the numbers of attributes and of bits that a service shares with a request."""
     attributes, shared = 0, 0
     for n in range(size):
         attributes += in_request[order[n]] == stamp
@@ -48,7 +48,7 @@ def _shared(order: Any, size: int, bits: Any, in_request: Any, request: Any, ser
 
 @_compiled
 def _requested(order: Any, size: int, bits: Any, in_request: Any, request: Any, stamp: int) -> int:
-    """Note a request; how many bits it has."""
+    """Set the bits of a request; return their number."""
     found = 0
     for n in range(size):
         in_request[order[n]] = stamp
@@ -61,7 +61,7 @@ def _requested(order: Any, size: int, bits: Any, in_request: Any, request: Any, 
 
 @_compiled
 def compare(m: int, k: int, trials: int, seed: int) -> Any:
-    """Compare two services by one request: how often B-Coverage has them in the wrong order, and undershoots.
+    """Compare two services by one request: how often B-Coverage ranks them wrongly, and underestimates.
 
     Gives the errors counted as the paper's sentence has them (the first service covers
     more, and its B-Coverage is less), those of either order, and the services whose
@@ -92,7 +92,7 @@ def compare(m: int, k: int, trials: int, seed: int) -> Any:
 
 @_compiled
 def mean(m: int, k: int, service: int, wanted: int, shared: int, trials: int, seed: int) -> Any:
-    """The mean B-Coverage of sets of given sizes, and the standard error of that."""
+    """Return the mean B-Coverage of sets of given sizes, and its standard error."""
     np.random.seed(seed)
     bits = np.empty((UNIVERSE, k), np.int64)
     order = np.arange(UNIVERSE)
@@ -112,7 +112,7 @@ def mean(m: int, k: int, service: int, wanted: int, shared: int, trials: int, se
 
 @_compiled
 def by_size(m: int, k: int, wanted: int, service: int, trials: int, seed: int) -> Any:
-    """The mean Coverage and B-Coverage of random services of a size, for random requests of another."""
+    """Return the mean Coverage and B-Coverage of random services and random requests of given sizes."""
     np.random.seed(seed)
     bits = np.empty((UNIVERSE, k), np.int64)
     order = np.arange(UNIVERSE)

@@ -1,4 +1,4 @@
-"""Brokers that route by covering: what each strategy keeps, says and carries, and what a change costs."""
+"""Routing by covering: table size, control messages and traffic of each strategy, and the cost of a change."""
 
 from functools import partial
 

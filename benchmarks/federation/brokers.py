@@ -1,4 +1,4 @@
-"""A tree of brokers in one process, and what crosses its links."""
+"""A tree of brokers in one process, with counters of its links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Events = list[dict[str, Any]]
 
 
 class Brokers:
-    """Brokers whose messages arrive at once, and are counted."""
+    """Brokers whose messages are delivered at once, and counted."""
 
     def __init__(self, links: Iterable[tuple[str, str]], strategy: str, schema: Schema) -> None:
         self.links = [each for one, other in links for each in ((one, other), (other, one))]
@@ -26,7 +26,7 @@ class Brokers:
             self._carry(one, sent)
 
     def put(self, broker: str, filters: Mapping[str, Filter | None]) -> None:
-        """Subscribe, change, or, by None, unsubscribe; everybody learns what they must."""
+        """Subscribe, change the filter, or, with None, unsubscribe; delivers all resulting messages."""
         self._carry(broker, self.brokers[broker].set_all(SERVICE, filters))
 
     def _carry(self, sender: str, sent: list[Sent]) -> None:
@@ -41,11 +41,11 @@ class Brokers:
                 queue.extend((to, *each) for each in self.brokers[to].work())
 
     def entries(self) -> int:
-        """Routing entries of all brokers."""
+        """Return the number of routing entries of all brokers."""
         return sum(len(self.brokers[one].routes(SERVICE, other)) for one, other in self.links)
 
     def traffic(self, events: Events, origins: list[str]) -> tuple[int, int, int]:
-        """How often events cross a link, how often nobody behind it wants them, and how often one misses its broker."""
+        """Return how often events cross a link, how often without a match behind it, and how often one is missed."""
         wanted = self._wanted(events)
         passes = {link: self._passing(link, events) for link in self.links}
         crossed = excess = missed = 0
@@ -68,7 +68,7 @@ class Brokers:
         return set(_matched(self.schema, self.brokers[link[0]].routes(SERVICE, link[1]).values(), events))
 
     def _wanted(self, events: Events) -> list[set[str]]:
-        """The brokers of the subscribers who match each event."""
+        """Return the brokers with matching subscribers, for each event."""
         found: list[set[str]] = [set() for _ in events]
         for name, broker in self.brokers.items():
             for number in _matched(self.schema, broker.local(SERVICE).values(), events):
@@ -86,7 +86,7 @@ class Brokers:
 
 
 def _matched(schema: Schema, filters: Iterable[Filter], events: Events) -> list[int]:
-    """The events that any of some filters matches; equal ones are asked once."""
+    """Return the events that any of some filters matches; equal filters are evaluated once."""
     distinct = {str(number): each for number, each in enumerate(set(filters))}
     if not distinct:
         return []

@@ -27,16 +27,16 @@ SCHEMA = Schema(
 BROKERS = 10
 LINES, PLACES = 400, 100
 ZIPF = 1.1
-"""How much more is asked of what is popular: the nth has a share of 1 / n ** 1.1."""
+"""The exponent of the Zipf distribution: the nth item has a share of 1 / n ** 1.1."""
 
 
 def tree(rng: Random) -> list[tuple[str, str]]:
-    """Links of a random tree."""
+    """Return the links of a random tree."""
     return [(f"b{rng.randrange(n)}", f"b{n}") for n in range(1, BROKERS)]
 
 
 def popular(rng: Random, size: int) -> int:
-    """A number below `size`, by Zipf."""
+    """Draw a number below `size` from the Zipf distribution."""
     return rng.choices(range(size), _shares(size))[0]
 
 
@@ -45,7 +45,7 @@ def _shares(size: int) -> list[float]:
 
 
 def overlapping(rng: Random) -> str:
-    """A filter as subscribers of a city have them: a line or a place, few of them by most, and how fast."""
+    """Draw a typical filter of a city: a line or a place, by popularity, and a speed."""
     fast = rng.choice(["", *(f" AND speed > {n}" for n in (10, 30, 50, 60, 80))])
     choice = rng.random()
     if choice < 0.45:
@@ -63,7 +63,7 @@ def overlapping(rng: Random) -> str:
 
 
 def event(rng: Random) -> dict[str, Any]:
-    """An event of a vehicle somewhere."""
+    """Draw an event of a vehicle."""
     return {
         "vid": f"BJ{rng.randrange(100_000):05}",
         "line": f"L{rng.randrange(LINES):03}",
@@ -76,7 +76,7 @@ def event(rng: Random) -> dict[str, Any]:
 
 @dataclass
 class Course:
-    """What one strategy has come to, along the number of subscriptions and at the end."""
+    """The results of one strategy, by the number of subscriptions and at the end."""
 
     entries: list[tuple[float, float]] = field(default_factory=list)
     messages: list[tuple[float, float]] = field(default_factory=list)
@@ -116,7 +116,7 @@ def strategies(setting: Setting) -> Iterator[Row]:
 
 @cache
 def _filter(text: str) -> Filter:
-    """One for all strategies: what it means is worked out once."""
+    """Parse a filter; cached, as all strategies share it."""
     return Filter(text, SCHEMA)
 
 
@@ -148,7 +148,7 @@ def course(strategy: str, sizes: tuple[int, ...]) -> Course:
 
 
 def distinct(rng: Random) -> str:
-    """A filter that hardly any other covers: the table grows as large as it can."""
+    """Draw a filter that hardly any other covers, for the largest table."""
     choice = rng.random()
     x, y, speed = (rng.uniform(0, 100) for _ in range(3))
     if choice < 0.4:
@@ -164,7 +164,7 @@ Calls = dict[str, tuple[Callable[[int], object], list[int]]]
 
 
 def large_table(setting: Setting) -> Iterator[Row]:
-    """One link's table with very many filters that do not cover each other: searched and changed."""
+    """Search and change one link's table with very many filters that do not cover each other."""
     size, repeats = (20_000, 500) if setting.quick else (100_000, 2_000)
     rng = Random(11)
     filters = [Filter(distinct(rng), SCHEMA) for _ in range(size + 2 * repeats)]
@@ -173,7 +173,7 @@ def large_table(setting: Setting) -> Iterator[Row]:
     table.change(dict(enumerate(filters[:size])), ())
     while table.pending:
         table.work()
-    for each in filters[size:]:  # what a filter means is worked out once, for all tables
+    for each in filters[size:]:  # the normal form is computed once, for all tables
         hash(each)
         _ = each.normal.conjuncts[0].necessary
     with _collected():
@@ -192,11 +192,11 @@ def large_table(setting: Setting) -> Iterator[Row]:
 
 
 WIDE = [f"{name} > {least}" for name in ("speed", "lon") for least in (99, 97, 95, 90, 80, 60)]
-"""Each covers from hundreds to tens of thousands of the filters in a large table."""
+"""Filters that each cover hundreds to tens of thousands of the filters in a large table."""
 
 
 def wide_changes(table: Outgoing, what: str, number: int) -> Iterator[Row]:
-    """Subscriptions that cover thousands come, get other parameters and go; what they leave to do is done after."""
+    """Add, change and remove subscriptions that cover thousands; deferred work is done afterwards."""
     took: dict[str, list[float]] = {"comes": [], "gets other parameters": [], "goes": []}
     steps: list[float] = []
     covered: list[int] = []
@@ -227,7 +227,7 @@ def _percentiles(what: str, took_ms: list[float]) -> Iterator[Row]:
 
 @contextmanager
 def _collected() -> Iterator[None]:
-    """What is there is no garbage, and is not looked through again and again while something is timed."""
+    """Freeze the existing objects, so that the garbage collector does not scan them during a measurement."""
     gc.collect()
     gc.freeze()
     try:
@@ -237,11 +237,11 @@ def _collected() -> Iterator[None]:
 
 
 def _took_ms(call: Callable[[], object]) -> float:
-    """By the clock of this thread: others on the same machine do not count."""
+    """Measure the CPU time of this thread, independent of other load."""
     begin = time.thread_time()
     call()
     return (time.thread_time() - begin) * 1e3
 
 
 WORKLOADS: dict[str, Workload] = {"strategies": strategies, "a large table": large_table}
-"""Each gives rows."""
+"""The workloads; each yields rows."""

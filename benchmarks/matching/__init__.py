@@ -1,4 +1,4 @@
-"""The matching engine: its targets, the papers' figures, event-ruler beside it."""
+"""The matching engine: its targets, the papers' figures, and a comparison with event-ruler."""
 
 from benchmarks.matching.report import run
 

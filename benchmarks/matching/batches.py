@@ -1,4 +1,4 @@
-"""Throughput of batches: what the engine has to reach, event-ruler beside it."""
+"""Throughput of batches: the targets of the engine, and a comparison with event-ruler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULER = f"event-ruler {event_ruler.version()}"
 
 
 def thousand(setting: Setting) -> Iterator[Row]:
-    """1,000 filters: from Arrow, with the pairs read, from NDJSON, and event-ruler on the same."""
+    """1,000 filters: from Arrow, with the pairs read, from NDJSON, and the same with event-ruler."""
     name = "1,000 filters"
     matcher = filled(made(workloads.TEN_THOUSAND, 1_000))
     ours = speed(setting, matcher)
@@ -83,7 +83,7 @@ def ten_thousand(setting: Setting) -> Iterator[Row]:
     yield throughput(workloads.TEN_THOUSAND.name, without, at_least=250_000, rate=found)
     del matcher
     setting.say(workloads.LIKES.name)
-    # But for the patterns they are the same filters: only what differs is made anew.
+    # The filters differ only in the patterns: only the different ones are compiled again.
     pairs = zip(made(workloads.TEN_THOUSAND), workloads.LIKES.texts(), strict=True)
     matcher = filled(plain if plain.text == text else text for plain, text in pairs)
     taken = speed(setting, matcher)

@@ -1,4 +1,4 @@
-"""The papers' figures: events matched a second by every engine.
+"""The papers' figures: events per second that every engine matches.
 
 SDaaS, section 5.4: 9(a) against the predicates of a filter (100 filters), 9(b)
 against the number of filters (six predicates), 9(c) against the degree of
@@ -25,12 +25,12 @@ from tidegate.matching import Matcher
 
 ENGINES = ("scan", "tree", "counting", "improved-tree", "columnar")
 SPLITS = ("predicates", "count")
-"""How the improved tree is cut: by definition 9, and naively into equal numbers of subtrees."""
+"""The partitionings of the improved tree: definition 9, and equal numbers of subtrees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Measured lines, and what could not be measured."""
+    """Measured lines, and the reasons of skipped ones."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Figure:
     y_label = "events/s"
 
     def to_dict(self) -> dict[str, Any]:
-        """The figure as JSON has it."""
+        """Return the figure as JSON."""
         return {
             "title": self.title,
             "x": self.x_label,
@@ -52,7 +52,7 @@ class Figure:
         }
 
     def to_svg(self) -> str:
-        """The figure as a chart."""
+        """Return the figure as a chart."""
         return charts.line_chart(self.title, self.x_label, self.y_label, self.series, log_x=self.log_x)
 
 
@@ -76,7 +76,7 @@ def by_filters(setting: Setting) -> Figure:
 
 
 def _by_engine(setting: Setting, figure: Figure, sets: Sequence[tuple[int, list[Filter]]]) -> None:
-    """One line an engine; it ends at the first set of filters that takes too long."""
+    """Return one line per engine; it ends at the first set of filters that takes too long."""
     for engine in ENGINES:
         setting.say(f"{figure.name}, {engine}")
         figure.series[engine] = points = []
@@ -90,7 +90,7 @@ def _by_engine(setting: Setting, figure: Figure, sets: Sequence[tuple[int, list[
 
 
 def _point(setting: Setting, figure: Figure, line: str, x: int, matcher: Matcher) -> tuple[float, float]:
-    """Throughput of batches of 10,000, or of the largest that are matched in a second or so."""
+    """Return the throughput of batches of 10,000, or of the largest batch that takes about a second."""
     batch = batches()[0]
     limit_s, budget_s = (0.8, 0.2) if setting.quick else (10.0, 4.0)
     size = 10
@@ -98,7 +98,7 @@ def _point(setting: Setting, figure: Figure, line: str, x: int, matcher: Matcher
     took_s = _took_s(matcher, batch.slice(0, size))
     before_s = 0.9 * took_s
     while size < BATCH:
-        # A part of the time is the batch's, whatever its size: ten times the events cost ten times the growth.
+        # A batch has a fixed cost: extrapolate only the growth.
         if took_s + 10 * max(0.0, took_s - before_s) > limit_s:
             figure.notes.append(f"{line}, {x:,}: batches of {size:,} events")
             break
@@ -129,7 +129,7 @@ def by_parallelism(setting: Setting) -> Figure:
                 if split != SPLITS[0]:
                     _cut(matcher, workers, split)
                 fill(matcher, filters, limit_s=5 if setting.quick else 60)
-                # A batch of one size: what is sent to the workers is a part of what they cost.
+                # All batches have one size: sending them to the workers is part of the cost.
                 batch = batches()[0].slice(0, 2_000 if setting.quick else BATCH)
                 taken = measure.taken(matcher.match, [batch], 3 if setting.quick else 9, 60.0)
                 points.append((workers, batch.num_rows / taken.wall_s))
@@ -140,7 +140,7 @@ def by_parallelism(setting: Setting) -> Figure:
 
 
 def _cut(matcher: Matcher, workers: int, split: str) -> None:
-    """Give a matcher another split than the engine's own: nobody but this figure asks for it."""
+    """Replace the partitioning of a matcher; only this figure needs it."""
     try:
         matcher._index = import_module("tidegate.research.improved_tree").ImprovedTreeIndex(workers, split)
     except (ImportError, AttributeError, TypeError) as exc:
@@ -148,7 +148,7 @@ def _cut(matcher: Matcher, workers: int, split: str) -> None:
 
 
 def by_throughput(setting: Setting) -> Figure:
-    """Throughput against the number of filters: the default engine, from Arrow and NDJSON, and event-ruler."""
+    """Throughput by the number of filters: the default engine, from Arrow and NDJSON, and event-ruler."""
     title = "Throughput: number of filters, six predicates"
     figure = Figure("throughput", title, "filters", log_x=True)
     sizes = (100, 1_000, 10_000) if setting.quick else (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
@@ -187,7 +187,7 @@ def _from_json(
 
 
 def _ruler(setting: Setting, figure: Figure) -> Iterator[tuple[float, float]]:
-    """No more rules: 10,000 of them are not built within minutes."""
+    """The maximum number of rules: 10,000 are not built within minutes."""
     for size in (100, 1_000) if setting.quick else (100, 300, 1_000, 3_000):
         try:
             peer = ruler(size, setting.quick)

@@ -1,4 +1,4 @@
-"""What every measurement of the matcher shares: the setting, a filled matcher, a row of the result."""
+"""Shared parts of the matcher's measurements: the setting, a filled matcher, a row of the result."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from tidegate.errors import EventError, MatcherError
 from tidegate.matching import Matcher
 
 BATCH = 10_000
-"""Events that are matched at once, unless said."""
+"""The default batch size."""
 
 Row = dict[str, Any]
 
 
 class SkippedError(Exception):
-    """A measurement that can't be made here; the text says why."""
+    """A measurement that can't run here; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How long to measure."""
+    """The duration and extent of the measurements."""
 
     quick: bool
     say: Callable[[str], None] = lambda _: None
-    """Told what is being done, for the progress bar."""
+    """Called with the current step, for the progress bar."""
     until: float = math.inf
-    """The time, by `time.perf_counter`, at which all has to be done."""
+    """The deadline, by `time.perf_counter`."""
 
     @property
     def repeats(self) -> int:
-        """Calls that a median is taken of."""
+        """The number of calls of a median."""
         return 9 if self.quick else 41
 
     @property
     def left_s(self) -> float:
-        """How much time there is."""
+        """The time that is left."""
         return self.until - time.perf_counter()
 
     @property
     def budget_s(self) -> float:
-        """When a median of fewer calls is enough."""
+        """The time after which a median of fewer calls is enough."""
         return 1.0 if self.quick else 15.0
 
 
@@ -62,7 +62,7 @@ def row(
     below: float | None = None,
     **more: Any,
 ) -> Row:
-    """One line of the result; whether it met its target is part of it."""
+    """Return one row of the result, with whether it met its target."""
     made: Row = {"what": what, "value": _digits(value), "unit": unit}
     if at_least is not None:
         made |= {"target": f">= {at_least:,}", "met": value >= at_least}
@@ -72,12 +72,12 @@ def row(
 
 
 def skipped(what: str, reason: str) -> Row:
-    """A line that says why there is no value."""
+    """Return a row with the reason of a missing value."""
     return {"what": what, "skipped": reason}
 
 
 def compared(value: float, peer: str, peer_value: float) -> dict[str, Any]:
-    """What a row says of a peer."""
+    """Return the comparison of a row with a peer."""
     return {"peer": peer, "peer_value": _digits(peer_value), "ratio": _digits(value / peer_value)}
 
 
@@ -93,7 +93,7 @@ def filled(
     limit_s: float = float("inf"),
     **options: Any,
 ) -> Matcher:
-    """A matcher of an engine with subscriptions `s0`, `s1` and so on.
+    """Return a matcher of an engine with subscriptions `s0`, `s1`, and so on.
 
     Skipped where the engine or an option of it is not known, or filling takes longer than a limit.
     """
@@ -106,7 +106,7 @@ def filled(
 
 
 def fill(matcher: Matcher, filters: Iterable[Filter | str], limit_s: float = float("inf")) -> None:
-    """Add subscriptions; skipped where it takes longer than a limit."""
+    """Add subscriptions. Raises `Skipped` if it takes longer than a limit."""
     end = time.perf_counter() + limit_s
     for n, each in enumerate(filters):
         matcher.add(f"s{n}", each)
@@ -122,7 +122,7 @@ def _made(workload: Workload) -> list[Filter]:  # noqa: ARG001
 
 
 def made(workload: Workload, count: int | None = None) -> list[Filter]:
-    """The first filters of a workload, made when they are first asked for: that takes longer than to match them."""
+    """Return the first filters of a workload, cached, as compiling them takes longer than matching."""
     wanted = workload.count if count is None else count
     filters = _made(workload)
     if wanted > len(filters):
@@ -143,29 +143,29 @@ def ruler(size: int, quick: bool) -> event_ruler.Timed:
 
 
 def ruler_events() -> Columns:
-    """As many of the events as event-ruler matches in some seconds."""
+    """Return as many events as event-ruler matches in some seconds."""
     return events(BATCH).first(1_000)
 
 
 @cache
 def events(count: int, seed: int = 1) -> Columns:
-    """Events that several measurements use."""
+    """Return the events that several measurements share; cached."""
     return workloads.columns(count, seed)
 
 
 @cache
 def batches() -> list[Any]:
-    """Four batches, so that no result of the last one can be had again."""
+    """Return four batches, so that no result can be reused."""
     return [workloads.batch(events(BATCH, seed)) for seed in (1, 11, 12, 13)]
 
 
 def match(matcher: Matcher) -> Callable[[Any], int]:
-    """Match a batch and count what matched."""
+    """Match a batch and return the number of matches."""
     return lambda batch: len(matcher.match(batch))
 
 
 def speed(setting: Setting, matcher: Matcher, inputs: Sequence[Any] | None = None) -> measure.Taken:
-    """The time of one batch; skipped where the matcher refuses its form."""
+    """Return the time of one batch. Raises `Skipped` if the matcher does not accept its format."""
     try:
         return measure.taken(match(matcher), inputs or batches(), setting.repeats, setting.budget_s)
     except (EventError, MatcherError) as exc:
@@ -173,11 +173,11 @@ def speed(setting: Setting, matcher: Matcher, inputs: Sequence[Any] | None = Non
 
 
 def throughput(what: str, taken: measure.Taken, size: int = BATCH, **more: Any) -> Row:
-    """A row of events per second, and per second of one core's work."""
+    """Return a row of events per second, and per CPU second."""
     return row(what, size / taken.wall_s, "events/s", per_cpu_s=size / taken.cpu_s, **more)
 
 
 def rate(matcher: Matcher, batch: Any) -> float:
-    """The share of all pairs of event and filter that match."""
+    """Return the share of all pairs of event and filter that match."""
     found = matcher.match(batch)
     return len(found) / found.events / len(matcher)

@@ -28,13 +28,13 @@ from tidegate.matching import Matcher
 
 NAME = workloads.HUNDRED_THOUSAND.name
 FIRST = 10_000
-"""Filters that say how long all of them will take."""
+"""A sample of filters, to estimate the time of all."""
 ONCE = {True: 1_000, False: 10_000}
-"""How many events and changes are timed one by one, in `--quick` and else."""
+"""The number of events and changes that are timed one by one, in `--quick` and otherwise."""
 LASTING_S = {True: 2.0, False: 15.0}
-"""How long changes go on beside a thread that matches."""
+"""Seconds of changes while another thread matches."""
 AFTERWARDS_S = 10.0
-"""What is measured on the index takes about as long."""
+"""The approximate time of the measurements on the index."""
 
 
 def hundred_thousand(setting: Setting) -> Iterator[Row]:
@@ -45,7 +45,7 @@ def hundred_thousand(setting: Setting) -> Iterator[Row]:
     filters = made(workload, FIRST)
     if setting.until < math.inf:
         built_s, more = _build(filters)[1], workload.count / FIRST
-        # Filters may have been made before: the time of those is not known.
+        # Filters may be cached: the time to compile those is unknown.
         made_s = max(time.perf_counter() - begin - built_s, FIRST * 200e-6)
         needed = (made_s * (more - 1)) + built_s * more + AFTERWARDS_S
         if needed > setting.left_s:
@@ -59,7 +59,7 @@ def hundred_thousand(setting: Setting) -> Iterator[Row]:
         for how, each in built.items():
             matcher, took_s = _build(filters, at_once=how == "at once")
             each.append(took_s)
-            matcher.close()  # what goes on in the background is not part of the next
+            matcher.close()  # background work must not affect the next measurement
     del filters
     for how, each in built.items():
         what = f"build 100,000 filters {how}, to the first match"
@@ -83,7 +83,7 @@ def _build(filters: Sequence[Any], *, at_once: bool = True) -> tuple[Matcher, fl
 
 
 def _one_event(setting: Setting, matcher: Matcher) -> Iterator[Row]:
-    """One event a call, garbage collector on: what a subscriber waits for."""
+    """The latency of one event per call, with the garbage collector on."""
     count = ONCE[setting.quick]
     some = events(count, 31)
     batch = workloads.batch(some)
@@ -107,7 +107,7 @@ def _timed(call: Callable[..., object], *args: Any) -> float:
 
 
 def _changes(setting: Setting, matcher: Matcher) -> Iterator[Row]:
-    """Additions of new filters and removals of old ones in turn, so that their number stays.
+    """Alternate additions and removals, so that the number of filters stays.
 
     A change is visible when its call has returned; whether it is, is looked at on the way.
     """
@@ -135,11 +135,11 @@ def _changes(setting: Setting, matcher: Matcher) -> Iterator[Row]:
 
 
 LAG = 500
-"""How many additions a subscription outlives."""
+"""A subscription is removed after this many additions."""
 
 
 def _sustained(matcher: Matcher, filters: Sequence[Any], lasting_s: float) -> Row:
-    """Changes a second, as fast as they go, beside a thread that matches batches."""
+    """The maximum changes per second while another thread matches batches."""
     stop, matched, failed = Event(), [0], []
 
     def go_on() -> None:

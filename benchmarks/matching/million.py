@@ -1,4 +1,4 @@
-"""One million filters, in a process of their own: throughput on two threads, and peak memory."""
+"""One million filters in one process: throughput on two threads, and peak memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from benchmarks.matching.harness import BATCH, Row, Setting, batches, filled, ma
 NAME = workloads.MILLION.name
 THREADS = 2
 LASTING_S, LIMIT_S = 10.0, 2_400.0
-"""How long batches are matched, and how long all of it may take."""
+"""Seconds of matching, and the time limit of the whole measurement."""
 
 
 def million(setting: Setting) -> Iterator[Row]:
-    """Run this module and read what it says."""
+    """Run this module as a process, and read its output."""
     if setting.quick:
         yield skipped(NAME, "--quick")
         return
     root = Path(peers.__file__).parents[2]
-    # What this process can import, its child can.
+    # The child process gets the same import path.
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root), *filter(None, sys.path)])}
     program = f"from {__name__} import say; say({workloads.MILLION.count}, {LASTING_S})"
     try:

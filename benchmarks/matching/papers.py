@@ -1,4 +1,4 @@
-"""What the papers say of time, beside what is measured.
+"""The times of the papers, compared with measured ones.
 
 The fuzzy paper gives 0.21 ms for an event by fuzzy matching and 0.46 ms by the
 matching tree, in C++; it does not say for how many subscriptions. Here: 1,000 of
@@ -52,7 +52,7 @@ EQUALITIES = 1_000
 
 
 def formula_2(setting: Setting) -> Iterator[Row]:
-    """Time per event in a part of the improved tree, as 1,000 conjunctions are cut in ever more parts."""
+    """Time per event in one part of the improved tree, for 1,000 conjunctions and a growing number of parts."""
     bound = _cost_bound()
     names = "abcdef"[:ATTRIBUTES]
     rng = np.random.default_rng(6)
@@ -68,7 +68,7 @@ def formula_2(setting: Setting) -> Iterator[Row]:
         matcher = filled(filters[:size], "improved-tree", schema=schema)
         took_s = speed(setting, matcher, [some]).wall_s / some.num_rows
         work = _work(matcher, some)
-        # A visit and a verification are taken to cost the same: what a step costs on average in the whole tree.
+        # Assumes that a visit and a verification cost the same: the average cost of a step in the whole tree.
         step_s = step_s or took_s / (work.visits + work.verifications) * some.num_rows
         yield row(
             f"{size:,} conditions, one of {parts} parts",
@@ -91,7 +91,7 @@ def _cost_bound() -> Callable[[int, int, int, float, float], float]:
 
 
 def _work(matcher: Matcher, batch: Any) -> Any:
-    """How many predicates were visited and verified; only the index knows."""
+    """Return the numbers of visited and verified predicates, from the internals of the index."""
     counted = getattr(matcher._index, "work", None)
     if counted is None:
         raise SkippedError("the improved tree does not count its work")

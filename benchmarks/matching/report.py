@@ -31,9 +31,9 @@ STEPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "100,000 filters": large.hundred_thousand,
     "1,000,000 filters": million.million,
 }
-"""Each gives rows. The large ones come last: in `--quick` they get the time that is left."""
+"""Each yields rows. The large ones come last: with `--quick` they get the remaining time."""
 QUICK_S = 112.0
-"""What `--quick` may take, within two minutes."""
+"""The time limit of `--quick`, below two minutes."""
 
 
 def run(quick: bool, as_json: bool, out: Path) -> None:
@@ -80,7 +80,7 @@ def _measured(quick: bool, console: Console, folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Arrow has a pool of its own; the targets are for one core."""
+    """Limit Arrow's thread pool to one thread: the targets are for one core."""
     before = pa.cpu_count()
     pa.set_cpu_count(1)
     try:

@@ -1,4 +1,4 @@
-"""GPS events and filters over them, named and seeded. Kept unchanged, so that results compare over years.
+"""GPS events and filters over them, named and seeded. They never change, so that results compare over years.
 
 A vehicle reports time, place, speed, direction, satellites in view, road site and
 its own id. Places lie in twelve clusters, a few vehicles and clusters report most.
@@ -33,20 +33,20 @@ SCHEMA = Schema(
     }
 )
 RANGED = ("time", "longitude", "latitude", "speed", "direction", "satellites", "site")
-"""The attributes that have an order a window can be cut from; `vid` has names."""
+"""The ordered attributes, which windows are drawn from; `vid` has names."""
 SATELLITES, SITE = RANGED.index("satellites"), RANGED.index("site")
 FLOATS = ("longitude", "latitude", "speed")
 SHAPED = RANGED[1:]
-"""What a fuzzy shape can be put on: numbers, not moments."""
+"""The attributes for fuzzy shapes: numbers, not times."""
 
 VEHICLES, SITES, CLUSTERS = 5_000, 500, 12
 MIDNIGHT = 1_767_571_200
-"""2026-01-05T00:00:00Z. Devices report on the second, so that a peer without timestamps gets the same moments."""
+"""2026-01-05T00:00:00Z. Times are whole seconds, so that a peer without timestamps gets the same values."""
 
 CHUNK = 10_000
-"""Filters are drawn in chunks, each with a seed of its own: a million are never held at once."""
+"""Filters are drawn in chunks, each with its own seed, so that a million are never in memory at once."""
 SAMPLED_FILTERS, SAMPLED_EVENTS = 500, 5_000
-"""What a match rate is calibrated on."""
+"""The number of events that match rates are calibrated on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Columns:
     vehicle: Any
 
     def first(self, count: int) -> Columns:
-        """The first events."""
+        """Return the first events."""
         return Columns(self.ranged[:, :count], self.vehicle[:count])
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Columns:
 def columns(count: int, seed: int = 1) -> Columns:
     """Draw events."""
     rng = np.random.default_rng(seed)
-    # The clusters are the city's, not the seed's: other events happen in the same places.
+    # The clusters do not depend on the seed: other events happen in the same places.
     city = np.random.default_rng(7)
     centres, weights = city.normal(size=(CLUSTERS, 2)) * 0.15, city.dirichlet(np.ones(CLUSTERS))
     cluster = rng.choice(CLUSTERS, count, p=weights)
@@ -92,17 +92,17 @@ def _vehicles(rng: np.random.Generator, count: int) -> Any:
 
 
 def vid(vehicle: int) -> str:
-    """A vehicle's id."""
+    """Return a vehicle's id."""
     return f"V{vehicle:05d}"
 
 
 def moment(second: float) -> str:
-    """A second as ISO 8601."""
+    """Return a second in ISO 8601."""
     return f"{np.datetime64(int(second), 's')}Z"
 
 
 def batch(events: Columns) -> pa.RecordBatch:
-    """Events as an Arrow record batch of `SCHEMA`."""
+    """Return events as an Arrow record batch of `SCHEMA`."""
     arrays = [
         pa.array((values * 1_000_000).astype("int64")).cast(pa.timestamp("us", "UTC"))
         if name == "time"
@@ -113,7 +113,7 @@ def batch(events: Columns) -> pa.RecordBatch:
 
 
 def dicts(events: Columns, time: Callable[[float], Any] = moment) -> list[dict[str, Any]]:
-    """Events as decoded from JSON; `time` says how a second is written."""
+    """Return events as decoded from JSON; `time` formats a second."""
     rows = []
     for values, vehicle in zip(events.ranged.T.tolist(), events.vehicle.tolist(), strict=True):
         row = {n: v if n in FLOATS else int(v) for n, v in zip(RANGED, values, strict=True)}
@@ -122,7 +122,7 @@ def dicts(events: Columns, time: Callable[[float], Any] = moment) -> list[dict[s
 
 
 def ndjson(events: Columns) -> bytes:
-    """Events as JSON, one a line."""
+    """Return events as JSON, one per line."""
     return b"".join(json.dumps(row).encode() + b"\n" for row in dicts(events))
 
 
@@ -133,20 +133,20 @@ def _quantiles() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Filters as numbers: from `low` to `high` per attribute, NaN where it has no predicate."""
+    """Filters as numbers: from `low` to `high` per attribute, NaN without a predicate."""
 
     low: Any
     high: Any
     vehicle: Any
     """The number that `vid` has to equal, or -1."""
     pattern: list[str]
-    """What `vid` has to be like, or nothing."""
+    """The pattern of `vid`, or empty."""
 
     def __len__(self) -> int:
         return len(self.vehicle)
 
     def rate(self, events: Columns) -> float:
-        """The share of all pairs of event and filter that match, patterns left out."""
+        """Return the share of all pairs of event and filter that match, without patterns."""
         hits = np.ones((len(self), len(events)), dtype=bool)
         for values, low, high in zip(events.ranged, self.low.T, self.high.T, strict=True):
             asked = np.flatnonzero(~np.isnan(low))
@@ -156,7 +156,7 @@ class Boxes:
         return float(hits.mean())
 
     def text(self, row: int, split: int = 0) -> str:
-        """One filter; the first `split` windows are written as two comparisons each."""
+        """Return one filter; the first `split` windows are written as two comparisons each."""
         parts = []
         for name, low, high in zip(RANGED, self.low[row].tolist(), self.high[row].tolist(), strict=True):
             if low != low:
@@ -174,7 +174,7 @@ class Boxes:
         return " AND ".join(parts)
 
     def rule(self, row: int) -> dict[str, Any]:
-        """One filter as event-ruler has it; time is a number of seconds there."""
+        """Return one filter as a rule of event-ruler, with the time in seconds."""
         rule: dict[str, Any] = {}
         for name, low, high in zip(RANGED, self.low[row].tolist(), self.high[row].tolist(), strict=True):
             if low == low:
@@ -185,7 +185,7 @@ class Boxes:
         return rule
 
     def event(self, row: int) -> dict[str, Any]:
-        """An event that a filter without a pattern matches."""
+        """Return an event that a filter without a pattern matches."""
         base = columns(1, seed=3)
         low = self.low[row]
         ranged = np.where(np.isnan(low), base.ranged[:, 0], low)[:, None]
@@ -201,7 +201,7 @@ def _literal(name: str, value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Filters of one kind: how many, of how many predicates, matching how often."""
+    """Filters of one kind: their number, number of predicates and match rate."""
 
     name: str
     count: int
@@ -215,17 +215,17 @@ class Workload:
     seed: int = 2
 
     def texts(self, first: int = 0, count: int | None = None) -> Iterator[str]:
-        """The filters as text; there are more behind the last one, for whoever adds some later."""
+        """Return the filters as text; further ones follow after the last, for later additions."""
         split = max(0, self.predicates - len(RANGED))
         for boxes, row in self.places(first, count):
             yield boxes.text(row, split)
 
     def filters(self, first: int = 0, count: int | None = None) -> list[Filter]:
-        """The filters, typed by `SCHEMA`."""
+        """Return the filters, typed by `SCHEMA`."""
         return [Filter(text, SCHEMA) for text in self.texts(first, count)]
 
     def places(self, first: int = 0, count: int | None = None) -> Iterator[tuple[Boxes, int]]:
-        """The filters as a row of the boxes of their chunk."""
+        """Yield the filters, each as a row of the boxes of its chunk."""
         last = first + (self.count - first if count is None else count)
         width = calibrated(self)
         for chunk in range(first // CHUNK, -(-last // CHUNK)):
@@ -236,7 +236,7 @@ class Workload:
 
 
 def _boxes(workload: Workload, chunk: int, width: float, count: int = CHUNK) -> Boxes:
-    """Draw a chunk of filters: the same draws for every width, so that a rate can be searched for."""
+    """Draw a chunk of filters, with the same random draws for every width, so that a rate can be searched for."""
     rng = np.random.default_rng([workload.seed, chunk])
     used = min(workload.predicates, len(RANGED))
     order = rng.random((CHUNK, len(RANGED)))
@@ -247,9 +247,9 @@ def _boxes(workload: Workload, chunk: int, width: float, count: int = CHUNK) -> 
     has_vid = kind < workload.equal * 5 / 8
     has_site = (kind < workload.equal) & ~has_vid
     patterned = liked < workload.like
-    order[has_site, SITE] = 2  # last, and so free for the equality
+    order[has_site, SITE] = 2  # the last position, which is free for the equality
     if workload.predicates < 3:
-        order[:, SATELLITES] = 3  # a tenth of all events see eleven: too coarse to cut a narrow window from
+        order[:, SATELLITES] = 3  # a tenth of all events have eleven: too coarse for a narrow window
     chosen = np.argsort(order, axis=1)[:, :used]
     windows = np.clip(width * jitter, 1e-4, 0.98)
     quantiles = _quantiles()
@@ -270,7 +270,7 @@ def _boxes(workload: Workload, chunk: int, width: float, count: int = CHUNK) -> 
 
 
 def _pattern(vehicle: int, number: int) -> str:
-    """Half are likenesses; of the patterns half are anchored in front and half behind."""
+    """Half are STRLIKE; of the LIKE patterns, half are anchored at the start and half at the end."""
     text = vid(vehicle)
     if number % 2:
         return f"STRLIKE '{text}' WITHIN 1 EDITS"
@@ -279,13 +279,13 @@ def _pattern(vehicle: int, number: int) -> str:
 
 @cache
 def calibrated(workload: Workload) -> float:
-    """The width of the windows at which the filters match as often as their workload says."""
+    """Return the width of the windows that gives the match rate of a workload."""
     sample = columns(SAMPLED_EVENTS, seed=98)
     alike = replace(workload, like=0.0)
     least, most = 1e-4, 1.0
     for _ in range(12):
         width = math.sqrt(least * most)
-        # Always on the same number of filters: a smaller workload is the beginning of a larger one.
+        # Always uses the same number of filters, so that a smaller workload is a prefix of a larger one.
         if _boxes(alike, 0, width, SAMPLED_FILTERS).rate(sample) > workload.rate:
             most = width
         else:
@@ -301,22 +301,22 @@ MILLION = Workload("1,000,000 filters, 80 % with an equality", 1_000_000, rate=0
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Fuzzy groups of three shapes, and conjunctions of three windows beside them."""
+    """Fuzzy groups of three shapes, and corresponding conjunctions of three windows."""
 
     count: int
     rate: float = 0.01
     seed: int = 4
 
     def texts(self) -> list[str]:
-        """The groups, with the default thresholds."""
+        """Return the groups, with the default thresholds."""
         return [_group(*group) for group in self._windows(_calibrated_groups(self))]
 
     def filters(self) -> list[Filter]:
-        """The groups, typed by `SCHEMA`."""
+        """Return the groups, typed by `SCHEMA`."""
         return [Filter(text, SCHEMA) for text in self.texts()]
 
     def crisp(self) -> list[Filter]:
-        """As many conjunctions: of each shape the middle half of its window, where it is most true."""
+        """Return as many conjunctions: the middle half of each shape's window, where its degree is highest."""
         filters = []
         for names, low, high, _ in self._windows(_calibrated_groups(self)):
             quarter = (high - low) / 4
@@ -344,7 +344,7 @@ SHAPES: tuple[Callable[[float, float], str], ...] = (
     lambda a, b: f"GAUSS({(a + b) / 2:.6f}, {(b - a) / 4:.6f})",
     lambda a, b: f"BELL({(b - a) / 4:.6f}, 2, {(a + b) / 2:.6f})",
 )
-"""Shapes over a window, each true in its middle."""
+"""Shapes over a window, each with its highest degree in the middle."""
 
 
 def _group(names: list[str], low: Any, high: Any, kinds: Any) -> str:

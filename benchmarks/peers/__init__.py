@@ -1,4 +1,4 @@
-"""What we are compared with, in the same run."""
+"""Other implementations that we compare with in the same run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lark_parser() -> Callable[[str], object]:
 
 
 def by_hand(event: dict[str, Any]) -> bool:
-    """`speed > 60 AND vid = 'BJ00017'` as one would write it in Python, with no care for nulls."""
+    """`speed > 60 AND vid = 'BJ00017'` in plain Python, without handling of nulls."""
     return bool(event["speed"] > 60 and event["vid"] == "BJ00017")
 
 

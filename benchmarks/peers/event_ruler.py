@@ -1,4 +1,4 @@
-"""event-ruler, the JVM's matcher of JSON events: fetched by Maven, run by a harness of our own."""
+"""event-ruler, a JVM library that matches JSON events: fetched by Maven, run by our harness."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ JARS = Path(__file__).parents[1] / ".cache" / "event-ruler"
 
 
 class UnavailableError(Exception):
-    """The peer can't be run here; the text says why."""
+    """The peer can't run here; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the harness prints."""
+    """The output of the harness."""
 
     events_per_s: float
     events_per_cpu_s: float
     matches: int
-    """Over all events, once."""
+    """Matches of one pass over all events."""
     build_s: float
     java: str
-    """The version it ran on."""
+    """The Java version."""
 
 
 def version() -> str:
-    """The version that is fetched."""
+    """Return the version that Maven fetches."""
     return str(re.findall(r"<version>(.*?)</version>", (HOME / "pom.xml").read_text())[-1])
 
 
@@ -46,7 +46,7 @@ def time(
     measure_s: float,
     timeout_s: float,
 ) -> Timed:
-    """Match all events against all rules, again and again, after a warm-up."""
+    """Match all events against all rules repeatedly, after a warm-up."""
     jars = _jars()
     with tempfile.TemporaryDirectory() as folder:
         paths = []
@@ -60,7 +60,7 @@ def time(
 
 
 def _jars() -> Path:
-    """The folder of the jars; fetched when they are first asked for."""
+    """Return the folder of the jars; fetches them at the first call."""
     wanted = JARS / version()
     if not any(wanted.glob("event-ruler-*.jar")):
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={wanted}"]

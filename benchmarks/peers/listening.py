@@ -1,4 +1,4 @@
-"""A server that says where it listens, as `tidegate gateway` does."""
+"""A server that prints its address, as `tidegate gateway` does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uvicorn
 
 
 class Saying(uvicorn.Server):
-    """Prints its address when it takes requests."""
+    """Prints its address when it accepts requests."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""

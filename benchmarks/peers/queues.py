@@ -1,4 +1,4 @@
-"""A plain server of events: uvicorn on uvloop, one queue for each connection: `python -m benchmarks.peers.queues`.
+"""A plain event server: uvicorn on uvloop, one queue per connection: `python -m benchmarks.peers.queues`.
 
 What one writes first. It tails the same log as the gateway, parses each record once, and knows beforehand which
 connections want which cell, so that matching costs it nothing. Then each event goes through a queue, a task and
@@ -29,7 +29,7 @@ Queue = asyncio.Queue[bytes]
 
 
 class Server:
-    """Hands what is appended to the queues of those who want it."""
+    """Puts appended events into the queues of matching subscribers."""
 
     def __init__(self, log: SegmentLog, stream: str) -> None:
         self._log, self._stream = log, stream
@@ -52,7 +52,7 @@ class Server:
                 queue.put_nowait(data)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection until it hangs up."""
+        """Serve one connection until it closes."""
         query = parse_qs(scope["query_string"].decode())
         wanted = _BETWEEN.fullmatch(query["filter"][0])
         assert wanted is not None, query
@@ -78,7 +78,7 @@ class Server:
 
 
 async def serve(folder: Path, stream: str) -> None:
-    """Listen until a signal says to stop."""
+    """Listen until a signal stops the process."""
     app = Server(SegmentLog(folder), stream)
     config = uvicorn.Config(app, port=0, lifespan="off", log_level="warning", timeout_graceful_shutdown=1, backlog=4096)
     await Saying(config).serve()

@@ -1,4 +1,4 @@
-"""A service for each subscriber: `python -m benchmarks.peers.traditional LOG SCHEMA`.
+"""One service instance per subscriber: `python -m benchmarks.peers.traditional LOG SCHEMA`.
 
 The traditional model of SDaaS's figure 8, in one process: whoever connects gets an instance of its own, a thread
 that reads the raw streams it names, parses, filters, picks attributes and writes to its socket. It is made of the
@@ -35,14 +35,14 @@ from tidegate.services import loads, stream_schemas
 
 
 class Server:
-    """Makes an instance for each request for `/v1/services/a,b,c/events`."""
+    """Creates an instance for each request of `/v1/services/a,b,c/events`."""
 
     def __init__(self, log: SegmentLog, services: str) -> None:
         self._log, self._schemas = log, stream_schemas(loads(services))
         self._loop = asyncio.get_running_loop()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection until it hangs up."""
+        """Serve one connection until it closes."""
         query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
         await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
@@ -76,7 +76,7 @@ class Server:
 
 
 async def serve(folder: Path, services: str) -> None:
-    """Listen until a signal says to stop."""
+    """Listen until a signal stops the process."""
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     app = Server(SegmentLog(folder), services)
     limits = LimitSettings()

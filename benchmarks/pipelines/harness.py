@@ -1,4 +1,4 @@
-"""A Tidegate in a process of its own, its load in another, and what is seen of its output."""
+"""Tidegate in one process, its load in another, and observers of its output."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ STREAM = (
     "{schema: {n: int64, t: float64, vid: string, cid: string, time: timestamp, longitude: float64, latitude: float64, "
     "speed: float64, direction: float64, satellites: int32}, event_time: time, key: vid}"
 )
-"""What `load` sends."""
+"""The schema of the events that `load` sends."""
 
 
 @dataclass
 class Tidegate:
-    """A running one."""
+    """A running Tidegate."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -36,15 +36,15 @@ class Tidegate:
 
     @property
     def log(self) -> SegmentLog:
-        """Its log, opened anew."""
+        """Open the log."""
         return SegmentLog(self.folder / "log")
 
     def cpu_s(self) -> float:
-        """The CPU time that its processes have taken."""
+        """Return the CPU time of its processes."""
         return group_cpu_s(self.process.pid)
 
     def kill(self) -> float:
-        """Kill -9, Spark's JVM included; give the moment."""
+        """Kill all processes with SIGKILL, Spark's JVM included; return the time."""
         os.killpg(self.process.pid, signal.SIGKILL)
         moment = time.time()
         self.process.wait()
@@ -53,7 +53,7 @@ class Tidegate:
 
 @contextmanager
 def running(folder: Path, services: str, *options: str) -> Iterator[Tidegate]:
-    """Start `tidegate up` and wait until it is ready; end it, however."""
+    """Run `tidegate up`; yields when it is ready, and always ends it."""
     file = folder / "services.yaml"
     file.write_text(services)
     errors = folder / "err.txt"
@@ -96,7 +96,7 @@ def loaded(folder: Path, streams: list[str], rate: int, seconds: float) -> Itera
 
 @dataclass
 class Seen:
-    """What came out of one stream: latencies, in milliseconds, by the second in which they were seen."""
+    """Latencies of one stream in milliseconds, by the second in which they were observed."""
 
     count: int = 0
     latencies: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ def follow(
     warm_until: float,
     moment: Callable[[bytes], float] | None = None,
 ) -> Seen:
-    """Read a stream until told to stop: how old each record is when it can be read, those of the warm-up left out."""
+    """Read a stream until `stop` is set, and record the age of each record; leaves out the warm-up."""
     seen = Seen()
     found = moment or appended_at
     while not stop.is_set():
@@ -130,14 +130,14 @@ def follow(
 
 
 def appended_at(record: bytes) -> float:
-    """The moment that a record holds as `t`."""
+    """Return the time `t` of a record."""
     at = record.index(b'"t":') + 4
     end = record.find(b",", at)
     return float(record[at : end if end > 0 else record.index(b"}", at)])
 
 
 def wait_for(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait for what happens in another process."""
+    """Wait for a condition of another process."""
     deadline = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > deadline:

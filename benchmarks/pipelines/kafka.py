@@ -1,4 +1,4 @@
-"""From append to readable through a service without state, over a real broker on this machine.
+"""Latency from append to readable through a stateless service, with a real Kafka broker on this machine.
 
 One process appends, one has Spark and reads the output; the broker is a third. On
 two cores that is tight: what is measured is a machine that is busy.
@@ -30,13 +30,13 @@ services:
 """
 PREFIX = "bench."
 WARM_S = 10.0
-"""Run before it is measured, to its end: the JVM compiles what it runs."""
+"""A complete warm-up run: the JVM compiles."""
 STEP_S = 0.002
-"""Between two appends."""
+"""Seconds between two appends."""
 
 
 def latency(rate: int = 5_000, seconds: float = 20) -> dict[str, Any]:
-    """Percentiles in milliseconds, at so many events a second."""
+    """Measure percentiles in milliseconds at a rate."""
     need_kafka()
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as brokers:
         return _measure(brokers, Path(folder), rate, seconds)
@@ -76,7 +76,7 @@ def _measure(brokers: str, folder: Path, rate: int, seconds: float) -> dict[str,
 
 
 def _feed(brokers: str, rate: int, seconds: float) -> None:
-    """Append what is due, a few events at a time, each with the moment it was appended at."""
+    """Append events when they are due, a few at a time, each with the time of its append."""
     log = KafkaLog(brokers, prefix=PREFIX)
     begin = time.perf_counter()
     sent, total = 0, int(rate * seconds)
@@ -94,7 +94,7 @@ def _feed(brokers: str, rate: int, seconds: float) -> None:
 
 
 def _run(log: KafkaLog, brokers: str, rate: int, seconds: float, cursor: Cursor) -> tuple[Cursor, list[int], float]:
-    """The microseconds that each event took, and how long all took."""
+    """Return the latency of each event in microseconds, and the duration of the run."""
     taken: list[int] = []
     begin = time.perf_counter()
     feeding = multiprocessing.get_context("spawn").Process(target=_feed, args=(brokers, rate, seconds))

@@ -1,4 +1,4 @@
-"""Appends events to streams at a rate, in a process of its own: `python -m benchmarks.pipelines.load`."""
+"""Appends events to streams at a rate, in its own process: `python -m benchmarks.pipelines.load`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from tidegate.logs import SegmentLog
 
 TICKS = 200
-"""Appends a second."""
+"""Appends per second."""
 
 
 def send(folder: Path, streams: list[str], rate: int, seconds: float, cameras: int = 50) -> int:
-    """Append so many events a second, spread over the streams; each holds the moment of its append as `t`.
+    """Append events at a rate, spread over the streams; `t` of each is the time of its append.
 
     The same events for a rate and length, but for their times.
     """

@@ -1,4 +1,4 @@
-"""The named workloads: each starts its own Tidegate and gives rows."""
+"""The named workloads. Each starts its own Tidegate and yields rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ services:
 
 
 def gps(setting: Setting) -> Iterator[Row]:
-    """Merge of three, constraints, mask: at 10,000 events a second, and at 40,000."""
+    """Merge of three streams, constraints and mask, at 10,000 and at 40,000 events per second."""
     yield from _latency(
         setting, GPS, "gps", ["a", "b", "c"], 10_000, {"p50": 5.0, "p99": 20.0}, "merge, constraints, mask"
     )
@@ -79,23 +79,23 @@ def updates(setting: Setting) -> Iterator[Row]:
 
 
 def final(setting: Setting) -> Iterator[Row]:
-    """A count per camera and window when it closes: from the end of the window."""
+    """A count per camera and window, when it closes; the latency starts at the end of the window."""
     what = "count per camera, emit: final, after the window closes"
     yield from _latency(setting, FINAL, "flow", ["a"], 1_000, {"p99": 4_000.0}, what, _window_end)
 
 
 def counted(setting: Setting) -> Iterator[Row]:
-    """A window of 100 events of each camera, at every tenth."""
+    """A window of 100 events per camera, at every tenth event."""
     yield from _latency(setting, COUNTED, "flow", ["a"], 1_000, {"p99": 4_000.0}, "count window per camera")
 
 
 def joined(setting: Setting) -> Iterator[Row]:
-    """Pairs of events that agree on an attribute: from the append of the later."""
+    """A join of events by an attribute; the latency starts at the append of the later event."""
     yield from _latency(setting, JOINED, "flow", ["a", "b"], 400, {"p99": 4_000.0}, "join within 50 ms", _later)
 
 
 def starts(setting: Setting) -> Iterator[Row]:
-    """From a cold start, and after kill -9, to the first event through."""
+    """The time from a cold start, and from SIGKILL, to the first output event."""
     for what, services, stream, limit in (
         ("stateless", GPS, "gps", 15.0),
         ("windowed, updates", UPDATES, "flow", 30.0),
@@ -113,7 +113,7 @@ def starts(setting: Setting) -> Iterator[Row]:
 
 
 def idle(setting: Setting) -> Iterator[Row]:
-    """What three services cost that have nothing to do."""
+    """The cost of three idle services."""
     with _folder() as folder, running(folder, THREE) as up:
         time.sleep(setting.warm_s)
         before, begun = up.cpu_s(), time.monotonic()
@@ -132,7 +132,7 @@ def _latency(
     what: str,
     moment: Callable[[bytes], float] | None = None,
 ) -> Iterator[Row]:
-    """From append to readable; beside it the same for the raw stream, without a service."""
+    """Latency from append to readable, and the same for the raw stream without a service."""
     with _folder() as folder, running(folder, services) as up:
         seen = _watched(setting, up, [stream, inputs[0]], inputs, rate, {stream: moment})
     out, raw = seen[stream], seen[inputs[0]]
@@ -153,7 +153,7 @@ def _watched(
     rate: int,
     moments: dict[str, Callable[[bytes], float] | None],
 ) -> dict[str, Seen]:
-    """Send for a while, and follow some streams meanwhile."""
+    """Send events for a while, and observe some streams."""
     log, stop = up.log, Event()
     begins = {stream: log.end(stream) for stream in streams}
     length = setting.warm_s + setting.measured_s
@@ -172,7 +172,7 @@ def _watched(
 
 
 def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
-    """Whether a rate can be kept: the median at the end of the load against that at its beginning."""
+    """Compare the median at the end of the load with that at its start, to see whether the rate is sustained."""
     with _folder() as folder, running(folder, GPS) as up:
         seen = _watched(setting, up, ["gps"], ["a", "b", "c"], rate, {})["gps"]
     last = round(setting.measured_s) - 1
@@ -189,7 +189,7 @@ def _sustained(setting: Setting, rate: int) -> Iterator[Row]:
 
 
 def _by_second(seen: Seen) -> dict[str, list[tuple[float, float]]]:
-    """Latencies over the time of a run, to be drawn."""
+    """Return a chart of latencies over the time of a run."""
     return {
         name: [(float(n), percentile(found, share)) for n, found in sorted(seen.seconds.items())]
         for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))

@@ -1,4 +1,4 @@
-"""How well events are matched by meaning, in the manner of the paper: F1 and throughput, with and without themes.
+"""Quality of semantic matching, measured as in the paper: F1 and throughput, with and without themes.
 
 Without further options it runs on a corpus and a thesaurus of our own, which are small: they show that everything
 works, not how well. The figures in `docs/benchmarks.md` are of 15,044 articles of Wikipedia and of EuroVoc.
@@ -36,9 +36,9 @@ SIZES = (1, 2, 5, 10, 20, 30)
 SAMPLES = 5
 EVENTS, QUICK_EVENTS = 2_000, 300
 PAPER_EVENTS = 14_743
-"""The paper's, where its own figures are to be met: of fewer events, more are easy to rank."""
+"""The paper's number of events, to compare with its results: fewer events are easier to rank."""
 DRAWS = 5
-"""Of other words: one draw may be 0.05 easier than another."""
+"""The number of draws of other words: one draw may be 0.05 easier than another."""
 NONSENSE = ("zxqvw blorf", "qqkj", "vrrmpl", "ttgghh", "wuxqo zzy")
 """Tags that no corpus has."""
 TARGETS = {
@@ -49,7 +49,7 @@ TARGETS = {
 }
 """F1 without themes, on the large corpus and EuroVoc."""
 LETTER_AT_MOST = 0.65
-"""What is much better than the paper's 0.62 by the paper's own equations was measured otherwise."""
+"""An F1 far above the paper's 0.62 with its own equations indicates a different measurement."""
 FIXED_TARGET, THEMES_TARGET = 0.85, 0.66
 SPEED_TARGETS = {94: 100_000, 10_000: 10_000}
 """Events/s through the matcher, by the number of subscriptions."""
@@ -60,10 +60,10 @@ MODES: dict[str, Callable[[Space], NamedSemantics]] = {
     "paper": paper,
     "best": esa_only,
 }
-"""Each is made anew for a run, so that it remembers nothing."""
+"""Created again for each run, so that no cache is warm."""
 
 Cell = tuple[int, int]
-"""How many tags subscriptions have, and how many events."""
+"""The numbers of tags of subscriptions and of events."""
 
 
 def run(
@@ -104,7 +104,7 @@ def _opened(folder: Path | None) -> Iterator[Space]:
 
 
 def own_space(folder: Path) -> Space:
-    """A space of our small corpus, a document a line."""
+    """Build a space from our small corpus, one document per line."""
     lines = Path(__file__).with_name("corpus.txt").read_text("utf-8").splitlines()
     documents = (Document(*line.split(": ", 1)) for line in lines)
     build(documents, folder, name="Tidegate's own", parameters=Parameters(least_words=5, least_documents=1))
@@ -112,7 +112,7 @@ def own_space(folder: Path) -> Space:
 
 
 def every_semantics(space: Space) -> list[NamedSemantics]:
-    """Both modes, and `best` by each source that there is."""
+    """Return both modes, and `best` with each available source."""
     found: list[NamedSemantics] = [paper(space, rules=False), paper(space), esa_only(space)]
     if Embedding.installed():
         embedding = Embedding.open()
@@ -138,12 +138,12 @@ def event_sets(
 
 
 def in_papers_words(words: Thesaurus, events: int, draw: int = 0) -> EventSet:
-    """Events out of the paper's table 3."""
+    """Return events from the paper's table 3."""
     return make(words, events, seed=20 + draw, seeds=table3, exchange=parts_exchanged)
 
 
 def no_themes(space: Space, words: Thesaurus, given: bool, setting: Setting) -> Iterator[Row]:
-    """Every semantics on every kind of event set: the mean over its sets."""
+    """Measure every semantics on every kind of event set: the mean over its sets."""
     many, draws = (QUICK_EVENTS, 1) if setting.quick else (EVENTS, DRAWS)
     for name, sets in event_sets(words, many, draws, PAPER_EVENTS if given else many).items():
         interned = list(map(Interned, sets))
@@ -162,7 +162,7 @@ def no_themes(space: Space, words: Thesaurus, given: bool, setting: Setting) -> 
 def themes(
     space: Space, words: Thesaurus, given: bool, full: bool, drawn: dict[str, str], setting: Setting
 ) -> Iterator[Row]:
-    """The grid of theme sizes: the paper by the letter, with the identical-string rule, and `best` by its space."""
+    """Measure the grid of theme sizes: the paper's method, with the identical-string rule, and `best` on its space."""
     sizes = tuple(range(1, 31)) if full else SIZES[::2] if setting.quick else SIZES
     samples = 2 if setting.quick and not full else SAMPLES
     interned = Interned(make(words, QUICK_EVENTS if setting.quick else EVENTS))
@@ -185,7 +185,7 @@ def themes(
 
 
 def tags_of(words: Thesaurus, many: int, few: int, sample: int) -> tuple[list[str], list[str]]:
-    """The tags of subscriptions and of events: of the two sets one contains the other, as the paper has it."""
+    """Return the tags of subscriptions and of events; one set contains the other, as in the paper."""
     most = max(many, few)
     tags = random.Random(f"{most} {sample}").sample(words.tops, min(most, len(words.tops)))
     return tags[:many], tags[:few]
@@ -225,7 +225,7 @@ def _figures(mode: str, sizes: tuple[int, ...], baseline: Score, cells: dict[Cel
 
 
 def controls(space: Space, words: Thesaurus, setting: Setting) -> Iterator[Row]:
-    """What the paper lacks: tags that mean nothing, and tags at random beside those that fit."""
+    """Cases that the paper lacks: meaningless tags, and random tags in addition to fitting ones."""
     interned = Interned(make(words, QUICK_EVENTS if setting.quick else EVENTS))
     for mode, make_semantics in MODES.items():
         plain = score(interned, make_semantics(space)).f1
@@ -237,7 +237,7 @@ def controls(space: Space, words: Thesaurus, setting: Setting) -> Iterator[Row]:
 
 
 def throughput(space: Space, file: Path, given: bool, setting: Setting) -> Iterator[Row]:
-    """The matcher as users have it: Arrow batches of strings, themes on; CPU time of one thread."""
+    """The matcher as users run it: Arrow batches of strings, with themes; CPU time of one thread."""
     words = json.loads(file.read_text("utf-8"))
     batches, size = (2, 1_024) if setting.quick else (10, thematic_speed.BATCH)
     for count in (94,) if setting.quick else SPEED_TARGETS:

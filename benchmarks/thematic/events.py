@@ -1,4 +1,4 @@
-"""Events and subscriptions in the manner of the paper (section 5.2), and which belong together.
+"""Events and subscriptions as in the paper (section 5.2), and the relevant pairs.
 
 1. *Seeds* tell of things that sensors measure (the paper's table 3), on appliances in rooms, on vehicles or at places.
 2. A *subscription* is some tuples of a seed, all with ~ on both sides: 100 % approximation.
@@ -73,16 +73,16 @@ TOWNS = (
 
 @dataclass(frozen=True)
 class EventSet:
-    """Subscriptions, events, and which belong together."""
+    """Subscriptions, events, and the relevant pairs."""
 
     subscriptions: list[tuple[tuple[str, str], ...]]
     events: list[Event]
     relevant: list[list[bool]]
-    """By subscription and event."""
+    """True for relevant pairs, by subscription and event."""
 
 
 def sensors(chance: random.Random) -> Event:
-    """A seed in the words of the paper's sources."""
+    """Draw a seed event in the words of the paper's sources."""
     measured, unit = chance.choice(MEASURED)
     seed = {"type": f"{chance.choice(('increased', 'decreased'))} {measured} event"}
     maybe = {"measurement unit": unit}
@@ -106,13 +106,13 @@ def sensors(chance: random.Random) -> Event:
 
 
 FEWEST_GROUPS = 4
-"""Names that seeds of other words are made of, at least."""
+"""The minimum number of names for seeds of other words."""
 
 
 def other_words(
     thesaurus: Thesaurus, part: int, draw: int = 0, parts: int = 2
 ) -> Callable[[random.Random], Event] | None:
-    """Seeds of concepts under the names of their micro-thesauri: a part of the thesaurus, which shares no concept.
+    """Return seeds of concepts, named by their micro-thesauri: parts of the thesaurus without a common concept.
 
     A draw are 14 names and 5 values of each. None where it has too few groups of concepts.
     """
@@ -143,11 +143,11 @@ def make(
     exchange: Callable[[Thesaurus, str], list[str]] | None = None,
     unseen: bool = False,
 ) -> EventSet:
-    """Seeded: the same on every machine. No event is there twice. `exchange`: what a term may be exchanged for."""
+    """Generate an event set: the same on every machine, without duplicates. `exchange` returns a term's synonyms."""
     chance = random.Random(seed)
     made = [seeds(chance) for _ in range(SEEDS)]
     wanted: list[tuple[tuple[str, str], ...]] = []
-    for _ in range(100 * SUBSCRIPTIONS):  # few words may not make so many that differ
+    for _ in range(100 * SUBSCRIPTIONS):  # few words may not give enough distinct events
         if len(wanted) == SUBSCRIPTIONS:
             break
         one = chance.choice(made)
@@ -179,7 +179,7 @@ def make(
 
 
 def variants_of(thesaurus: Thesaurus, term: str) -> list[str]:
-    """What a term may be exchanged for; of an event's type, the part that names what was measured."""
+    """Return the synonyms of a term; for an event type, of the part that names the measured quantity."""
     if term in thesaurus.exchange:
         return list(thesaurus.exchange[term])
     direction, _, rest = term.partition(" ")

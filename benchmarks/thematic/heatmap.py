@@ -1,4 +1,4 @@
-"""A table of figures as coloured cells, like the paper's figures 7 to 10; SVG, written by hand."""
+"""A heat map like the paper's figures 7 to 10, as SVG."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CELL, LEFT, TOP, BOTTOM = 44, 84, 48, 56
 
 
 def heat_map(title: str, sizes: Sequence[int], cells: Mapping[tuple[int, int], float], baseline: float | None) -> str:
-    """A column for each size of events' themes, a row, from below, for each of subscriptions'.
+    """Draw one column per theme size of events, and one row, from below, per theme size of subscriptions.
 
     A cell that exceeds the baseline is square and one that does not is round, as in the paper; blue is low, red high.
     """
@@ -41,7 +41,7 @@ def heat_map(title: str, sizes: Sequence[int], cells: Mapping[tuple[int, int], f
 
 
 def colour(value: float, low: float, high: float) -> str:
-    """From blue by white to red.
+    """Return a colour from blue over white to red.
 
     >>> colour(0.0, 0.0, 1.0), colour(0.5, 0.0, 1.0), colour(1.0, 0.0, 1.0)
     ('#5f8fff', '#ffffff', '#ff6f5f')

@@ -1,4 +1,4 @@
-"""Degrees of all events for all subscriptions out of matrices of figures, and how good they are.
+"""Degrees of all events for all subscriptions from relatedness matrices, and their quality.
 
 The matcher proper is `tidegate.matching`; here is the plainest fast version of its rule, so that thousands of themes
 can be measured: the best assignment of predicates to tuples by sets of predicates, and the geometric mean of its
@@ -37,7 +37,7 @@ class Interned:
     def degrees(
         self, semantics: NamedSemantics, themes: Collection[str] = (), event_themes: Collection[str] = ()
     ) -> NumpyArray:
-        """A row a subscription, a column an event."""
+        """Return the degrees: one row per subscription, one column per event."""
         tags = frozenset(themes), frozenset(event_themes)
         names = semantics.relatedness(self.attributes, self.event_attributes, *tags)
         values = semantics.relatedness(self.values, self.event_values, *tags)
@@ -51,12 +51,12 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def _places(side: int, *several: tuple[Pairs, list[str]]) -> list[list[int]]:
-    """Where the names, or the values, of pairs stand among all."""
+    """Return the indices of the names, or values, of pairs among all."""
     return [[terms.index(pair[side]) for pair in pairs] for pairs, terms in several]
 
 
 def _numbers(lists: Sequence[Pairs], every: Pairs) -> tuple[NumpyArray, NumpyArray]:
-    """Each list of pairs as places among all, and how many it has."""
+    """Return each list of pairs as indices, and its length."""
     place = {pair: n for n, pair in enumerate(every)}
     sizes = np.array([len(each) for each in lists])
     found = np.zeros((len(lists), sizes.max()), np.int64)
@@ -96,7 +96,7 @@ LEVELS = np.arange(11) / 10
 
 
 def best_f1(degrees: NumpyArray, relevant: NumpyArray) -> float:
-    """The greatest F1 over eleven levels of recall; precision is the mean over subscriptions, ties rank against us."""
+    """Return the maximum F1 over eleven levels of recall; precision is the mean over subscriptions, ties rank last."""
     total = np.zeros(len(LEVELS))
     asked = 0
     for row, wanted in zip(degrees, relevant, strict=True):
@@ -113,7 +113,7 @@ def best_f1(degrees: NumpyArray, relevant: NumpyArray) -> float:
 
 
 def f1_at(degrees: NumpyArray, relevant: NumpyArray, threshold: float) -> float:
-    """F1 of one threshold for all: precision and recall averaged over subscriptions; no match has precision 0."""
+    """Return F1 at one threshold: precision and recall are means over subscriptions; no match has precision 0."""
     asked = relevant.any(axis=1)
     matched = (degrees >= threshold)[asked]
     hits = (matched & relevant[asked]).sum(axis=1)
@@ -124,14 +124,14 @@ def f1_at(degrees: NumpyArray, relevant: NumpyArray, threshold: float) -> float:
 
 @dataclass(frozen=True)
 class Score:
-    """What one run gives."""
+    """The results of one run."""
 
     f1: float
-    """The greatest over levels of recall: the paper's figure."""
+    """The maximum F1 over levels of recall, as in the paper."""
     fixed: float
-    """At the semantics' own threshold."""
+    """F1 at the threshold of the semantics."""
     events_s: float
-    """Figures that are not remembered included, as in the paper."""
+    """Events per second, including the computation of relatedness, as in the paper."""
 
 
 def score(

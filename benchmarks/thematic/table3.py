@@ -65,7 +65,7 @@ PLACES = (
 
 
 def table3(chance: random.Random) -> Event:
-    """A seed: most of what is known of one reading."""
+    """Draw a seed event with most attributes of one reading."""
     measured, unit = chance.choice(CAPABILITIES)
     seed = {"type": f"{chance.choice(('increased', 'decreased'))} {measured} event"}
     maybe = {"measurement unit": unit}
@@ -91,7 +91,7 @@ def table3(chance: random.Random) -> Event:
 
 
 def parts_exchanged(thesaurus: Thesaurus, term: str) -> list[str]:
-    """What a term may be exchanged for: as a whole, or else by its longest part that the thesaurus has."""
+    """Return the synonyms of a term, or else of its longest part in the thesaurus."""
     words = term.split()
     for size in range(len(words), 0, -1):
         for begin in range(len(words) - size + 1):

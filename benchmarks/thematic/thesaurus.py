@@ -1,4 +1,4 @@
-"""A thesaurus: which labels mean nearly the same, and under which heads they stand.
+"""A thesaurus: labels with similar meaning, and their headings.
 
 The file is JSON in the shape that EuroVoc's export has: `concepts` by id, each with a preferred label (`pref`), others
 (`alt`), the ids of related concepts (`rt`), its micro-thesauri (`mt`) and whether it is a top term (`top`);
@@ -20,10 +20,10 @@ OWN = Path(__file__).with_name("thesaurus.json")
 
 @dataclass(frozen=True)
 class Thesaurus:
-    """What the generator of events needs."""
+    """The parts of a thesaurus that the event generator needs."""
 
     exchange: dict[str, tuple[str, ...]]
-    """What a label may be exchanged for: other labels of its concept, and the names of those related to it."""
+    """Synonyms of a label: other labels of its concept, and the names of related concepts."""
     tops: tuple[str, ...]
     """Theme tags."""
     groups: dict[str, tuple[str, ...]]
@@ -31,7 +31,7 @@ class Thesaurus:
 
 
 def load(path: Path) -> Thesaurus:
-    """Read the file; raise `EnvironmentProblem` where it is no thesaurus in this shape."""
+    """Read the file. Raises an `EnvironmentProblem` if it has another format."""
     try:
         found = _read(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as exc:

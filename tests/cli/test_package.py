@@ -1,4 +1,4 @@
-"""The package as a consumer meets it: light, quiet, typed."""
+"""The installed package: light imports, public names, type information."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tidegate.cli import durations
+from tidegate.cli.input import durations
 
 
 def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_importing_does_no_work() -> None:
+def test_import_loads_no_heavy_package() -> None:
     heavy = "import sys, tidegate; print(sorted(m for m in sys.modules if m.split('.')[0] in {!r}))"
     assert run(heavy.format({"numpy", "pyarrow", "pyspark", "pandas", "typer", "rapidfuzz", "re2", "yaml"})) == "[]"
 
 
-def test_the_client_needs_httpx_alone() -> None:
+def test_client_needs_only_httpx() -> None:
     heavy = "import sys; from tidegate import Client; print(sorted(m for m in sys.modules if m.split('.')[0] in {!r}))"
     assert run(heavy.format({"numpy", "pyarrow", "orjson", "re2", "yaml", "fastapi", "sqlalchemy"})) == "[]"
     code = """
@@ -36,7 +36,7 @@ except tidegate.MissingDependency as error:
     assert run(code) == "httpx is not installed: pip install 'tidegate[client]'"
 
 
-def test_the_language_needs_neither_arrow_nor_spark() -> None:
+def test_filters_work_without_arrow_and_spark() -> None:
     code = """
 import sys
 for name in ("numpy", "pyarrow", "pyspark", "pandas"):
@@ -44,9 +44,9 @@ for name in ("numpy", "pyarrow", "pyspark", "pandas"):
 import tidegate
 from tidegate import Filter, Schema
 schema = Schema({"speed": "float64", "vid": "string"})
-found = Filter("speed > 60 AND vid LIKE 'B%' AND vid STRLIKE 'B17' AND speed IS S(0, 50)", schema)
-print(found.matches({"speed": 61.5, "vid": "B17"}))
-for call in (lambda: found.mask(None), schema.to_arrow, lambda: tidegate.Matcher):
+compiled = Filter("speed > 60 AND vid LIKE 'B%' AND vid STRLIKE 'B17' AND speed IS S(0, 50)", schema)
+print(compiled.matches({"speed": 61.5, "vid": "B17"}))
+for call in (lambda: compiled.mask(None), schema.to_arrow, lambda: tidegate.Matcher):
     try:
         call()
     except Exception as error:
@@ -57,7 +57,7 @@ for call in (lambda: found.mask(None), schema.to_arrow, lambda: tidegate.Matcher
     assert run(code).splitlines() == ["True", missing, missing, no_matcher]
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in tidegate.__all__:
         assert getattr(tidegate, name) is not None
     assert set(tidegate.__all__) <= set(dir(tidegate))
@@ -65,16 +65,16 @@ def test_every_public_name_is_there() -> None:
         _ = tidegate.Nothing
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_package_has_a_py_typed_marker() -> None:
     assert Path(tidegate.__file__).with_name("py.typed").exists()
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("2m", 120), ("1h", 3600), ("1.5", 1.5)])
-def test_lengths_of_time(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert durations.seconds(text) == seconds
 
 
-def test_a_bad_length_of_time_is_named() -> None:
+def test_invalid_duration_is_refused() -> None:
     from typer import BadParameter
 
     with pytest.raises(BadParameter, match="expected a length of time such as 30s or 2m, not 'soon'"):

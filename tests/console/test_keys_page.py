@@ -54,7 +54,7 @@ def test_key_is_created_rotated_and_revoked_in_the_console(page: Any, locked: tu
     row = page.locator(f"tr[data-key={key.id}]")
     row.get_by_text("<b>fleet</b>").wait_for()
     row.get_by_text("ago from 127.0.0.1").wait_for()
-    page.get_by_label("The old secret holds for").select_option("0s")
+    page.get_by_label("The old secret stays valid for").select_option("0s")
     row.get_by_role("button", name="Rotate").click()
     page.wait_for_function(
         "(old) => ![null, undefined, old].includes(document.querySelector('code[data-secret]')?.textContent)", arg=first
@@ -91,6 +91,6 @@ def test_key_that_is_in_use_is_not_revoked_and_a_wrong_one_is_explained(page: An
 def test_provider_sees_no_page_of_keys(page: Any, locked: tuple[City, str]) -> None:
     city, _ = locked
     sign_in(page, city, city.registry.create_key("fleet", "provider")[1], "keys")
-    page.get_by_text("There is no such page, or it is not for you.").wait_for()
+    page.get_by_text("There is no such page, or you may not see it.").wait_for()
     assert page.get_by_role("link", name="Keys").count() == 0
     until(lambda: page.get_by_role("link", name="Services").count() == 1, "the other pages")

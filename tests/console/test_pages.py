@@ -117,7 +117,7 @@ def test_a_service_shows_what_it_is_and_what_it_keeps_of_its_promises(page: Any,
     see(page, "BETWEEN 115 AND 118", "table")
     see(page, "kept", "table")
     assert page.locator("figure.chart").count() == 4
-    page.get_by_role("link", name="Who subscribes").click()
+    page.get_by_role("link", name="Show subscribers").click()
     page.wait_for_url("**/#/subscriptions?service=gps")
 
 
@@ -145,7 +145,7 @@ def test_from_a_wrong_filter_to_a_running_subscription(page: Any, city: City) ->
     assert "param=40" in line
     page.get_by_role("button", name="Subscribe with options…").click()
     page.get_by_label("Description").fill("fast ones")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create", exact=True).click()
     page.wait_for_url("**/#/subscriptions/sub_*")
     see(page, "active", ".head")
     id_ = page.url.rpartition("/")[2]
@@ -153,7 +153,7 @@ def test_from_a_wrong_filter_to_a_running_subscription(page: Any, city: City) ->
     slider = page.get_by_label("Parameter 0")
     slider.focus()
     slider.press("ArrowRight")
-    see(page, "Changed; whoever is connected goes on with it.", ".toasts")
+    see(page, "Changed. Connected consumers use it at once.", ".toasts")
     with city.client() as http:
         found = http.get(f"/v1/subscriptions/{id_}").json()
     assert (found["filter"], found["params"][0], found["params"][1:]) == ("speed > %0 AND vid != 'B3'", 41, [])
@@ -306,7 +306,7 @@ def test_one_click_makes_a_subscription_of_a_filter_that_the_address_keeps(page:
         page.get_by_role("button", name="Save").first.click()
         until(lambda: kept() == ("speed > %0 AND latitude < %1 AND longitude > %2", [3, 60, -1]), "new parameters")
         assert page.locator(".toast").count() == 1, "what is said again is not said twice"
-        page.get_by_label("Choose one that came lately…").locator("option").nth(1).wait_for(state="attached")
+        page.get_by_label("Choose a recent event…").locator("option").nth(1).wait_for(state="attached")
         page.locator(".pairs button").focus()
         http.patch(at, json={"params": [9, 8, 7]}).raise_for_status()
         comes(page, "[...document.querySelectorAll('[data-param]')].map((it) => it.value).join() === '9,8,7'")
@@ -438,7 +438,7 @@ def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
         receiver.status = 200
         page.get_by_role("button", name="Redeliver all").click()
         see(page, "1 delivered")
-        see(page, "Nothing was put aside.")
+        see(page, "There are no dead letters.")
         opened(page, city, "subscriptions")
         see(page, id_)
         see(page, re.compile("answered 422"), "tbody")
@@ -448,7 +448,7 @@ def test_dead_letters_are_sent_again(page: Any, city: City) -> None:
         see(page, id_)
         find = page.get_by_role("searchbox", name="Find a subscription")
         find.fill("nothing like it")
-        see(page, "No subscription says so.")
+        see(page, "No subscription matches.")
         find.fill("VID = 'letter")
         see(page, id_)
         http.delete(f"/v1/subscriptions/{id_}").raise_for_status()
@@ -495,7 +495,7 @@ def test_what_was_refused_is_corrected_and_sent_again(page: Any, city: City) -> 
     page.get_by_label("Changes to the record, as JSON", exact=True).first.fill('{"speed": 0}')
     page.get_by_role("button", name="Send all again").click()
     see(page, "3 sent again")
-    see(page, "Nothing here.")
+    see(page, "No refused events.")
 
 
 def test_what_is_refused_while_somebody_looks_is_there(page: Any, tmp_path: Path) -> None:
@@ -550,7 +550,7 @@ def test_a_guest_looks_at_what_is_public_and_is_asked_for_no_key(page: Any, tmp_
         assert page.locator("nav a").all_inner_texts() == ["Overview", "Services", "Discover"]
         opened(page, city, "services/weather")
         see(page, "Schema")
-        assert page.get_by_role("link", name="Who subscribes").count() == 0
+        assert page.get_by_role("link", name="Show subscribers").count() == 0
         opened(page, city, "services/weather/workbench")
         see(page, "live", ".tail-box")
         assert page.locator(".actions button").all_inner_texts() == ["Copy curl", "Copy Python"]
@@ -597,7 +597,7 @@ def test_sign_in_and_what_a_role_may_not_do_is_not_shown(page: Any, locked: tupl
     assert page.get_by_role("link", name="Quarantine").count() == 0
     assert keys["consumer"] not in page.url
     page.goto(f"{city.url}/#/quarantine")
-    see(page, "There is no such page, or it is not for you.")
+    see(page, "There is no such page, or you may not see it.")
     opened(page, city, "services/gps/workbench")
     see(page, "live", ".tail-box")
     city.drive(3, vid="keyed")
@@ -667,7 +667,7 @@ def test_what_is_begun_while_the_gateway_is_away_is_done_when_it_is_back(page: A
         opened(finder, city, "discover")
         see(finder, "speeding", ".found")
     page.get_by_label("Filter", exact=True).fill("speed > 7")
-    see(page, re.compile("It can't be checked for the moment"), ".verdict")
+    see(page, re.compile("The filter can't be checked at the moment"), ".verdict")
     assert page.get_by_label("Filter", exact=True).get_attribute("aria-invalid") == "false", "it may be right"
     other.get_by_role("link", name="Subscriptions").click()
     other.goto(f"{city.url}/#/services/gps")
@@ -706,7 +706,7 @@ def test_a_page_that_nobody_looks_at_asks_for_nothing(page: Any, city: City) -> 
     opened(page, city, "services/gps/workbench")
     until(lambda: city.counts().get("gps", {}).get("live", 0) == 1, "it to listen")
     page.evaluate(HIDDEN, True)
-    see(page, "waits until somebody looks", ".tail-box")
+    see(page, "paused while the page is hidden", ".tail-box")
     until(lambda: city.counts().get("gps", {}).get("live", 0) == 0, "it to let go")
     with page.expect_request("**/v1/overview"):
         page.evaluate(HIDDEN, False)
@@ -804,7 +804,7 @@ def test_where_nothing_is_every_page_says_so(page: Any, tmp_path: Path) -> None:
             "": "There are no services yet",
             "services": "There are no services yet",
             "subscriptions": "No subscriptions that you may see",
-            "discover": "Nothing fits.",
+            "discover": "No service fits.",
             "quarantine": "Raw streams",
             "services/gps": "no service 'gps'",
             "subscriptions/sub_1": "no subscription 'sub_1'",
@@ -950,7 +950,7 @@ def test_every_page_is_kept_as_a_picture_fits_its_window_and_can_be_read(browser
         elif name == "subscriptions":
             page.locator("tr", has_text="to the depot").get_by_role("link").click()
             see(page, "Last error")
-            page.get_by_label("Choose one that came lately…").locator("option").nth(1).wait_for(state="attached")
+            page.get_by_label("Choose a recent event…").locator("option").nth(1).wait_for(state="attached")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, "it is wider than its window"
             page.screenshot(path=SHOTS / f"subscription-{look}.png", full_page=True)
     context.close()

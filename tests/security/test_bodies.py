@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 
 from tests.pipelines.running import until
 from tests.security.processes import Running, create_key, gateway, tidegate, write_profile
-from tidegate.cli import options
+from tidegate.cli.input import options
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("body-attacks")]
 

@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 
 from tests.pipelines.running import until
 from tests.security.processes import Running, create_key, gateway, tidegate, write_profile
-from tidegate.cli.limits import read_limits
+from tidegate.cli.profile.limits import read_limits
 from tidegate.errors import EnvironmentProblem
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("connection-attacks")]

@@ -19,7 +19,7 @@ from tests.pipelines.running import until
 from tests.pipelines.sources import mosquitto
 from tests.pipelines.sources.kit import events
 from tests.pipelines.sources.mosquitto import Mosquitto
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import ServiceError, SourceError
 from tidegate.logs import SegmentLog

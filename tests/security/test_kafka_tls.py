@@ -19,7 +19,7 @@ from tests.certificates import Authority
 from tests.kafka_broker import Secure
 from tests.pipelines.running import until
 from tests.security import processes
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem, LogError, TidegateError
 from tidegate.logs import KafkaLog, SegmentLog

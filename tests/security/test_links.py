@@ -326,7 +326,7 @@ def test_secret_that_can_not_be_read_or_written_is_said(here: Victim, tmp_path: 
         (["--secret-file", tmp_path / "none"], "--secret-file: can't read"),
         (["--secret-file", "-"], "--secret-file: '-' is empty; write the secret into it"),
         (["--secret-to", made], "--secret-to: can't write"),
-        (["--secret-file", made, "--secret-to", made], "--secret-to is for a secret that is made"),
+        (["--secret-file", made, "--secret-to", made], "--secret-to writes a secret that is created"),
         (["--secret-file", made], "expected a secret of at least 24 characters, not 7"),
     ):
         assert problem in run_tidegate(*add, *args, stdin="\n")[1]

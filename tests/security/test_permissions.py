@@ -13,9 +13,9 @@ import pytest
 
 from tests.pipelines.running import until
 from tests.security import processes
-from tidegate.cli import doctor
-from tidegate.cli.home import Home
-from tidegate.cli.permissions import open_to_others, tighten
+from tidegate.cli.commands import doctor
+from tidegate.cli.data_folder.home import Home
+from tidegate.cli.data_folder.permissions import open_to_others, tighten
 from tidegate.cli.profile import Profile
 
 SERVICES = """
@@ -109,7 +109,7 @@ def test_doctor_tells_of_a_folder_that_others_can_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     told = doctor.folder(tmp_path)
     assert not told.ok
-    assert told.found == f"other users can reach {tmp_path / 'registry.sqlite'}"
+    assert told.found == f"other users can access {tmp_path / 'registry.sqlite'}"
     assert f"chmod 700 {tmp_path}" in told.remedy
     tmp_path.chmod(0o700)
     assert open_to_others(tmp_path) == []
@@ -120,7 +120,7 @@ def test_file_of_another_user_is_named_in_a_warning(tmp_path: Path, monkeypatch:
     # Another user's file can only be made by root: so let `chmod` refuse, as it does for one.
     code = (
         "import pathlib, sys, os\n"
-        "from tidegate.cli.permissions import tighten\n"
+        "from tidegate.cli.data_folder.permissions import tighten\n"
         "def refuse(self, mode): raise PermissionError\n"
         "pathlib.Path.chmod = refuse\n"
         "tighten(pathlib.Path(sys.argv[1]), shared=False)\n"

@@ -14,7 +14,7 @@ from tests import postgres_server
 from tests.certificates import Authority
 from tests.postgres_server import PASSWORD, USER
 from tests.security import processes
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem, RegistryError
 

@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.receiver import Receiver
 from tests.pipelines.running import until
 from tests.security import processes
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
 from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem, RegistryError
 from tidegate.registry import PostgresRegistry, SqliteRegistry, open_registry
@@ -171,7 +171,7 @@ def test_profile_names_the_key_and_commands_rotate_it(tmp_path: Path, monkeypatc
     profile = processes.write_profile(tmp_path, secrets={"key": "file:new.key"})
     rotated = processes.tidegate("secrets", "rotate", "--profile", profile, data=data)
     assert rotated.returncode == 0, rotated.stderr
-    assert rotated.stdout.startswith("2 secrets encrypted with the present key")
+    assert rotated.stdout.startswith("2 secrets encrypted with the current key")
     (data / "secrets.key").unlink()
     registry = open_registry(data / "registry.sqlite", keyring=keyring(KEY))
     assert secrets_of(registry) == (LINK, (HOOK,))

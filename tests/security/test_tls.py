@@ -23,8 +23,8 @@ from tests.pipelines.running import until
 from tests.security import processes
 from tests.security.processes import Running
 from tidegate import Client
-from tidegate.cli.gateway import server_tls
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
+from tidegate.cli.processes.gateway_server import server_tls
 from tidegate.cli.profile import load_profile
 from tidegate.client.tls import client_context
 from tidegate.errors import ClientError, EnvironmentProblem
@@ -537,9 +537,9 @@ def test_where_a_certificate_is_required_nobody_gets_in_without(tmp_path: Path) 
         ([{"subject": "CN=a", "name": "a", "quotas": 3}], "[0].quotas: expected limits by name"),
         ([{"subject": "CN=a", "name": "a"}, {"subject": "CN=a", "name": "b"}], "has the same certificate as entry 1"),
         ([{"dns": "a", "name": "a"}, {"dns": "b", "name": "a"}], "entry 2 has the same name as entry 1"),
-        ([{"dns": "a", "link": "edge", "role": "admin"}], "link: stands alone"),
+        ([{"dns": "a", "link": "edge", "role": "admin"}], "link: expected no other key"),
         ({"a": 1}, "access.certificates: expected a list of entries"),
-        ([{"dns": "a", "name": "a"}], "nobody can show a client certificate without TLS"),
+        ([{"dns": "a", "name": "a"}], "callers can't show a client certificate without TLS"),
     ],
 )
 def test_mistakes_in_the_list_of_certificates_are_named(tmp_path: Path, entries: Any, said: str) -> None:

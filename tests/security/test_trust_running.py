@@ -15,7 +15,7 @@ import pytest
 from tests.pipelines.running import until
 from tests.security import processes
 from tests.security.processes import Running, create_key, tidegate, write_profile
-from tidegate.cli.home import Home
+from tidegate.cli.data_folder.home import Home
 from tidegate.services import loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.xdist_group("trust_running")]

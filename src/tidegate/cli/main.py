@@ -1,4 +1,4 @@
-"""`tidegate`: the commands, put together."""
+"""The entry point `tidegate`: registers the commands and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import (
+from tidegate.cli.commands import (
     apply,
     backtest,
     bench,
-    demo,
     discover,
     doctor,
     explain,
@@ -31,8 +30,9 @@ from tidegate.cli import (
     up,
     validate,
 )
-from tidegate.cli.connecting import add_tls_options
-from tidegate.cli.options import add_key_file
+from tidegate.cli.demo import command as demo
+from tidegate.cli.input.gateway_client import add_tls_options
+from tidegate.cli.input.options import add_key_file
 from tidegate.errors import TidegateError
 
 app = typer.Typer(
@@ -67,8 +67,8 @@ add_tls_options(app)
 add_key_file(app)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"tidegate {__version__}")
         raise typer.Exit
 
@@ -83,12 +83,12 @@ def options(
 
 
 def run() -> None:
-    """Run the command line; a deliberate error is a message and exit code 2, never a traceback."""
+    """Run the command line. A `TidegateError` is printed as one message, without a traceback, with exit code 2."""
     try:
         app()
     except TidegateError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of a pipe went away: `tidegate ... | head`
+    except BrokenPipeError:  # the reader of the pipe has exited: `tidegate ... | head`
         sys.stderr.close()
         sys.exit(141)

@@ -400,7 +400,7 @@ def test_from_a_shell(city: City, http: httpx.Client) -> None:
     [
         ((), "expected ids, as `tidegate quarantine list` shows them, or --all"),
         (("x", "--all"), "expected ids, as `tidegate quarantine list` shows them, or --all"),
-        (("x", "--rule", "speed"), "--rule and --from choose among --all: expected no ids beside them"),
+        (("x", "--rule", "speed"), "--rule and --from select events of --all: expected no ids with them"),
         (("--all", "--patch", "[]"), "--patch: expected a JSON object such as '{\"speed\": 0}', not '[]'"),
     ],
 )

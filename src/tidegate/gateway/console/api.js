@@ -1,16 +1,16 @@
-/** The public HTTP API, as any client uses it: calls, problem documents, and streams of events that come back. */
+/** Client of the public HTTP API: calls, problem documents, and event streams that reconnect. */
 
 import { parse, write } from "./json.js";
 import { t } from "./texts.js";
 
 const STORED = "tidegate.key";
-const FIRST_WAIT_MS = 500;
-const MOST_WAIT_MS = 8000;
+const MIN_BACKOFF_MS = 500;
+const MAX_BACKOFF_MS = 8000;
 
-/** Until what could not be had for the moment is asked for again. */
-export const AGAIN_MS = 2000;
+/** The time between two attempts after a transient problem. */
+export const RETRY_INTERVAL_MS = 2000;
 
-/** What the gateway says is wrong (RFC 9457), or that it can't be reached: status 0. */
+/** A problem document of the gateway (RFC 9457). Status 0: the gateway can't be reached. */
 export class ApiProblem extends Error {
   constructor(status, document) {
     super(document.detail ?? document.title ?? t.app.status(status));
@@ -25,19 +25,19 @@ export const key = {
   forget: () => sessionStorage.removeItem(STORED),
 };
 
-/** Whether it may be well in a moment: the gateway is away, fails, or has too much to do. */
-export const isPassing = (problem) => problem.status === 0 || problem.status === 429 || problem.status >= 500;
+/** True for a transient problem: the gateway is unreachable, fails, or is overloaded. */
+export const isTransient = (problem) => problem.status === 0 || problem.status === 429 || problem.status >= 500;
 
-/** Whether a caller may have durable subscriptions: a guest may not. */
-export const mayKeep = (me) => me.known || me.role !== "consumer";
+/** True if a caller may have durable subscriptions; guests may not. */
+export const mayHaveDurable = (me) => me.known || me.role !== "consumer";
 
-/** Secrets of webhooks that were made here, by subscription: told once, and kept nowhere but here. */
+/** Secrets of webhooks that this page created, by subscription id. They are shown once, and not stored elsewhere. */
 export const secrets = new Map();
 
-/** Called when a key does not hold any more. */
+/** `refused` is called with the reason when the gateway rejects the key (401). */
 export const gate = { refused: () => {} };
 
-/** A path under the gateway's root, with a query; lists become repeated parameters. */
+/** Return the URL of a path of the gateway with a query. A list becomes repeated parameters. */
 export function address(path, query = {}) {
   const url = new URL(`.${path}`, document.baseURI.replace(/#.*$/, ""));
   for (const [name, value] of Object.entries(query)) {
@@ -47,7 +47,7 @@ export function address(path, query = {}) {
   return url;
 }
 
-/** One part of a path. */
+/** Encode one part of a path. */
 export const part = encodeURIComponent;
 
 function headers(more = {}) {
@@ -56,7 +56,7 @@ function headers(more = {}) {
 }
 
 /**
- * Ask, and give the answer's JSON.
+ * Send a request, and return the JSON of the response; null if it is empty. Throws an `ApiProblem`.
  * @param {string} method
  * @param {string} path
  * @param {{query?: object, body?: any, signal?: AbortSignal, headers?: object}} [more]
@@ -88,13 +88,13 @@ async function asked(url, options) {
   throw new ApiProblem(answer.status, said);
 }
 
-/** The blocks of a stream of server-sent events, as their text comes in pieces. */
+/** Parser of a stream of server-sent events whose text arrives in pieces. */
 export class Blocks {
   constructor() {
     this.rest = "";
   }
 
-  /** What a further piece completes: `{id, event, data}` each. */
+  /** Add a piece of text; return the blocks that it completes, each `{id, event, data}`. */
   take(piece) {
     const blocks = (this.rest + piece.replaceAll("\r", "")).split("\n\n");
     this.rest = blocks.pop();
@@ -116,8 +116,8 @@ function block(text) {
 }
 
 /**
- * Follow a stream of events until `signal` says no more. A lost connection is made again, behind the last event that
- * came; so nothing is missed, and nothing comes twice. By fetch rather than EventSource: the key stays in a header.
+ * Read a stream of events until `signal` aborts. Reconnects with backoff after the last received event, so no event is
+ * missed or repeated. Uses fetch instead of EventSource, because EventSource can't send the key in a header.
  * @param {string} path
  * @param {object} query
  * @param {{signal: AbortSignal, on: (block: {id?: string, event: string, data?: string}) => void,
@@ -125,7 +125,7 @@ function block(text) {
  */
 export async function follow(path, query, { signal, on, state = () => {}, method = "GET", body }) {
   let last = null;
-  let wait_ms = FIRST_WAIT_MS;
+  let wait_ms = MIN_BACKOFF_MS;
   while (!signal.aborted) {
     try {
       const answer = await asked(address(path, query), {
@@ -135,7 +135,7 @@ export async function follow(path, query, { signal, on, state = () => {}, method
         headers: headers({ accept: "text/event-stream", ...(last === null ? {} : { "last-event-id": last }) }),
       });
       state("open");
-      wait_ms = FIRST_WAIT_MS;
+      wait_ms = MIN_BACKOFF_MS;
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       const blocks = new Blocks();
       for (;;) {
@@ -153,18 +153,18 @@ export async function follow(path, query, { signal, on, state = () => {}, method
       state("lost");
     } catch (problem) {
       if (signal.aborted) return;
-      if (problem instanceof ApiProblem && !isPassing(problem)) {
+      if (problem instanceof ApiProblem && !isTransient(problem)) {
         state("ended", problem);
         return;
       }
       state("lost", problem);
     }
     await pause(wait_ms, signal);
-    wait_ms = Math.min(MOST_WAIT_MS, wait_ms * 2);
+    wait_ms = Math.min(MAX_BACKOFF_MS, wait_ms * 2);
   }
 }
 
-/** Wait, or until a signal ends it; nothing is left behind on the signal, which may be that of a whole day. */
+/** Wait, or until `signal` aborts. Removes its listener, as a signal may live as long as the page. */
 export function pause(wait_ms, signal) {
   return new Promise((done) => {
     const end = () => {
@@ -177,8 +177,8 @@ export function pause(wait_ms, signal) {
   });
 }
 
-/** Wait until somebody looks at the page, or a signal ends it. */
-export function seen(signal) {
+/** Wait until the page is visible, or `signal` aborts. */
+export function visible(signal) {
   return new Promise((done) => {
     const end = () => {
       if (document.hidden && !signal.aborted) return;
@@ -192,10 +192,10 @@ export function seen(signal) {
   });
 }
 
-/** Do something again and again while the page is there and somebody looks: at once when they come back to it. */
+/** Call `work` repeatedly while the page is visible, and at once when it becomes visible again. Ends with `signal`. */
 export async function every(wait_ms, signal, work) {
   while (!signal.aborted) {
-    await seen(signal);
+    await visible(signal);
     if (signal.aborted) return;
     await work();
     await pause(wait_ms, signal);

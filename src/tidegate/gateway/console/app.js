@@ -1,17 +1,17 @@
-/** The console: who looks, where they are, and what is around every page. */
+/** The console's frame: sign-in, navigation, and the page of the current address. */
 
-import { AGAIN_MS, gate, get, isPassing, key, mayKeep, pause } from "./api.js";
+import { RETRY_INTERVAL_MS, gate, get, isTransient, key, mayHaveDurable, pause } from "./api.js";
 import { badge, button, field, h } from "./dom.js";
 import { live } from "./live.js";
 import { t } from "./texts.js";
 
 const THEME = "tidegate.theme";
 
-/** Pages by the first part of the address; loaded when they are first asked for. */
+/** Pages by the first part of the address. A page's module is loaded when it is first shown. */
 const PAGES = [
   { path: "", title: t.nav.overview, load: () => import("./pages/overview.js") },
   { path: "services", title: t.nav.services, load: () => import("./pages/services.js") },
-  { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: mayKeep },
+  { path: "subscriptions", title: t.nav.subscriptions, load: () => import("./pages/subscriptions.js"), may: mayHaveDurable },
   { path: "discover", title: t.nav.discover, load: () => import("./pages/discover.js") },
   { path: "quarantine", title: t.nav.quarantine, load: () => import("./pages/quarantine.js"), may: (me) => me.role !== "consumer" },
   { path: "meaning", title: t.nav.meaning, load: () => import("./pages/meaning.js"), may: (me) => me.has.includes("semantics") },
@@ -20,8 +20,9 @@ const PAGES = [
 ];
 
 const root = document.getElementById("app");
+/** Aborts the requests and timers of the current page. */
 let leave = null;
-/** Ends what the page that is shown has under way. */
+/** The frame of the signed-in console: caller, page area, navigation, pages; null while the sign-in form is shown. */
 let shell = null;
 
 // Light and dark -----------------------------------------------------------------------------
@@ -37,7 +38,7 @@ function otherTheme() {
   theme(dark === "dark" ? "light" : "dark");
 }
 
-// Who ----------------------------------------------------------------------------------------
+// Sign-in ------------------------------------------------------------------------------------
 
 async function begin() {
   theme();
@@ -55,7 +56,7 @@ async function begin() {
   await open(me);
 }
 
-/** Ask for a key; a guest, who needs none, may go back. */
+/** Show the sign-in form. A guest needs no key, and can cancel. */
 function signIn(problem = "", isGuest = false) {
   live.stop();
   leave?.abort();
@@ -79,7 +80,7 @@ function signIn(problem = "", isGuest = false) {
 }
 
 gate.refused = (detail) => {
-  if (shell === null || key.get() === null) return; // a guest sees what is public
+  if (shell === null || key.get() === null) return; // a guest may see public services
   key.forget();
   signIn(detail);
 };
@@ -90,7 +91,7 @@ function signOut() {
   void begin();
 }
 
-// Around every page ----------------------------------------------------------------------------
+// Frame of all pages ----------------------------------------------------------------------------
 
 const mark = () => h("span", { class: "mark", "aria-hidden": "true" });
 
@@ -109,16 +110,16 @@ async function open(me) {
   live.listen((now) => (lost.hidden = !now.isLost));
   live.start(me.has.includes("_status"), me.role !== "consumer");
   await show();
-  for (const each of pages) each.load().catch(() => {}); // so that all are there when the gateway is not
+  for (const each of pages) each.load().catch(() => {}); // loads all pages now, so that they open while the gateway is down
 }
 
-/** The page's path, as parts, and its query. */
+/** Return the parts of the address's path, and its query. */
 function where() {
   const [, path, query] = /^#?\/?([^?]*)\??(.*)$/s.exec(location.hash);
   return { parts: path.split("/").filter(Boolean).map(plain), query: new URLSearchParams(query) };
 }
 
-/** A part of an address as it was before it was written as one; what is none is taken as it is. */
+/** Decode one part of an address; return it unchanged if it is not valid percent-encoding. */
 function plain(text) {
   try {
     return decodeURIComponent(text);
@@ -127,7 +128,7 @@ function plain(text) {
   }
 }
 
-/** Show the page of the address; one that can't be had for the moment is tried again until it can, or another is wanted. */
+/** Show the page of the current address. On a transient problem, retry until it works or the address changes. */
 async function show(isMoved = false) {
   if (shell === null) return;
   const { parts, query } = where();
@@ -145,14 +146,14 @@ async function show(isMoved = false) {
       shell.main.replaceChildren(into);
       scrollTo(0, 0);
     }
-    // Whoever goes to another page by keyboard, or hears it read, goes on at its beginning.
+    // Move the focus to the start of the new page, for keyboards and screen readers.
     if (isFirst && isMoved) shell.main.focus({ preventScroll: true });
-    if (!problem || !isPassing(problem)) return;
-    await pause(AGAIN_MS, mine.signal);
+    if (!problem || !isTransient(problem)) return;
+    await pause(RETRY_INTERVAL_MS, mine.signal);
   }
 }
 
-/** Build a page; give what was wrong, if anything was. */
+/** Build a page. Returns the problem, or null. */
 async function built(page, into, how) {
   try {
     if (!page) throw new Error(t.app.noPage);

@@ -1,4 +1,4 @@
-/** Charts, drawn as SVG: small ones in tables, lines over time, bars of what matches. */
+/** SVG charts: sparklines, lines over time, and bars of matching events. */
 
 import { h, s } from "./dom.js";
 import { clock, compact, count, moment, number, percent } from "./format.js";
@@ -6,7 +6,7 @@ import { t } from "./texts.js";
 
 const known = (values) => values.filter((each) => each !== null && each !== undefined && Number.isFinite(each));
 
-/** A path through the values that are known; gaps stay gaps, and what is alone is a dash. */
+/** Return an SVG path through the values; null values are gaps, and a single value is a dash. */
 function path(values, x, y) {
   let [text, pen] = ["", false];
   const is = (value) => value !== null && value !== undefined && Number.isFinite(value);
@@ -20,7 +20,7 @@ function path(values, x, y) {
 }
 
 /**
- * Lines without axes: a class each, drawn from the right. `update` takes a list of values for each line.
+ * A sparkline: lines without axes, one CSS class each, aligned right. `update` takes a list of values per line.
  * @param {string[]} classes
  */
 export function sparkline(classes, label, width = 72, height = 22) {
@@ -39,7 +39,7 @@ export function sparkline(classes, label, width = 72, height = 22) {
   };
 }
 
-/** A round number at or above a value, for the top of an axis. */
+/** Return a round number at or above a value, for the top of an axis. */
 export function rounded(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -47,9 +47,9 @@ export function rounded(value) {
 }
 
 /**
- * Lines over time with an axis, a legend, and what each was where the pointer is.
+ * Lines over time with an axis, a legend, and the values at the pointer.
  * @param {{name: string, class: string}[]} lines
- * @param {(value: number) => string} said how a value is written
+ * @param {(value: number) => string} said formats a value
  */
 export function timeChart(title, lines, said = number) {
   const [width, height, left, bottom] = [480, 150, 54, 18];
@@ -103,7 +103,7 @@ export function timeChart(title, lines, said = number) {
   };
 }
 
-/** Bars of all events, and in them those that match. Each has `events`, `matched` and a `title`. */
+/** Bars of all events, with the matching ones inside. Each bar has `events`, `matched` and a `title`. */
 function bars(items, height, label) {
   const width = 480;
   const top = Math.max(1, ...items.map((each) => each.events));
@@ -119,7 +119,7 @@ function bars(items, height, label) {
   );
 }
 
-/** When events came, and which matched. */
+/** A histogram of event times, with the matching ones. */
 export function timeline(spans) {
   if (spans.length < 2) return null;
   const items = spans.map((each) => ({ ...each, title: t.chart.of(clock(each.at), count(each.matched), count(each.events)) }));
@@ -132,14 +132,14 @@ export function timeline(spans) {
   );
 }
 
-/** How the edges of bins are written: numbers as such, points in time by the clock where they are of one day. */
+/** Return a formatter of bin edges: numbers, or times, without the date if all are of one day. */
 function edge(ends) {
   if (typeof ends[0] !== "string") return number;
   const [first, last] = ends.map((each) => moment(each).slice(0, 10));
   return first === last ? clock : moment;
 }
 
-/** How the values of an attribute are spread, and which matched. */
+/** A histogram of an attribute's values, with the matching ones. */
 export function distribution(attribute) {
   const missing = attribute.missing ? h("span", { class: "dim", text: t.chart.missing(count(attribute.missing)) }) : null;
   const caption = h("figcaption", {}, h("code", { text: attribute.name }), h("span", { class: "dim", text: ` ${attribute.type}` }), " ", missing);
@@ -161,7 +161,7 @@ export function distribution(attribute) {
   return h("figure", { class: "chart" }, caption, h("div", { class: "values" }, rows));
 }
 
-/** A share of one, as a bar. */
+/** A fraction as a bar. */
 export function meter(share, label) {
   const fill = h("i");
   fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;

@@ -1,23 +1,23 @@
-/** What is tried in the workbench, as lines that run elsewhere: the key is where `tidegate` looks for it, and never in them. */
+/** The workbench's filter as code for a shell or Python. The code reads the key from the environment, and never contains it. */
 
 import { address, key, part } from "./api.js";
 
 const KEY = "TIDEGATE_KEY";
 
-/** A text as a word of a POSIX shell. */
+/** Quote a text for a POSIX shell. */
 export const shell = (text) => `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
-/** A text, or a list of texts, as Python writes it: as JSON does. */
+/** Write a text, or a list of texts, as a Python literal, which is the same as JSON. */
 export const python = (value) => JSON.stringify(value);
 
-/** A line for a shell that listens. */
+/** Return a curl command that subscribes. */
 export function curl(service, filter, params) {
   const url = address(`/v1/services/${part(service)}/events`, { filter, param: params, format: "plain" });
   const who = key.get() === null ? "" : ` -H "Authorization: Bearer $${KEY}"`;
   return `curl -N -H ${shell("Accept: text/event-stream")}${who} ${shell(url.href)}`;
 }
 
-/** A program in Python that listens. */
+/** Return a Python program that subscribes. */
 export function client(service, filter, params) {
   const url = address("/").href.replace(/\/$/, "");
   const args = [python(service)];

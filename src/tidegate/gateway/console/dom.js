@@ -1,22 +1,22 @@
 /**
- * Nodes, made of values and never of text that is parsed: whatever an event, a name or a filter says is shown as
- * it is. Nothing else in the console makes nodes, and the page's policy refuses whoever would parse one.
+ * Creates DOM nodes from values, and never parses markup, so that text of events, names and filters can't inject any.
+ * Only this module creates nodes; the page's content security policy refuses code that parses markup.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * An element. Properties: `class`, `text`, `on` (listeners by event), `data` (by name), `prop` (of the node itself);
- * all others are attributes, left out where they are null, undefined or false.
+ * Create an element. Properties: `class`, `text`, `on` (listeners by event), `data` (by name), `prop` (of the node itself);
+ * all others are attributes, left out if they are null, undefined or false.
  * @param {string} tag
  * @param {Record<string, any>} [props]
- * @param {...any} children nodes, texts, lists of them, or nothing
+ * @param {...any} children nodes, texts, lists of them; null, undefined and false are left out
  */
 export function h(tag, props = {}, ...children) {
   return filled(document.createElement(tag), props, children);
 }
 
-/** The same for SVG. */
+/** Create an SVG element; see `h`. */
 export function s(tag, props = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), props, children);
 }
@@ -33,26 +33,26 @@ function filled(node, props, children) {
   return add(node, ...children);
 }
 
-/** Put more into a node: nodes, texts, lists of them; what is nothing is left out. */
+/** Append nodes, texts, or lists of them; null, undefined and false are left out. */
 export function add(node, ...children) {
   node.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
   return node;
 }
 
-/** Say something else in a node; nothing is touched where it says that already. */
+/** Set the text of a node, if it differs. */
 export function say(node, text) {
   const said = text === null || text === undefined ? "" : String(text);
   if (node.textContent !== said) node.textContent = said;
 }
 
-/** Set an attribute, or take it away where there is no value. */
+/** Set an attribute; remove it if the value is null, undefined or false. */
 export function put(node, name, value) {
   if (value === null || value === undefined || value === false) node.removeAttribute(name);
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value === true ? "" : String(value));
 }
 
 /**
- * Bring a parent's children to a list of values: nodes stay, by key, so that focus and pointers stay where they are.
+ * Update a parent's children to a list of items. Nodes are reused by key, so that focus and pointers stay.
  * @param {Element} parent
  * @param {any[]} items
  * @param {(item: any) => string} key
@@ -79,8 +79,8 @@ export function keyed(parent, items, key, make) {
   }
 }
 
-/** Call something once things have been quiet for a while; the last call's values count. */
-export function settled(call, quiet_ms) {
+/** Debounce: run `call` with the last values after `quiet_ms` without a further call. */
+export function debounced(call, quiet_ms) {
   let timer;
   const later = (...values) => {
     clearTimeout(timer);
@@ -90,22 +90,22 @@ export function settled(call, quiet_ms) {
   return later;
 }
 
-/** A button. */
+/** Create a button. */
 export function button(text, on, props = {}) {
   return h("button", { type: "button", text, on: { click: on }, ...props });
 }
 
-/** A labelled field: what is typed, chosen or moved is the `control`. */
+/** Create a label around a `control`, with an optional hint. */
 export function field(label, control, hint) {
   return h("label", { class: "field" }, h("span", { class: "label", text: label }), control, hint ? h("small", { class: "dim", text: hint }) : null);
 }
 
-/** A part of a page with a heading. */
+/** Create a section with a heading. */
 export function card(title, ...children) {
   return h("section", { class: "card" }, title ? h("h2", { text: title }) : null, ...children);
 }
 
-/** A name and what it is. */
+/** Create a description list of names and values. */
 export function pairs(entries) {
   return h(
     "dl",
@@ -114,7 +114,7 @@ export function pairs(entries) {
   );
 }
 
-/** A badge in a colour of `good`, `warn`, `bad` or none. */
+/** Create a badge; `kind` is its colour: `good`, `warn`, `bad` or none. */
 export function badge(text, kind = "") {
   return h("span", { class: `badge ${kind}`, text });
 }

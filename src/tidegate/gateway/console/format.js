@@ -1,4 +1,4 @@
-/** Figures for people. */
+/** Formats numbers, times and values for reading. */
 
 import { write } from "./json.js";
 
@@ -11,7 +11,7 @@ export const count = (n) => (n === null || n === undefined ? "–" : many.format
 /** A number of any size in few characters: 12K. */
 export const compact = (n) => (n === null || n === undefined ? "–" : short.format(n));
 
-/** So many a second. */
+/** A rate per second. */
 export function rate(n) {
   if (n === null || n === undefined || Number.isNaN(n)) return "–";
   if (n > 0 && n < 0.05) return "<0.1/s";
@@ -25,7 +25,7 @@ export function ms(n) {
   return `${n >= 100 ? Math.round(n) : n.toFixed(1)} ms`;
 }
 
-/** Two of them, the unit said once where it is the same. */
+/** Two durations in milliseconds, with one unit if both have the same. */
 export function msPair(a, b) {
   if ([a, b].every((each) => each === null || each === undefined)) return "–";
   const [one, other] = [ms(a), ms(b)];
@@ -42,10 +42,10 @@ export function size(n) {
   return `${at === 0 ? n : n.toFixed(1)} ${units[at]}`;
 }
 
-/** A share of one. */
+/** A fraction as a percentage. */
 export const percent = (share) => (Number.isFinite(share) ? `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %` : "–");
 
-/** A number as short as it can be said; of a large one no digit is lost before the point. */
+/** A short form of a number; keeps all digits before the decimal point. */
 export function number(n) {
   if (typeof n === "bigint") return String(n);
   if (typeof n !== "number" || !Number.isFinite(n)) return "–";
@@ -53,22 +53,22 @@ export function number(n) {
   return String(Number(Math.abs(n) < 1000 ? n.toPrecision(4) : n.toFixed(1)));
 }
 
-/** Names in the order that people expect: s2 before s10. */
+/** Compares names with numbers in natural order: s2 before s10. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;
 
-/** The time of day of a moment. */
+/** The time of day of a timestamp. */
 export function clock(moment) {
   const date = new Date(moment);
   return Number.isNaN(date.getTime()) ? String(moment ?? "") : date.toLocaleTimeString("en-GB");
 }
 
-/** A moment in full. */
+/** The date and time of a timestamp. */
 export function moment(text) {
   const date = new Date(text);
   return !text || Number.isNaN(date.getTime()) ? "–" : `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB")}`;
 }
 
-/** How long ago. */
+/** The time since a timestamp. */
 export function ago(text, now = Date.now()) {
   const seconds = Math.max(0, (now - new Date(text).getTime()) / 1000);
   if (Number.isNaN(seconds)) return "–";
@@ -79,10 +79,10 @@ export function ago(text, now = Date.now()) {
 
 const LONGEST = 200;
 
-/** The beginning of a text that may be long. */
+/** A text, cut to a maximum length. */
 export const clipped = (text, most = LONGEST) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** A value of an event, for a cell. */
+/** A value of an event, for a table cell. */
 export function value(of) {
   if (of === null || of === undefined) return "";
   if (typeof of === "number") return Number.isInteger(of) ? String(of) : String(Number(Math.abs(of) < 1 ? of.toPrecision(7) : of.toFixed(6)));

@@ -1,6 +1,6 @@
-/** The graph of streams, services and subscribers: columns by how far each is from a raw stream, rates on the edges. */
+/** The graph of streams, services and subscribers: columns by distance from a raw stream, rates on the edges. */
 
-import { mayKeep } from "./api.js";
+import { mayHaveDurable } from "./api.js";
 import { put, s, say } from "./dom.js";
 import { byName, clipped, count, rate } from "./format.js";
 import { severity } from "./live.js";
@@ -8,7 +8,7 @@ import { t } from "./texts.js";
 
 const [WIDE, TALL, GAP, ACROSS, MARGIN] = [184, 46, 18, 92, 10];
 
-/** Nodes and edges of an overview: what is drawn, before anything has a place. */
+/** Return the nodes and edges of an overview, before the layout. */
 export function drawn(overview) {
   const services = new Map(overview.services.map((each) => [each.name, each]));
   const names = new Set([...services.keys(), ...overview.streams.map((each) => each.name)]);
@@ -17,7 +17,7 @@ export function drawn(overview) {
     const service = services.get(name);
     if (!service) return 0;
     if (!depths.has(name)) {
-      depths.set(name, 1); // of what reads itself, while it is looked at
+      depths.set(name, 1); // stops the recursion at a service that reads itself
       depths.set(name, 1 + Math.max(0, ...service.inputs.map(depth)));
     }
     return depths.get(name);
@@ -47,7 +47,7 @@ export function drawn(overview) {
   return { nodes, edges };
 }
 
-/** Of very many services those that are ill or carry most, and what they read: a graph that can be looked at. */
+/** Limit a large graph to the services with problems or the most traffic, and their inputs. */
 export function chief(overview, most) {
   if (overview.services.length <= most) return overview;
   const carries = (each) => (each.status?.written_per_s ?? 0) + (each.sent_per_s ?? 0);
@@ -57,11 +57,11 @@ export function chief(overview, most) {
   return { streams: overview.streams.filter((each) => read.has(each.name)), services };
 }
 
-/** A place for each node: columns from left to right, each sorted so that edges cross little. */
+/** Lay out the nodes: columns from left to right, each sorted to reduce edge crossings. */
 export function placed({ nodes, edges }) {
   const all = [];
   for (const each of nodes) (all[each.column] ??= []).push(each);
-  const columns = all.filter(Boolean); // who may see no stream has none to begin with
+  const columns = all.filter(Boolean); // a caller that may see no stream has no first column
   const places = new Map();
   const tallest = Math.max(1, ...columns.map((each) => each.length));
   const height = tallest * (TALL + GAP) - GAP;
@@ -69,7 +69,7 @@ export function placed({ nodes, edges }) {
   columns.forEach((column, x) => {
     const middle = (node) => {
       const from = (into.get(node.id) ?? []).map((edge) => places.get(edge.from)?.y ?? 0);
-      return from.length ? from.reduce((a, b) => a + b, 0) / from.length : Number.MAX_VALUE; // what reads nothing here comes last
+      return from.length ? from.reduce((a, b) => a + b, 0) / from.length : Number.MAX_VALUE; // nodes without visible inputs come last
     };
     const middles = new Map(column.map((each) => [each, middle(each)]));
     if (x > 0) column.sort((a, b) => middles.get(a) - middles.get(b) || byName(a.name, b.name));
@@ -79,7 +79,7 @@ export function placed({ nodes, edges }) {
   return { places, width: Math.max(1, columns.length) * (WIDE + ACROSS) - ACROSS + 2 * MARGIN, height: height + 2 * MARGIN };
 }
 
-/** The graph as a node of the page that is brought up to date; who may have no subscriptions is led to none. */
+/** Create the graph and its `update` function. Subscribers are links only for callers that may have subscriptions. */
 export function graph(me) {
   const [lines, labels, boxes] = [s("g"), s("g"), s("g")];
   const svg = s("svg", { class: "graph", role: "group", "aria-label": t.overview.graph }, s("g", { transform: `translate(${MARGIN} ${MARGIN})` }, lines, labels, boxes));
@@ -92,7 +92,7 @@ export function graph(me) {
       const now = JSON.stringify([what.nodes.map((each) => [each.id, each.column]), what.edges.map((each) => each.id)]);
       if (now !== shape) {
         shape = now;
-        build(what, { svg, lines, labels, boxes, known, isKept: mayKeep(me) });
+        build(what, { svg, lines, labels, boxes, known, isKept: mayHaveDurable(me) });
       }
       for (const each of what.nodes) known.get(each.id).update(each);
       for (const each of what.edges) known.get(each.id).update(each);
@@ -110,7 +110,7 @@ function build(what, { svg, lines, labels, boxes, known, isKept }) {
   boxes.replaceChildren(...what.nodes.map((each) => box(each, places.get(each.id), known, isKept)));
 }
 
-/** A place on an edge in the gap before its end, where no box is, and no other edge's rate. */
+/** Return the position of a rate on an edge: in the gap before its end, clear of boxes and other rates. */
 function between([x1, y1], [x2, y2], bend) {
   const on = (t_, a, b, c, d) => (1 - t_) ** 3 * a + 3 * (1 - t_) ** 2 * t_ * b + 3 * (1 - t_) * t_ ** 2 * c + t_ ** 3 * d;
   const all = Array.from({ length: 51 }, (_, n) => n / 50);

@@ -1,14 +1,14 @@
-/** How everything does, asked every other second while somebody looks, and what it was like before. */
+/** The gateway's overview, polled every two seconds while the page is visible, with a history for charts. */
 
 import { every, get } from "./api.js";
 
-export const EVERY_MS = 2000;
-export const KEPT = 150;
-/** Samples: five minutes. */
+export const POLL_INTERVAL_MS = 2000;
+/** Samples per service: five minutes. */
+export const MAX_SAMPLES = 150;
+/** The window of the rate of refused events: long enough that the warning does not flicker. */
 const REFUSED_MS = 30_000;
-/** Over so long it is told how much is refused: what comes now and then is no flicker. */
 
-/** The share of passes at or below each bound, made a quantile; null where there was none. */
+/** Estimate a quantile from a cumulative histogram of seconds by upper bound; null if it is empty. */
 export function quantile_ms(buckets, q) {
   const bounds = Object.entries(buckets)
     .map(([most, n]) => [most === "+Inf" ? Infinity : Number(most), n])
@@ -37,7 +37,7 @@ class Live {
     this.running = null;
   }
 
-  /** Begin to ask, until `stop`; with what `_status` knows of before, for those who see that. */
+  /** Start polling, until `stop`. `seesStatus`: fill the history from the stream `_status` first. */
   start(seesStatus, looksAfter = true) {
     this.stop();
     this.looksAfter = looksAfter;
@@ -50,7 +50,7 @@ class Live {
     this.running = null;
   }
 
-  /** Call a listener with each look from now on, and at once with the last; give what ends it. */
+  /** Call a listener after each poll, and now if there is an overview. Returns a function that removes it. */
   listen(listener) {
     this.listeners.add(listener);
     if (this.overview !== null) listener(this);
@@ -59,14 +59,14 @@ class Live {
 
   async run(signal, seesStatus) {
     if (seesStatus) void this.remember(signal);
-    await every(EVERY_MS, signal, () => this.look(signal));
+    await every(POLL_INTERVAL_MS, signal, () => this.look(signal));
   }
 
   tell() {
     for (const each of this.listeners) each(this);
   }
 
-  /** Ask once, and tell. */
+  /** Poll once, and call the listeners. */
   async look(signal) {
     try {
       this.take(await get("/v1/overview", {}, signal));
@@ -85,7 +85,7 @@ class Live {
     for (const service of overview.services) {
       const old = known.get(service.name);
       const isDown = service.lost || service.status?.state !== "running";
-      if (service.status && isDown) Object.assign(service.status, { read_per_s: 0, written_per_s: 0 }); // what it said last is over
+      if (service.status && isDown) Object.assign(service.status, { read_per_s: 0, written_per_s: 0 }); // the rates of a stopped service are out of date
       const passes = Object.fromEntries(
         Object.entries(service.dispatch).map(([most, n]) => [most, n - (old?.dispatch[most] ?? 0)]),
       );
@@ -94,7 +94,7 @@ class Live {
       service.sent_per_s = old && seconds > 0 && !restarted ? (sum(service.delivered) - sum(old.delivered)) / seconds : null;
       service.dispatch_p50_ms = quantile_ms(shown, 0.5);
       service.dispatch_p99_ms = quantile_ms(shown, 0.99);
-      if (!this.looksAfter) Object.assign(service, { failing: 0, disabled: 0 }); // those of others are no matter of a consumer's
+      if (!this.looksAfter) Object.assign(service, { failing: 0, disabled: 0 }); // a consumer is not shown problems of others' subscriptions
       this.note(service.name, { at: Date.parse(overview.at), ...figures(service.status), sent: service.sent_per_s, d50: service.dispatch_p50_ms, d99: service.dispatch_p99_ms });
       service.refused_per_s = this.refused_per_s(service.name);
     }
@@ -105,10 +105,10 @@ class Live {
     if (!this.history.has(name)) this.history.set(name, []);
     const kept = this.history.get(name);
     kept.push(sample);
-    if (kept.length > KEPT) kept.splice(0, kept.length - KEPT);
+    if (kept.length > MAX_SAMPLES) kept.splice(0, kept.length - MAX_SAMPLES);
   }
 
-  /** How much was refused of late. */
+  /** Return the rate of refused events over the last `REFUSED_MS`. */
   refused_per_s(name) {
     const kept = (this.history.get(name) ?? []).filter((each) => each.refused !== null);
     const last = kept.at(-1);
@@ -116,10 +116,10 @@ class Live {
     return last && last.at > first.at ? (Math.max(0, last.refused - first.refused) * 1000) / (last.at - first.at) : 0;
   }
 
-  /** Charts begin with what `_status` still knows. */
+  /** Fill the history with the recent events of `_status`. */
   async remember(signal) {
     try {
-      const from = `${Math.round((KEPT * EVERY_MS) / 1000)}s`;
+      const from = `${Math.round((MAX_SAMPLES * POLL_INTERVAL_MS) / 1000)}s`;
       const page = await get("/v1/services/_status/events", { from, format: "plain", max: 5000 }, signal);
       const older = new Map();
       for (const each of page.events) {
@@ -130,15 +130,15 @@ class Live {
         const now = this.history.get(name) ?? [];
         const first = now[0]?.at ?? Infinity;
         const thin = samples.filter((each, n) => each.at < first && n % 2 === 0);
-        this.history.set(name, [...thin, ...now].slice(-KEPT));
+        this.history.set(name, [...thin, ...now].slice(-MAX_SAMPLES));
       }
       if (this.overview !== null) this.tell();
     } catch {
-      // Nothing has run, or it can't be had now: charts begin empty.
+      // No service has run yet, or the stream can't be read: charts start empty.
     }
   }
 
-  /** One attribute of a service's samples. */
+  /** Return the values of one attribute over a service's samples. */
   series(name, attribute) {
     return (this.history.get(name) ?? []).map((each) => each[attribute] ?? null);
   }
@@ -161,11 +161,11 @@ function figures(status) {
 
 export const live = new Live();
 
-/** What is wrong with a service, the worst first; nothing: it is well. Each has a `kind` of bad or warn, and a `what`. */
+/** Return the problems of a service, worst first; empty if it is healthy. Each has a `kind` (bad, warn) and a `what`. */
 export function troubles(service) {
   const status = service.status;
   const found = [];
-  if (service.origin) return service.lost ? [{ kind: "warn", what: "unreached", value: service.origin }] : found; // another broker looks after it
+  if (service.origin) return service.lost ? [{ kind: "warn", what: "unreached", value: service.origin }] : found; // its own broker reports the other problems
   if (status === null) found.push({ kind: "warn", what: "never" });
   else if (status.state !== "running") found.push({ kind: "bad", what: "state", value: status.state, more: status.error });
   else if (service.lost) found.push({ kind: "bad", what: "silent" });
@@ -179,5 +179,5 @@ export function troubles(service) {
   return found;
 }
 
-/** How ill a service is: 2 bad, 1 warned of, 0 well. */
+/** Return the severity of a service's problems: 2 bad, 1 warning, 0 healthy. */
 export const severity = (service) => Math.max(0, ...troubles(service).map((each) => (each.kind === "bad" ? 2 : 1)));

@@ -1,6 +1,6 @@
 /**
- * A map without tiles: a grid of degrees, the last places of events, and an area that is drawn to make a predicate.
- * On a canvas, since thousands of places may be there. A degree of longitude is as wide as it is in the middle of the map.
+ * A map without tiles: a grid of degrees, the last positions of events, and an area that the user draws for a predicate.
+ * It is a canvas, as there may be thousands of positions. The width of a degree of longitude is that at the map's centre.
  */
 
 import { flat, isNumber, named, valueAt } from "./attributes.js";
@@ -8,11 +8,11 @@ import { button, h, say } from "./dom.js";
 import { number } from "./format.js";
 import { t } from "./texts.js";
 
-const KEPT = 3000;
+const MAX_POINTS = 3000;
+/** The newest positions, which are highlighted. */
 const NEWEST = 25;
-/** Places that stand out: what came last. */
+/** Metres per degree of latitude. */
 const METRES = 111_195;
-/** Of a degree of latitude. */
 const PAIRS = [
   ["longitude", "latitude"],
   ["lon", "lat"],
@@ -20,7 +20,7 @@ const PAIRS = [
   ["long", "lat"],
 ];
 
-/** The paths of the attributes that say where, side by side in a schema or in a record of it; null where there are none. */
+/** Return the paths of the longitude and latitude attributes in the same record of a schema; null if there are none. */
 export function places(schema) {
   const numbers = flat(schema).filter(({ type }) => isNumber(type)).map(({ path }) => path);
   for (const [x, y] of PAIRS) {
@@ -34,7 +34,7 @@ export function places(schema) {
 
 const short = (n, digits = 5) => String(Number(n.toFixed(digits)));
 
-/** A drawn area as a predicate of the filter language. */
+/** Return a drawn area as a predicate of the filter language. */
 export function predicate({ x, y }, area) {
   const of = `(${named(x)}, ${named(y)}) INSIDE`;
   if (area.kind === "circle") return `${of} CIRCLE(${short(area.at[0])}, ${short(area.at[1])}, ${Math.max(1, Math.round(area.metres))})`;
@@ -47,7 +47,7 @@ export function predicate({ x, y }, area) {
 
 const AREA = /\bINSIDE\s+(CIRCLE|BOX|POLYGON)\s*\(([^()]*)\)/i;
 
-/** The area that a filter asks for, so that it can be drawn; null where it asks for none, or by parameters. */
+/** Return the area of a filter's predicate; null if it has none, or one with parameters. */
 export function areaOf(filter) {
   const [, kind, inside] = AREA.exec(filter) ?? [];
   const numbers = (inside ?? "").split(/[\s,]+/).filter(Boolean).map(Number);
@@ -58,7 +58,7 @@ export function areaOf(filter) {
   return pairs.length > 2 && numbers.length % 2 === 0 ? { kind: "polygon", corners: pairs } : null;
 }
 
-/** Corners of a box around an area. */
+/** Return the corners of an area's bounding box. */
 function around(area) {
   if (area.kind !== "circle") return area.corners;
   const [[x, y], up] = [area.at, area.metres / METRES];
@@ -66,13 +66,13 @@ function around(area) {
   return [[x - across, y - up], [x + across, y + up]];
 }
 
-/** Metres between two places, near enough for a circle on a city's map. */
+/** Return the approximate distance of two positions in metres; precise enough for a city. */
 export function distance([x1, y1], [x2, y2]) {
   const wide = Math.cos((((y1 + y2) / 2) * Math.PI) / 180);
   return Math.hypot((x2 - x1) * wide, y2 - y1) * METRES;
 }
 
-/** A round step of degrees, so that about so many lines are in a span. */
+/** Return a round step in degrees that gives about `lines` grid lines in a span. */
 export function step(span, lines) {
   const raw = span / lines;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -83,13 +83,13 @@ export function step(span, lines) {
 export function map(where, drawn) {
   const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": t.map.label });
   const status = h("span", { class: "dim", role: "status" });
+  /** `isFitted`: the map no longer follows the events, as it has enough positions, or the user has moved it. */
   let [middle, perPixel, points, isFitted] = [[0, 0], 0.5, [], false];
-  /** Once it has enough places, or somebody has moved it, the map stays where it is. */
   let [tool, area, pull, corners] = ["move", null, null, []];
   const tools = h("div", { class: "switch", role: "group", "aria-label": t.map.tools });
   for (const each of ["move", "circle", "box", "polygon"]) tools.append(button(t.map[each], () => pick(each), { "aria-pressed": String(each === tool), data: { tool: each } }));
+  /** The active pointers; two of them zoom. */
   const pointers = new Map();
-  /** Where fingers and the mouse are: two of them zoom. */
   const use = button(t.map.use, () => drawn(predicate(where, area)), { class: "primary", disabled: true });
   const clear = button(t.map.clear, () => wipe(), { class: "quiet", disabled: true });
   const node = h(
@@ -116,7 +116,7 @@ export function map(where, drawn) {
     canvas.style.cursor = tool === "move" ? "grab" : "crosshair";
   }
 
-  /** Nearer or farther; what is at a place stays there. */
+  /** Zoom by a factor around a point. */
   function zoom(by, place = middle) {
     isFitted = true;
     const now = Math.max(1e-6, Math.min(1, perPixel * by));
@@ -130,7 +130,7 @@ export function map(where, drawn) {
     if (!points.length && !corners_.length) return;
     const xs = points.map((each) => each[0]).sort((a, b) => a - b);
     const ys = points.map((each) => each[1]).sort((a, b) => a - b);
-    // Without those farthest off, and with the whole area.
+    // Leaves out outliers, and includes the whole area.
     const ends = (sorted, n) => {
       const of = (share) => (sorted.length ? [sorted[Math.round((sorted.length - 1) * share)]] : []);
       const all = [...of(0.02), ...of(0.98), ...corners_.map((each) => each[n])];
@@ -152,20 +152,20 @@ export function map(where, drawn) {
     paint();
   }
 
-  /** Take away what was drawn. */
+  /** Remove the drawn area. */
   function wipe() {
     corners = [];
     settle(null);
   }
 
-  /** Of a polygon the last corner, of all else everything. */
+  /** Undo: remove the last corner of a polygon, or any other area as a whole. */
   function undo() {
     if (tool !== "polygon" || !corners.length) return wipe();
     corners.pop();
     settle(corners.length > 2 ? { kind: "polygon", corners: [...corners] } : null);
   }
 
-  /** An area of half the map's size: who has no pointer moves the map under it. */
+  /** Draw an area of half the map's size; without a pointer, the user moves the map under it. */
   function inTheMiddle() {
     const [w, h_] = size();
     const [across, up] = [((w / 4) * perPixel) / wide(), (h_ / 4) * perPixel];
@@ -216,7 +216,7 @@ export function map(where, drawn) {
     event.preventDefault();
   });
 
-  /** Two fingers: as much nearer as they are farther apart. */
+  /** Zoom with two fingers. */
   function pinch(event) {
     const [other] = [...pointers].filter(([id]) => id !== event.pointerId).map(([, each]) => each);
     const apart = (one) => Math.max(1, Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY));
@@ -304,7 +304,7 @@ export function map(where, drawn) {
       const [x, y] = [valueAt(event, where.x), valueAt(event, where.y)];
       if (!Number.isFinite(x) || !Number.isFinite(y)) return;
       points.push([x, y]);
-      if (points.length > KEPT * 1.2) points = points.slice(-KEPT);
+      if (points.length > MAX_POINTS * 1.2) points = points.slice(-MAX_POINTS);
     },
     draw() {
       if (!isFitted && points.length) fit();
@@ -312,7 +312,7 @@ export function map(where, drawn) {
     },
     shown: () => requestAnimationFrame(() => (isFitted ? paint() : fit())),
     clear: () => (points = []),
-    /** Draw the area that a filter asks for, in place of what was drawn. */
+    /** Draw the area of a filter, in place of the drawn one. */
     ask(filter) {
       const asked = areaOf(filter);
       if (asked === null) return;

@@ -1,23 +1,23 @@
-/** What is told for a moment, and what went wrong. */
+/** Toasts, problem messages, and the clipboard. */
 
 import { h } from "./dom.js";
 import { t } from "./texts.js";
 
 const SHOWN_MS = 5000;
 
-/** There from the beginning: what is put into it later is read out. */
+/** Exists from the start, so that screen readers announce what is added later. */
 const place = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
 document.body.append(place);
 
-/** Tell something that was done, for a moment. */
+/** Show a message for five seconds. */
 export function toast(text, kind = "good") {
-  for (const each of place.children) if (each.textContent === text) each.remove(); // said again, and not twice
+  for (const each of place.children) if (each.textContent === text) each.remove(); // replaces an equal message
   const node = h("div", { class: `toast ${kind}`, text });
   place.append(node);
   setTimeout(() => node.remove(), SHOWN_MS);
 }
 
-/** A problem that the API tells, with every place of it; an empty node where there is none. */
+/** Return a node with a problem of the API and all its details; a hidden node if there is no problem. */
 export function problem(error) {
   if (!error) return h("div", { hidden: true });
   const places = error.document?.errors ?? [];
@@ -29,7 +29,7 @@ export function problem(error) {
   );
 }
 
-/** Do something that may be refused, and tell how it went. */
+/** Run `work`, and show a toast with the outcome. Returns its result; undefined if it failed. */
 export async function attempt(work, done) {
   try {
     const result = await work();
@@ -41,7 +41,7 @@ export async function attempt(work, done) {
   }
 }
 
-/** Put a text where others can paste it from. */
+/** Copy a text to the clipboard. */
 export async function copy(text, done) {
   try {
     if (navigator.clipboard) await navigator.clipboard.writeText(text).catch(() => copyChosen(text));
@@ -52,7 +52,7 @@ export async function copy(text, done) {
   }
 }
 
-/** The way of old, for pages that came over plain HTTP from another machine: browsers keep the other from them. */
+/** Copy by `execCommand`: browsers offer `navigator.clipboard` only on https and localhost. */
 function copyChosen(text) {
   const before = document.activeElement;
   const box = h("textarea", { class: "unseen", readonly: true, "aria-hidden": "true", prop: { value: text } });

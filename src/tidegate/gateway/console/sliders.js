@@ -1,16 +1,16 @@
-/** Parameters of a filter: how many it names, what each stands for, and a slider beside the field of each number. */
+/** Parameters of a filter: their number, the attribute of each, and a slider for each number. */
 
 import { flat, isNumber, named } from "./attributes.js";
 import { h } from "./dom.js";
 import { t } from "./texts.js";
 
-/** How many parameters a filter's text names: one more than the highest `%n` outside of quotes. */
+/** Return the number of parameters of a filter: one more than the highest `%n` outside quotes. */
 export function parameters(text) {
   const bare = text.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"/g, "");
   return Math.max(0, ...[...bare.matchAll(/%(\d{1,2})/g)].map((each) => Number(each[1]) + 1));
 }
 
-/** The attribute that a parameter is compared with: the last that a filter names before it; undefined where none is. */
+/** Return the attribute that a parameter is compared with, the last one before it; undefined if there is none. */
 export function comparedWith(filter, n, schema) {
   const before = filter.slice(0, filter.search(new RegExp(`%0?${n}(?!\\d)`)));
   const found = flat(schema).map(({ path, type }) => ({ at: Math.max(...[path.join("."), `"${path.at(-1)}"`].map((each) => before.lastIndexOf(each))), long: path.join(".").length, path, type }));
@@ -18,24 +18,24 @@ export function comparedWith(filter, n, schema) {
   return last;
 }
 
-/** Whether a parameter stands for a number, as far as that can be told. */
+/** True if a parameter is probably a number. */
 export const isNumeric = (of) => of === undefined || isNumber(of.type);
 
-/** By attribute, the least and the greatest number of a backtest. */
+/** Return the minimum and maximum of each numeric attribute of a backtest. */
 export function reaches(attributes) {
   const spread = attributes.filter(({ bins }) => bins?.length && typeof bins[0].from === "number");
   return new Map(spread.map(({ name, bins }) => [name, [bins[0].from, bins.at(-1).to]]));
 }
 
-/** What a parameter's slider is to reach: as far as what it is compared with does. */
+/** Return the range of a parameter's slider: that of the attribute it is compared with. */
 export const reachOf = (known, of) => (of === undefined ? undefined : known.get(named(of.path)));
 
-/** A step of which some dozens to some hundreds are in a span: 1, 10, 100, 0.1... */
+/** Return a power of ten that divides a span into dozens to hundreds of steps. */
 export const stepOf = (span) => Number(`1e${Math.floor(Math.log10(span / 50))}`);
 
 /**
- * A slider for the number in a field; what is moved is typed there. It goes as far as the values that came, if those
- * are known, else twice as far as the first value, and always as far as what is typed.
+ * A slider for the number in a field; moving it changes the field. Its range is that of the received values, or up to
+ * twice the first value if there are none, and always includes the value of the field.
  */
 export function slider(n, box, changed) {
   const first = Number(box.value);
@@ -43,7 +43,7 @@ export function slider(n, box, changed) {
   let [least, greatest] = [first < 0 ? -far : 0, far];
   const node = h("input", { type: "range", "aria-label": t.subscription.slider(n), on: { input: () => ((box.value = node.value), changed()) } });
 
-  /** Show what is typed; nothing can be moved where that is no number. */
+  /** Show the value of the field; disabled if that is no number. */
   function fit() {
     const value = Number(box.value);
     node.disabled = box.value.trim() === "" || !Number.isFinite(value);
@@ -58,7 +58,7 @@ export function slider(n, box, changed) {
   fit();
   return {
     node,
-    /** Reach as far as these do. */
+    /** Set the range. */
     reach(ends) {
       if (ends === undefined || (ends[0] === least && ends[1] === greatest)) return;
       [least, greatest] = ends;

@@ -1,6 +1,6 @@
 /**
- * Events as they come: a table, JSON, or a map. However many come, what is shown is bounded, and drawn once in a frame,
- * at most ten times a second, so that the page stays at hand.
+ * Live events as a table, JSON or a map. The number of shown events is bounded, and they are drawn at most ten times a
+ * second, so that the page stays responsive at any rate.
  */
 
 import { follow, part } from "./api.js";
@@ -15,12 +15,12 @@ const FRAME_MS = 100;
 const LINES = 40;
 const RATE_MS = 2000;
 
-/** A table that is drawn again in place: cells stay, their texts change. One row is among what Tab reaches: arrows go on. */
+/** A table that is updated in place: cells stay, their texts change. Tab reaches one row; arrow keys move between rows. */
 function table(columns) {
   const body = h("tbody", { on: { keydown } });
   const rows = [];
+  /** The event of a row at pointer-down: the row may show another one at the click. */
   let pressed = null;
-  /** What was in a row when it was pressed: until it is let go another may be there. */
   const head = h("tr", {}, [t.tail.time, ...columns].map((text) => h("th", { scope: "col", text })));
 
   function keydown(event) {
@@ -64,7 +64,7 @@ function lines() {
 }
 
 /**
- * What comes of a service that matches a filter.
+ * A view of the live events of a service that match a filter.
  * @param {{service: {name: string, schema: object}, signal: AbortSignal, picked: (event: object) => void,
  *   area: (predicate: string) => void}} how
  */
@@ -80,8 +80,8 @@ export function tail({ service, signal, picked, area }) {
   const hold = button(t.tail.pause, () => pauseOrGo(), { "aria-pressed": "false" });
   let [shown, isHeld, following, wanted] = ["table", false, null, null];
   let [events, total, isDirty, drawnAt] = [[], 0, false, 0];
+  /** `counted`: time and total at each drawing of the last two seconds, for the rate. */
   let [counted, chosen] = [[], null];
-  /** Of the last two seconds, at each drawing: when it was, and how many had come. */
 
   for (const name of Object.keys(views)) tabs.append(button(t.tail[name], () => choose(name), { data: { view: name } }));
 
@@ -133,7 +133,7 @@ export function tail({ service, signal, picked, area }) {
     requestAnimationFrame(frame);
   }
 
-  /** Listen while somebody looks: a page behind others takes nothing from whoever else is delivered to. */
+  /** Subscribe while the page is visible: a hidden page must not load the gateway. */
   async function listen() {
     following?.abort();
     const mine = (following = new AbortController());
@@ -163,7 +163,7 @@ export function tail({ service, signal, picked, area }) {
   });
   return {
     node: h("div", { class: "tail-box" }, h("div", { class: "row" }, tabs, hold, speed, state), none, stage),
-    /** Follow another filter, from now on. */
+    /** Show the events of another filter, from now on. */
     follow(filter, params) {
       wanted = { filter, param: params };
       [events, total, isDirty] = [[], 0, true];
@@ -171,7 +171,7 @@ export function tail({ service, signal, picked, area }) {
       views.map?.ask(filter);
       void listen();
     },
-    /** Show what came before, behind what has come since; the newest first. */
+    /** Add past events, newest first, after the live ones. */
     seed(before) {
       const shown = new Set(events.map((each) => each._id));
       const older = before.filter((each) => !shown.has(each._id));

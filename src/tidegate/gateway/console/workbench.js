@@ -1,10 +1,10 @@
-/** The filter workbench: what a filter means while it is typed, what it would have matched, what it matches now. */
+/** The filter workbench: explains a filter while it is typed, and shows its past and live matches. */
 
-import { AGAIN_MS, call, get, isPassing, mayKeep, part, pause, secrets } from "./api.js";
+import { RETRY_INTERVAL_MS, call, get, isTransient, mayHaveDurable, part, pause, secrets } from "./api.js";
 import { flat, named } from "./attributes.js";
 import { distribution, timeline } from "./charts.js";
 import { client, curl } from "./code.js";
-import { add, badge, button, card, field, h, say, settled } from "./dom.js";
+import { add, badge, button, card, field, h, say, debounced } from "./dom.js";
 import { count, ms, percent } from "./format.js";
 import { write } from "./json.js";
 import { attempt, copy, problem } from "./notices.js";
@@ -19,7 +19,7 @@ const SPANS = ["1m", "5m", "15m", "1h", "beginning"];
 const AREA = /^(?:(.*\S)\s+AND\s+)?\([^()]*\)\s*INSIDE\s+(?:CIRCLE|BOX|POLYGON)\s*\([^()]*\)$/is;
 const REST = /\s*(?:\bWITH\s+THEME\s*\((?:'(?:[^']|'')*'|[^()'])*\)\s*)?(?:\bTHRESHOLD\s+[\w.%]+\s*)?$/i;
 
-/** Whether a filter is an OR that nothing holds together. */
+/** True if a filter has an OR outside parentheses. */
 function isLoose(text) {
   let [depth, bare] = [0, ""];
   for (const each of text.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"/g, "_")) {
@@ -30,7 +30,7 @@ function isLoose(text) {
   return /\bOR\b/i.test(bare);
 }
 
-/** A filter that asks for an area too: in place of the one that it asked for last, and before its themes and threshold. */
+/** Return a filter with an area predicate: replaces the previous area; themes and threshold stay at the end. */
 export function within(filter, area) {
   const rest = REST.exec(filter)[0];
   const asked = filter.slice(0, filter.length - rest.length);
@@ -55,14 +55,14 @@ export function workbench({ into, service, signal, query, me }) {
   const program = button(t.workbench.python, () => copy(client(service.name, text.value.trim(), values()), t.workbench.copied));
   const dialog = h("div");
   let [asked, looked] = [new AbortController(), new AbortController()];
+  /** The last valid filter, and its parameters. */
   let agreed = null;
-  /** The filter that was understood last, and its parameters. */
+  /** The selected event; it is explained again after each change of the filter. */
   let picked = null;
-  /** The event that is explained, again for each filter that is typed. */
+  /** True if the normal form is open: by default on wide screens. */
   let isWide = matchMedia("(min-width: 900px)").matches;
-  /** Whether the normal form is shown: where there is room, until somebody closes it. */
+  /** The value range of each attribute in the backtest, for the sliders. */
   let known = new Map();
-  /** How far attributes reach in what was looked back at: so do sliders. */
   const moved = [];
 
   const values = () => [...params.querySelectorAll("[data-param]")].map((each) => each.value);
@@ -93,7 +93,7 @@ export function workbench({ into, service, signal, query, me }) {
     check();
   }
 
-  const check = settled(async () => {
+  const check = debounced(async () => {
     asked.abort();
     asked = new AbortController();
     const filter = text.value.trim();
@@ -106,7 +106,7 @@ export function workbench({ into, service, signal, query, me }) {
     }
   }, QUIET_MS);
 
-  /** In the address, so that whoever comes back, or is sent it, finds the filter. */
+  /** Write the filter into the address, so that it can be bookmarked and shared. */
   function remember(filter) {
     query = new URLSearchParams([...(filter ? [["filter", filter]] : []), ...values().map((each) => ["param", each])]);
     history.replaceState(null, "", `#/services/${part(service.name)}/workbench${query.size ? `?${query}` : ""}`);
@@ -135,22 +135,22 @@ export function workbench({ into, service, signal, query, me }) {
     look();
   }
 
-  /** Say what is wrong: with the filter, or, while the gateway is away, that nobody knows yet. */
+  /** Show the problem of the filter, or that the gateway can't be reached to check it. */
   function refuse(error, mine) {
     const isFilter = [400, 413, 422].includes(error.status);
     text.setAttribute("aria-invalid", String(isFilter));
-    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", isPassing(error) ? h("p", { class: "problem", text: t.workbench.unchecked(error.message) }) : h("pre", { class: "caret", tabindex: "0", text: error.message }));
+    verdict.replaceChildren(isFilter ? h("div", { class: "row" }, badge(t.workbench.wrong, "bad")) : "", isTransient(error) ? h("p", { class: "problem", text: t.workbench.unchecked(error.message) }) : h("pre", { class: "caret", tabindex: "0", text: error.message }));
     enable(false);
     past.removeAttribute("aria-busy");
     if (!past.childElementCount && isFilter) past.append(h("p", { class: "dim", text: t.workbench.unparsed }));
     past.classList.toggle("stale", past.querySelector("figure") !== null);
     coming.stop();
-    if (isPassing(error)) void again(mine, check);
+    if (isTransient(error)) void again(mine, check);
   }
 
-  /** Ask again in a moment, unless something else was asked meanwhile. */
+  /** Retry after a moment, unless the filter has changed meanwhile. */
   async function again(mine, what) {
-    await pause(AGAIN_MS, mine);
+    await pause(RETRY_INTERVAL_MS, mine);
     if (!mine.aborted && !signal.aborted) what();
   }
 
@@ -159,7 +159,7 @@ export function workbench({ into, service, signal, query, me }) {
     past.classList.toggle("stale", !is);
   }
 
-  const look = settled(async () => {
+  const look = debounced(async () => {
     looked.abort();
     looked = new AbortController();
     past.setAttribute("aria-busy", "true");
@@ -176,12 +176,12 @@ export function workbench({ into, service, signal, query, me }) {
     } catch (error) {
       if (error.name === "AbortError") return;
       past.replaceChildren(problem(error));
-      if (isPassing(error)) void again(looked.signal, look);
+      if (isTransient(error)) void again(looked.signal, look);
     }
     past.removeAttribute("aria-busy");
   }, BACKTEST_MS);
 
-  /** Why an event that was picked matches. */
+  /** Explain why the selected event matches. */
   async function explain(event) {
     picked = event;
     const said = await attempt(() => get(`${at}/explain`, { filter: text.value.trim(), param: values(), event: write(event) }));
@@ -193,7 +193,7 @@ export function workbench({ into, service, signal, query, me }) {
     changed();
   }
 
-  /** Make a subscription of it, and go there. */
+  /** Create a subscription with the filter, and open its page. */
   async function make(more) {
     const made = await call("POST", `${at}/subscriptions`, { body: { filter: text.value.trim(), params: values(), ...more } });
     const secret = made.deliver?.webhook?.secret;
@@ -249,7 +249,7 @@ export function workbench({ into, service, signal, query, me }) {
         field(t.workbench.filter, text),
         params,
         verdict,
-        h("div", { class: "row actions" }, ...(mayKeep(me) ? [subscribe, options] : []), shell, program),
+        h("div", { class: "row actions" }, ...(mayHaveDurable(me) ? [subscribe, options] : []), shell, program),
         h("p", { class: "attributes dim" }, t.workbench.attributes, " ", flat(service.schema).map(({ path, type }) => [button(path.join("."), () => insert(named(path)), { class: "chip", title: type }), " "])),
         dialog,
       ),
@@ -268,7 +268,7 @@ export function workbench({ into, service, signal, query, me }) {
   changed();
 }
 
-/** What each predicate says of an event, and which of them decided. */
+/** Show the result of each predicate for an event, and which of them decided. */
 export function verdicts(event) {
   return h(
     "div",

@@ -1,15 +1,15 @@
-/** Finding services: what is needed, what matters; ranked again as the weights move. */
+/** Search for services by requirements and weights; ranked again as the weights change. */
 
-import { AGAIN_MS, call, isPassing, part, pause } from "../api.js";
+import { RETRY_INTERVAL_MS, call, isTransient, part, pause } from "../api.js";
 import { meter } from "../charts.js";
-import { add, badge, button, card, field, h, say, settled } from "../dom.js";
+import { add, badge, button, card, field, h, say, debounced } from "../dom.js";
 import { percent } from "../format.js";
 import { problem } from "../notices.js";
 import { t } from "../texts.js";
 
 const GLIDE_MS = 220;
 
-/** `speed, vid:string` as the API has it. */
+/** Parse `speed, vid:string` into the attributes of a request. */
 export function attributes(text) {
   const wanted = text.split(",").map((each) => each.trim()).filter(Boolean);
   return wanted.map((each) => {
@@ -32,7 +32,7 @@ export function show({ into, signal }) {
   const heard = h("span", { class: "dim", role: "status" });
   let asked = new AbortController();
 
-  const later = settled(async () => {
+  const later = debounced(async () => {
     asked.abort();
     asked = new AbortController();
     const body = { explain: true, limit: 50, names: near.checked ? "edits" : "exact", weights: parts.values() };
@@ -51,7 +51,7 @@ export function show({ into, signal }) {
       say(heard, "");
       results.replaceChildren(problem(error));
       const mine = asked.signal;
-      if (isPassing(error)) void pause(AGAIN_MS, mine).then(() => mine.aborted || later());
+      if (isTransient(error)) void pause(RETRY_INTERVAL_MS, mine).then(() => mine.aborted || later());
     }
   }, 120);
 
@@ -75,7 +75,7 @@ export function show({ into, signal }) {
   later();
 }
 
-/** Sliders, each with what it weighs. */
+/** Create a slider for each weight. */
 function weights(list, changed, max = 5, step = 0.5) {
   const sliders = list.map(([name, title, value]) => {
     const said = h("output", { text: String(value) });
@@ -85,7 +85,7 @@ function weights(list, changed, max = 5, step = 0.5) {
   return { node: h("div", { class: "sliders" }, sliders.map((each) => each.node)), values: () => Object.fromEntries(sliders.map((each) => [each.name, Number(each.slider.value)])) };
 }
 
-/** Change a list so that whoever looks sees what went up and what went down. */
+/** Reorder a list with an animation, so that changes of rank are visible. */
 function glide(list, change) {
   const services = () => [...list.querySelectorAll("[data-service]")];
   const before = new Map(services().map((each) => [each.dataset.service, each.getBoundingClientRect().top]));
@@ -106,7 +106,7 @@ function told(answer) {
 function result(each) {
   const share = (title, value) => (value === null || value === undefined ? null : h("span", { class: "share" }, h("small", { class: "dim", text: title }), meter(value, `${title} ${percent(value)}`), h("small", { text: percent(value) })));
   const weighed = Object.entries(each.figures ?? {}).filter(([, of]) => of.value !== null && of.weight > 0);
-  const figures = weighed.length > 1 ? weighed : []; // of one alone all is said
+  const figures = weighed.length > 1 ? weighed : []; // a single score needs no breakdown
   return h(
     "li",
     { data: { service: each.name } },

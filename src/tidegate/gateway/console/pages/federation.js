@@ -1,4 +1,4 @@
-/** Links to other brokers: how each is, what is asked for over it, what it carried. */
+/** Links to other brokers: state, filters in both directions, and traffic. */
 
 import { every, get, part } from "../api.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
@@ -6,7 +6,7 @@ import { count, rate } from "../format.js";
 import { problem } from "../notices.js";
 import { t } from "../texts.js";
 
-const EVERY_MS = 2000;
+const POLL_INTERVAL_MS = 2000;
 
 export async function show({ into, signal }) {
   const [links, none, wrong, name] = [h("div", { class: "columns" }), h("p", { class: "dim", text: t.federation.none }), h("div"), h("span", { class: "dim" })];
@@ -23,13 +23,13 @@ export async function show({ into, signal }) {
     }
   };
   await look();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
-/** Names, each with a number. */
+/** Show names with a number each. */
 const counted = (of) => Object.entries(of).filter(([, n]) => n > 0).map(([name, n]) => `${name} ${count(n)}`).join(", ") || "–";
 
-/** Filters that are asked for one way, by service. */
+/** Show the filters of one direction, by service. */
 function asked(title, some, all) {
   return h("div", {}, h("h3", { text: t.federation.some(title, some.length, all) }), h("ul", { class: "alternatives" }, some.map((each) => h("li", {}, h("small", { class: "dim", text: each.service }), h("code", { text: each.filter || t.workbench.everything })))));
 }
@@ -38,7 +38,7 @@ function link({ name }, signal) {
   const [state, body, routes] = [h("span"), h("div"), h("div")];
   const entries = h("details", { on: { toggle: () => void read() } }, h("summary", { text: t.federation.routes }), routes);
   let before = null;
-  /** What is asked for each way, for whoever has opened it. */
+  /** Show the filters of both directions; loaded when the user opens them. */
   async function read() {
     if (!entries.open) return;
     const found = await get(`/v1/links/${part(name)}/routes`, {}, signal).catch(() => null);

@@ -1,4 +1,4 @@
-/** API keys: created, rotated and revoked; and the end of the audit log. */
+/** API keys: create, rotate and revoke them; and the newest records of the audit log. */
 
 import { call, every, get, part } from "../api.js";
 import { add, badge, button, card, field, h, keyed, say } from "../dom.js";
@@ -6,7 +6,7 @@ import { ago, clock, moment } from "../format.js";
 import { attempt, copy, problem } from "../notices.js";
 import { t } from "../texts.js";
 
-const EVERY_MS = 3000;
+const POLL_INTERVAL_MS = 3000;
 const SURE_MS = 5000;
 const SHOWN_RECORDS = 50;
 const COLOURS = { good: "good", expired: "warn", revoked: "bad", ok: "good", refused: "warn", failed: "bad" };
@@ -25,7 +25,7 @@ export async function show({ into, me, signal }) {
       if (!signal.aborted) wrong.replaceChildren(problem(error));
     }
   };
-  /** Show a secret until somebody says that they have it. */
+  /** Show a secret until the user confirms that it is copied. */
   const told = (key) => {
     const done = button(t.keys.hide, () => made.replaceChildren());
     const secret = h("code", { text: key.secret, data: { secret: key.id } });
@@ -43,14 +43,14 @@ export async function show({ into, me, signal }) {
     me.has.includes("_audit") ? card(t.keys.audit, h("p", { class: "dim", text: t.keys.auditWhy }), none, h("div", { class: "scroll" }, table(t.keys.auditColumns, records))) : null,
   );
   await look();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
 function table(columns, body) {
   return h("table", { class: "wide" }, h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col", text })))), body);
 }
 
-/** What a key is made of. */
+/** The form for a new key. */
 function form(done) {
   const input = (props) => h("input", { autocomplete: "off", spellcheck: "false", ...props });
   const name = input({ required: true, maxlength: "200", data: { field: "name" } });
@@ -105,7 +105,7 @@ function row({ id }, { overlap, told, look }) {
   };
 }
 
-/** The newest records of the audit log. */
+/** Show the newest records of the audit log. */
 async function latest(signal) {
   let [cursor, found] = [null, []];
   for (;;) {

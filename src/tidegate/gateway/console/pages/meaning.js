@@ -1,4 +1,4 @@
-/** What words mean to the space that is installed: a term, others, their themes, and the concepts behind it all. */
+/** The installed semantic space: compare terms under themes, and see the concepts behind them. */
 
 import { get } from "../api.js";
 import { meter } from "../charts.js";
@@ -43,7 +43,7 @@ function told(said) {
   ];
 }
 
-/** Names and how much each says, the most first. */
+/** Show names with their weights, highest first. */
 function concepts(list, name, figure) {
   const top = Math.max(1e-9, ...list.map((each) => each[figure]));
   return h("ul", { class: "values" }, list.map((each) => h("li", { class: "value" }, h("span", { text: each[name] }), meter(each[figure] / top, each[figure].toFixed(3)), h("b", { text: each[figure].toFixed(3) }))));

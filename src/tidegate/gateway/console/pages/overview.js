@@ -1,4 +1,4 @@
-/** Everything at a glance: what is wrong first, then the graph, then a row for each service. */
+/** The overview: problems first, then the graph, then a row per service. */
 
 import { sparkline } from "../charts.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
@@ -8,7 +8,7 @@ import { live, severity, troubles } from "../live.js";
 import { t } from "../texts.js";
 
 const GRAPHED = 40;
-/** Services in the graph, until somebody asks for all. */
+/** The maximum number of services in the graph, unless the user asks for all. */
 
 const to = (name) => `#/services/${encodeURIComponent(name)}`;
 

@@ -1,6 +1,6 @@
-/** What was refused, and why, by rule; corrected, and sent again. */
+/** Refused events by rule, with the reason; the user can correct and replay them. */
 
-import { call, every, get, isPassing, part } from "../api.js";
+import { call, every, get, isTransient, part } from "../api.js";
 import { add, badge, button, card, h, keyed, put, say } from "../dom.js";
 import { byName, count, moment } from "../format.js";
 import { parse, write } from "../json.js";
@@ -9,7 +9,7 @@ import { problem, toast } from "../notices.js";
 import { t } from "../texts.js";
 
 const PAGE = 200;
-const EVERY_MS = 5000;
+const POLL_INTERVAL_MS = 5000;
 
 export async function show(page) {
   const [kind, name] = page.parts;
@@ -42,9 +42,9 @@ async function one({ into, signal, query }, kind, name) {
   const left = h("input", { type: "checkbox", prop: { checked: true }, on: { change: () => restart() } });
   let [rule, cursor, entries, counts] = [query.get("rule"), null, [], new Map()];
   let [isLoading, isRefused] = [false, false];
-  let turn = 0; // what was asked for before it last began anew is void
+  let turn = 0; // responses to requests of an earlier turn are ignored
 
-  /** The next page, or, of what was read to its end, what was refused since. */
+  /** Load the next page, or, at the end, the events refused since. */
   async function load(isLater = false) {
     if (isLoading) return;
     isLoading = true;
@@ -61,7 +61,7 @@ async function one({ into, signal, query }, kind, name) {
     } catch (error) {
       if (signal.aborted || mine !== turn) return;
       wrong.replaceChildren(problem(error));
-      isRefused = !isPassing(error);
+      isRefused = !isTransient(error);
     }
     isLoading = false;
   }
@@ -74,7 +74,7 @@ async function one({ into, signal, query }, kind, name) {
   function draw() {
     const found = new Map();
     for (const each of entries) for (const of of each.rules.length ? each.rules : ["event"]) found.set(of, (found.get(of) ?? 0) + 1);
-    counts = rule === null ? found : new Map([...counts, [rule, found.get(rule) ?? 0]]); // of other rules as many as there were
+    counts = rule === null ? found : new Map([...counts, [rule, found.get(rule) ?? 0]]); // the answer counts only this rule: keep the counts of the others
     const named = [...counts].sort((a, b) => b[1] - a[1]).map(([of, n]) => ({ of, text: `${of} ${count(n)}` }));
     keyed(rules, [{ of: null, text: t.quarantine.all }, ...named], ({ of }) => (of === null ? "" : `=${of}`), chip);
     all.textContent = rule === null ? t.quarantine.replayAll : t.quarantine.replayRule(rule);
@@ -101,7 +101,7 @@ async function one({ into, signal, query }, kind, name) {
     }
   }
 
-  /** The patch that was typed; undefined where it is none. */
+  /** Return the patch that the user typed; undefined if it is not valid. */
   function typed(text, into_) {
     try {
       return text.trim() ? parse(text) : {};
@@ -136,5 +136,5 @@ async function one({ into, signal, query }, kind, name) {
     card("", h("div", { class: "row spread" }, rules, h("label", { class: "check" }, left, t.quarantine.left)), wrong, said, h("details", {}, h("summary", { text: t.quarantine.together }), h("label", { class: "field" }, h("span", { class: "label", text: t.quarantine.patch }), patch), h("div", { class: "row" }, all)), none, rows, more),
   );
   await load();
-  void every(EVERY_MS, signal, async () => more.hidden && !isRefused && load(true));
+  void every(POLL_INTERVAL_MS, signal, async () => more.hidden && !isRefused && load(true));
 }

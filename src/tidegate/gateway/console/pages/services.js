@@ -1,6 +1,6 @@
-/** All services, one of them, and its workbench. */
+/** The list of services, the page of one service, and its workbench. */
 
-import { every, get, mayKeep, part } from "../api.js";
+import { every, get, mayHaveDurable, part } from "../api.js";
 import { notation } from "../attributes.js";
 import { timeChart } from "../charts.js";
 import { add, badge, card, h, keyed, pairs, say } from "../dom.js";
@@ -130,7 +130,7 @@ function schema({ schema: attributes, definition }) {
   return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, t.service.columns.map((text) => h("th", { scope: "col", text })))), h("tbody", {}, rows));
 }
 
-/** What is in records, a line each: `speed.slow: TRAPEZOID(0, 0, 15, 30)`. */
+/** Flatten nested records to lines: `speed.slow: TRAPEZOID(0, 0, 15, 30)`. */
 const listed_ = (of, above = "") => Object.entries(of).map(([name, value]) => (value !== null && typeof value === "object" && !Array.isArray(value) ? listed_(value, `${above}${name}.`) : `${above}${name}: ${typeof value === "string" ? value : write(value)}`)).join("\n");
 
 function more({ definition, name }, me) {
@@ -142,13 +142,13 @@ function more({ definition, name }, me) {
     definition.terms && [t.service.terms, h("pre", { text: listed_(definition.terms) })],
     definition.on_violation && [t.service.violation, definition.on_violation],
     definition.access && [t.service.access, h("pre", { text: write(definition.access, 1) })],
-    mayKeep(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
+    mayHaveDurable(me) && [t.nav.subscriptions, h("a", { href: `#/subscriptions?service=${part(name)}`, text: t.service.who })],
     me.role !== "consumer" && definition.from && [t.nav.quarantine, h("a", { href: `#/quarantine/services/${part(name)}`, text: t.service.refused })],
   ];
   return pairs(entries);
 }
 
-/** What is promised, and what is measured: asked again while somebody looks. */
+/** Show promised and measured quality; polled while the page is visible. */
 function quality(name, signal) {
   const rows = t.metrics.map(([metric, title, said]) => ({ metric, said, promised: h("td", { class: "num", text: "–" }), measured: h("td", { class: "num", text: "–" }), verdict: h("td"), title }));
   const look = async () => {

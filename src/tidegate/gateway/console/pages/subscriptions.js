@@ -1,8 +1,8 @@
-/** Durable subscriptions: how each does, what it asks for, changed while it runs; why an event matches. */
+/** Durable subscriptions: state, filter and live changes of each, and why an event matches. */
 
 import { call, every, get, part, secrets } from "../api.js";
 import { sparkline } from "../charts.js";
-import { add, badge, button, card, field, h, keyed, pairs, put, say, settled } from "../dom.js";
+import { add, badge, button, card, field, h, keyed, pairs, put, say, debounced } from "../dom.js";
 import { ago, clipped, clock, count, moment, rate, size } from "../format.js";
 import { write } from "../json.js";
 import { attempt, copy, problem } from "../notices.js";
@@ -10,7 +10,7 @@ import { comparedWith, isNumeric, parameters, reaches, reachOf, slider } from ".
 import { t } from "../texts.js";
 import { verdicts } from "../workbench.js";
 
-const EVERY_MS = 2000;
+const POLL_INTERVAL_MS = 2000;
 const SURE_MS = 5000;
 const LETTERS_MS = 10_000;
 const RECENT_MS = 5000;
@@ -19,7 +19,7 @@ export async function show(page) {
   return page.parts.length ? one(page) : list(page);
 }
 
-/** Events a second since the answer before; null where there was none. */
+/** Return the events per second since the previous response; null if there was none. */
 class Rates {
   constructor() {
     this.before = new Map();
@@ -75,7 +75,7 @@ async function list({ into, query, signal }) {
     keyed(rows, shown, (each) => each.id, row);
   }
   await look();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
 function row({ id, mine }) {
@@ -103,13 +103,13 @@ function row({ id, mine }) {
   };
 }
 
-/** A filter with its parameters in their places, for reading. */
+/** Return a filter with its parameters filled in, for reading. */
 export function told({ filter, params }) {
   if (!filter.trim()) return t.workbench.everything;
   return filter.replace(/'(?:[^']|'')*'|%(\d{1,2})/g, (all, n) => (n === undefined || params[n] === undefined ? all : String(params[n])));
 }
 
-// One of them ------------------------------------------------------------------------------
+// One subscription ---------------------------------------------------------------------------
 
 async function one({ into, parts, signal }) {
   const path = `/v1/subscriptions/${part(parts[0])}`;
@@ -119,7 +119,7 @@ async function one({ into, parts, signal }) {
   const [head, title, id, secret] = [h("span"), h("h1"), h("span", { class: "dim" }), secrets.get(record.id)];
   const facts = Object.fromEntries(["mode", "lag", "delivered", "connected", "attempts", "version", "changed", "description"].map((each) => [each, h("span")]));
   Object.assign(facts, { rate: h("b"), lastError: h("span", { class: "bad-text" }), cursor: button("", () => copy(record.cursor, t.workbench.copied), { class: "chip", title: t.subscription.copyCursor }) });
-  // Nodes that stay, and say something else: so focus and what is selected stay too.
+  // These nodes are updated in place, so that focus and selection stay.
   const told_ = pairs([
     [t.subscription.service, h("a", { href: `#/services/${part(record.service)}`, text: record.service })],
     [t.subscription.mode, facts.mode],
@@ -182,7 +182,7 @@ async function one({ into, parts, signal }) {
     const isOther = found.version !== record.version;
     record = found;
     tell();
-    if (isOther) wanted.fill(); // somebody else has changed it
+    if (isOther) wanted.fill(); // another client has changed it
   }
 
   const change = async (said) => {
@@ -202,18 +202,18 @@ async function one({ into, parts, signal }) {
     h("div", { class: "columns" }, card(t.subscription.how, spark.node, told_), card(t.subscription.asks, wanted.node), explaining(path, () => record, signal), record.deliver === "pull" ? null : letters(path, signal)),
   );
   tell();
-  void every(EVERY_MS, signal, look);
+  void every(POLL_INTERVAL_MS, signal, look);
 }
 
-/** The filter and its parameters, changed while it runs; `fill` shows what it asks for now, unless somebody types here. */
+/** The form of filter and parameters. `fill` shows the current ones, unless the user is editing. */
 function asks(record, schema, change, signal) {
   const text = h("textarea", { rows: 2, class: "filter", spellcheck: "false", on: { input: () => offer(typed()) } });
   const params = h("div", { class: "sliders params" });
   const typed = () => [...params.querySelectorAll("[data-param]")].map((each) => (each.type === "number" ? Number(each.value) : each.value));
-  // Of a filter that is not saved yet, parameters are saved with it.
-  const send = settled(() => text.value === record().filter && change({ params: typed() }), 300);
+  // Parameters of an unsaved filter are saved together with it.
+  const send = debounced(() => text.value === record().filter && change({ params: typed() }), 300);
   let [moved, known] = [[], new Map()];
-  /** The parameters that are shown, and how far the attributes of what came lately reach: so do sliders. */
+  /** The shown parameters, and the value range of each attribute in recent events, for the sliders. */
   const offer = (values) => {
     moved = Array.from({ length: parameters(text.value) }, (_, n) => parameter(n, values[n] ?? "", comparedWith(text.value, n, schema), send));
     params.replaceChildren(...moved.map(({ node }) => node));
@@ -247,7 +247,7 @@ function asks(record, schema, change, signal) {
   return { node, fill };
 }
 
-/** A slider and a field for a number, a field for all else. */
+/** Create a field, and a slider if the parameter is a number. */
 function parameter(n, value, of, send) {
   const number_ = Number(value);
   const isExact = Number.isFinite(number_) && (!Number.isInteger(number_) || Number.isSafeInteger(number_));
@@ -257,7 +257,7 @@ function parameter(n, value, of, send) {
   return { node: h("div", { class: "slider" }, h("span", { class: "label", text: `%${n}` }), made.node, box), of, reach: made.reach };
 }
 
-/** Why an event matches, or not: one that came lately, or one that is given. */
+/** Explain why an event matches or not: a recent one, or one that the user enters. */
 function explaining(path, record, signal) {
   const given = h("textarea", { rows: 3, class: "filter", spellcheck: "false", placeholder: t.explain.placeholder, "aria-label": t.explain.event });
   const recent = h("select", { "aria-label": t.explain.recent }, h("option", { value: "", text: t.explain.recent }));
@@ -277,14 +277,14 @@ function explaining(path, record, signal) {
     const found = await get(`/v1/services/${part(record().service)}/backtest`, { from: "1h", sample: 20, max: 1000 }, signal).catch(() => null);
     if (found) recent.replaceChildren(recent.firstElementChild, ...found.sample.map((each) => h("option", { value: write(each), text: `${clock(each._time)} ${clipped(write(Object.fromEntries(Object.entries(each).filter(([name]) => !name.startsWith("_")))), 80)}` })));
   };
-  // Before it is opened: a list that is open does not grow.
+  // Filled before the user opens it: browsers do not extend an open list.
   for (const near of ["pointerenter", "focus"]) recent.addEventListener(near, fill);
   void fill();
   recent.addEventListener("change", () => ((given.value = recent.value), void ask()));
   return card(t.explain.title, recent, given, h("div", { class: "row" }, button(t.explain.ask, ask)), answer);
 }
 
-/** What a receiver did not take. */
+/** Show the dead letters of a webhook. */
 function letters(path, signal) {
   const [rows, none, said] = [h("ul", { class: "letters" }), h("p", { class: "dim", text: t.letters.none }), h("div", { role: "status" })];
   const look = async () => {

@@ -1,0 +1,1 @@
+"""Long-running processes: a gateway, and the services on Spark."""
