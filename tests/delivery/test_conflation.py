@@ -20,7 +20,7 @@ from tidegate.delivery.conflation import Conflating, reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.lane import Lane
-from tidegate.delivery.subscriber import Member, Notice, Subscriber
+from tidegate.delivery.subscriber import LaneMembership, Notice, Subscriber
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, SegmentLog
 
@@ -56,13 +56,13 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
             for _ in range(chance.randint(1, 15)):
                 truth.append("a.0", chance.choice([1, 5, 250]))
                 if chance.random() < 0.3:
-                    inner.drain()
+                    inner.make_room()
                 await asyncio.sleep(chance.choice([0, 0.001, 0.01]))
             inner.room_for = 1_000_000
-            inner.drain()
+            inner.make_room()
             last = {n % 100: f"a.0:{n}" for n in range(truth.sent["a.0"])}
             await until(lambda: set(last.values()) <= set(inner.ids("s")), "the last of each key")
-            assert each.sink.is_settled
+            assert each.sink.is_flushed
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
 
@@ -74,8 +74,8 @@ class Marked(Recording):
 
     before = -1
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
-        super().tell(subscriber, notice)
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+        super().send_notice(subscriber, notice)
         self.before = len(self.given)
 
 
@@ -110,7 +110,7 @@ def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) 
         before, after = Recording(), Recording()
         each = Subscriber("s", "gps", None, before, Encoding(), log.begin("gps"))
         lane = Lane(log, "gps", SCHEMA, log.begin("gps"))
-        lane.admit(Member(each), log.begin("gps"))
+        lane.admit(LaneMembership(each), log.begin("gps"))
         log.append("gps", "a.0", [record("a.0", 0)])
         each.sink = after  # the lane has not heard that its member is gone
         assert [sink for sink, _, _ in lane.step(10).outputs] == [before]
@@ -138,7 +138,7 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
             changed_at = truth.sent["a.0"] - len(log.read("gps", place, 10_000).records)
             truth.append("a.0", chance.choice([1, 250]))
             inner.room_for = 1_000_000
-            inner.drain()
+            inner.make_room()
             await until(lambda: inner.before >= 0, "the marker")
             hub.drain()  # what waits is passed on
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
@@ -154,7 +154,7 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
 def test_with_too_many_keys_it_is_full_and_all_come_though_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conflation, "MOST_KEYS", 20)
+    monkeypatch.setattr(conflation, "MAX_KEYS", 20)
 
     async def work() -> None:
         log = SegmentLog(tmp_path)
@@ -167,7 +167,7 @@ def test_with_too_many_keys_it_is_full_and_all_come_though_late(
             await until(lambda: not each.sink.write([]), "it to be full")
             log.append("gps", "a.0", [record("a.0", n) for n in range(50, 5_000)])
             inner.room_for = 1_000_000
-            inner.drain()
+            inner.make_room()
             await until(lambda: len(inner.given) == 5_000, "all")
             assert inner.ids("s") == [f"a.0:{n}" for n in range(5_000)]
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.hub import NOW, Hub, Start
+from tidegate.delivery.hub import Hub
+from tidegate.delivery.start import NOW, Start
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.errors import NotRegistered
 from tidegate.filters import Filter
@@ -121,7 +122,7 @@ async def _random_life(chance: Random, folder: Path) -> None:
         for person in people:
             person.come_back()
             person.sink.room_for = 1_000_000
-            person.sink.drain()
+            person.sink.make_room()
         await until(lambda: all(map(_Person.has_all, people)), "everybody to have everything")
         for person in people:
             person.judge()
@@ -153,7 +154,7 @@ class _Person:
         if self._subscriber is None:
             self.come_back()
         elif chance.random() < 0.5:
-            self.sink.drain()
+            self.sink.make_room()
         else:
             self._hub.unsubscribe(self._subscriber)
             self._subscriber = None
@@ -196,7 +197,7 @@ def test_one_that_reads_nothing_delays_nobody_and_gets_all_later(log: SegmentLog
             await until(lambda: len(quick.given) == 5_000, "the quick one to have all")
             assert len(stuck.given) < 5_000
             stuck.room_for = 1_000_000
-            stuck.drain()
+            stuck.make_room()
             await until(lambda: len(stuck.given) == 5_000, "the stuck one to have all")
             assert stuck.ids("stuck") == quick.ids("quick")
 
@@ -215,7 +216,7 @@ def test_a_filter_changes_between_two_events_and_says_where(log: SegmentLog) -> 
             place = await hub.change(each, Filter("n >= 20", SCHEMA))
             assert place is not None
             (notice,) = sink.notices
-            assert (notice.kind, notice.cursor, notice.said["filter"]) == ("changed", place.text, "n >= 20")
+            assert (notice.kind, notice.cursor, notice.details["filter"]) == ("changed", place.text, "n >= 20")
             truth.append("a.0", 5)
             await until(lambda: len(sink.given) == 15, "five more")
             assert sink.ids("s") == [f"a.0:{n}" for n in (*range(10), *range(20, 25))]
@@ -238,7 +239,7 @@ def test_what_expired_unread_is_told_as_a_gap(tmp_path: Path) -> None:
             await live_with(hub, subscriber("s", "", sink, begin))
             (notice,) = sink.notices
             assert notice.kind == "gap"
-            assert notice.said["missed"][0]["partition"] == "a.0"
+            assert notice.details["missed"][0]["partition"] == "a.0"
             assert 0 < left < 20
             assert sink.ids("s") == [f"a.0:{n}" for n in range(20 - left, 20)]
 
@@ -301,7 +302,7 @@ def test_another_schema_keeps_those_it_fits_and_tells_the_others(log: SegmentLog
             await until(lambda: len(fits.given) == 14, "ten more")
             assert len(broken.given) == 4
             assert [notice.kind for notice in broken.notices] == ["error"]
-            assert "speed" in broken.notices[0].said["detail"]
+            assert "speed" in broken.notices[0].details["detail"]
 
     run(work())
 
@@ -332,12 +333,12 @@ async def _shared_life(chance: Random, folder: Path) -> None:
                 log.append("bus", "a.0", [record("bus", sent)])
                 sent += 1
             else:
-                chance.choice(sinks).drain()
+                chance.choice(sinks).make_room()
             for _ in range(chance.choice([0, 0, 1, 5])):
                 await asyncio.sleep(0)
         for sink in sinks:
             sink.room_for = 1_000_000
-            sink.drain()
+            sink.make_room()
         wanted = {
             (id_, partition): truth.wanted(partition, 0, WANTS[text])
             for id_, text in texts.items()
@@ -364,7 +365,7 @@ def test_a_strict_sink_gets_no_more_than_it_has_room_for_and_all_of_it(log: Segm
             for took in range(7, 200, 7):
                 await until(lambda took=took: len(sink.ids("all")) >= took, "seven more")  # type: ignore[misc]
                 assert len(sink.ids("all")) == took
-                sink.drain()
+                sink.make_room()
             await until(lambda: len(sink.ids("all")) == 200, "the rest")
             assert sorted(sink.ids("some")) == sorted(
                 f"{partition}:{n}" for partition in truth.sent for n in range(61, 100)
@@ -387,7 +388,7 @@ def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink
                 hub.subscribe(late[-1], now=True)
                 await asyncio.sleep(0.001 * (n % 3))
             sink.room_for = 1_000_000
-            sink.drain()
+            sink.make_room()
             await until(lambda: all(each.state == "live" for each in late), "all to be live")
             truth.append("a.0", 1)
             await until(lambda: all(sink.ids(each.id)[-1:] == ["a.0:540"] for each in late), "the last one")
@@ -404,7 +405,7 @@ def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink
 def test_who_leaves_while_its_filter_changes_is_gone(log: SegmentLog) -> None:
     async def work() -> None:
         heard: list[bool] = []
-        hub = Hub(log, heed=lambda _, is_here: heard.append(is_here))
+        hub = Hub(log, on_subscription_change=lambda _, is_here: heard.append(is_here))
         hub.serve({"gps": SCHEMA})
         each = subscriber("a", "speed > 60", Recording(), log.end("gps"))
         hub.subscribe(each)
@@ -413,7 +414,7 @@ def test_who_leaves_while_its_filter_changes_is_gone(log: SegmentLog) -> None:
         await asyncio.sleep(0)  # it asks the thread, and waits
         hub.unsubscribe(each)
         await changing
-        assert (each.state, each.member, heard) == ("gone", None, [True, False])
+        assert (each.state, each.membership, heard) == ("gone", None, [True, False])
         await hub.close()
 
     run(work())
@@ -427,7 +428,7 @@ def test_what_nobody_serves_is_written_otherwise_and_served_no_more_than_before(
             page = subscriber("a", "", before, log.begin("gps"))
             hub.rewrite(page, Encoding("plain"), after)
             assert (before.subscribers, after.subscribers, hub.listening()) == (set(), {page}, [])
-            while await hub.give(page) == "more":
+            while await hub.poll(page) == "more":
                 pass
             assert after.ids("a") == [f"a.0:{n}" for n in range(5)]
 

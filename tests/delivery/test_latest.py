@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
 from tests.delivery.test_hub import SCHEMA, hub_on, run, subscriber, until
-from tidegate.delivery import hub as hubs
 from tidegate.delivery import latest as latests
+from tidegate.delivery import snapshot_sender
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.latest import Latest, newest, stretch
 from tidegate.delivery.subscriber import Notice, Subscriber
@@ -75,8 +75,8 @@ TEXTS: dict[str, Callable[[dict[str, Any]], bool]] = {
 class Watching(Recording):
     """Remembers what came before which notice."""
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
-        super().tell(subscriber, notice)
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+        super().send_notice(subscriber, notice)
         if notice.kind == "latest":
             self.before = len(self.given)
 
@@ -109,11 +109,11 @@ async def _life(chance: Random, folder: Path) -> None:
             city.append(chance.choice(PARTITIONS), chance.choice([1, 50]))
         for _ in range(chance.randint(1, 15)):
             city.append(chance.choice(PARTITIONS), chance.choice([1, 5, 250]))
-            chance.choice(people)[1].drain()
+            chance.choice(people)[1].make_room()
             await asyncio.sleep(chance.choice([0, 0, 0.001, 0.005]))
         for _, sink, _ in people:
             sink.room_for = 1_000_000
-            sink.drain()
+            sink.make_room()
         for text, sink, each in people:
             await until(lambda each=each: each.latest is None, "the newest")  # type: ignore[misc]
             (end,) = [Cursor.from_text(told.cursor) for told in sink.notices if told.kind == "latest"]
@@ -188,10 +188,10 @@ def test_keys_and_bytes_are_bounded_and_those_left_out_are_the_oldest(
 ) -> None:
     city = City(log, keys=1_000_000)
     city.append("a.0", 50)
-    monkeypatch.setattr(latests, "MOST_KEYS", 10)
+    monkeypatch.setattr(latests, "MAX_KEYS", 10)
     found = take(log)
     assert (ids_of(found), found.is_complete) == ([f"a.0:{n}" for n in range(41, 51)], False)
-    monkeypatch.setattr(latests, "MOST_BYTES", 3 * found.entries[0].size_bytes + 50)
+    monkeypatch.setattr(latests, "MAX_BYTES", 3 * found.entries[0].size_bytes + 50)
     assert ids_of(take(log)) == [f"a.0:{n}" for n in range(48, 51)]
 
 
@@ -205,7 +205,7 @@ def test_a_long_stream_is_looked_at_from_so_many_events_on(tmp_path: Path, monke
     assert stretch(log, "gps", begin, end, 6_000) == begin
     some = len(log.read("gps", stretch(log, "gps", begin, end, 1_000), 10_000).records)
     assert 1_000 <= some < 5_000
-    monkeypatch.setattr(latests, "MOST_EVENTS", 1_000)
+    monkeypatch.setattr(latests, "MAX_EVENTS", 1_000)
     found = take(log)
     assert (len(found.entries), found.is_complete) == (some, False)
 
@@ -220,7 +220,7 @@ def test_a_stream_that_is_not_there_yet_has_no_newest_and_all_of_it_comes(tmp_pa
             log.create("gps", PARTITIONS)
             City(log).append("a.0", 3)
             await until(lambda: len(sink.given) == 3, "all")
-            assert [(told.kind, dict(told.said)) for told in sink.notices] == [
+            assert [(told.kind, dict(told.details)) for told in sink.notices] == [
                 ("latest", {"events": 0, "complete": True})
             ]
 
@@ -256,7 +256,7 @@ def test_another_filter_meanwhile_goes_on_behind_what_was_given_with_the_newest_
             await until(lambda: len(sink.given) == 3, "the first three")
             await hub.change(each, Filter("n < 97", SCHEMA))
             sink.room_for = 1_000
-            sink.drain()
+            sink.make_room()
             await until(lambda: each.state == "live", "it to be live")
             assert sink.ids("s") == [f"a.0:{n}" for n in (91, 92, 93, 94, 95, 96)]
             assert [told.kind for told in sink.notices] == ["changed", "latest"]
@@ -267,8 +267,8 @@ def test_another_filter_meanwhile_goes_on_behind_what_was_given_with_the_newest_
 def test_who_has_no_room_leaves_its_turn_to_others_and_gets_the_rest_later(
     log: SegmentLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hubs, "SNAPSHOTS", 1)
-    monkeypatch.setattr(hubs, "SNAPSHOT_S", 0.02)
+    monkeypatch.setattr(snapshot_sender, "MAX_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_sender, "DRAIN_TIMEOUT_S", 0.02)
 
     async def work() -> None:
         city = City(log, keys=10)
@@ -281,7 +281,7 @@ def test_who_has_no_room_leaves_its_turn_to_others_and_gets_the_rest_later(
             await until(lambda: other.state == "live", "the other to be live")
             city.append("a.0", 10)
             stuck.room_for = 1_000
-            stuck.drain()
+            stuck.make_room()
             await until(lambda: each.state == "live", "the stuck one to be live")
             assert stuck.ids("stuck") == [f"a.0:{n}" for n in (91, 92, 93, *range(101, 111))]
             assert quick.ids("quick") == [f"a.0:{n}" for n in range(91, 111)]

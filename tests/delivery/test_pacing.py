@@ -26,17 +26,17 @@ class Held(Sink):
         return [n for n, _ in picks]
 
     def write(self, rendered: Any) -> bool:
-        self.cut = None
+        self.first_unsent = None
         if len(self.taken) + len(rendered) > self.most:
-            self.cut = rendered[0]
+            self.first_unsent = rendered[0]
             return False
         self.taken += rendered
         return len(self.taken) < self.most
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         self.most += 1
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
         raise NotImplementedError
 
 
@@ -68,10 +68,10 @@ async def _all(events: int, inner: Held, allowance: Allowance) -> None:
     while place < events:
         picks: Any = [(n, None) for n in range(place, events)]
         if sink.write(sink.render(None, picks)):  # type: ignore[arg-type]
-            assert sink.cut is None
-        place = events if sink.cut is None else sink.cut
+            assert sink.first_unsent is None
+        place = events if sink.first_unsent is None else sink.first_unsent
         assert inner.taken == list(range(place))
-        await sink.room()
+        await sink.drain()
     assert inner.taken == list(range(events))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tidegate.model.hashed_ids import HashedIds
-from tidegate.subscriptions import Format
+from tidegate.subscriptions import Format, Subscription
 
 # What our writers put in front of every record.
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -79,3 +79,8 @@ class Encoding:
 
     def _shows(self, name: str) -> bool:
         return name not in self.hidden and (self.select is None or name in self.select)
+
+
+def encoding_of(subscription: Subscription) -> Encoding:
+    """Return the encoding that a subscription asks for, without the restrictions of a policy."""
+    return Encoding(subscription.format, subscription.select)

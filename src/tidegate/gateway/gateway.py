@@ -48,7 +48,7 @@ from tidegate.services import Definitions, Service, Stream, audit_stream, catalo
 from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import Subscription
 
 LOOK_S = 0.25
 """Between two looks at the registry and `_status`."""
@@ -121,9 +121,11 @@ class Gateway:
         self.outbox = Outbox()
         """Of all sockets: what a pass writes to them goes out together."""
         if self.linked is None:
-            self.hub = Hub(log, self._dispatched, together=self.outbox)
+            self.hub = Hub(log, self._dispatched, write_batch=self.outbox)
         else:
-            self.hub = Hub(log, self._dispatched, self.linked.heed, self.linked, together=self.outbox)
+            self.hub = Hub(
+                log, self._dispatched, self.linked.on_subscription_change, self.linked, write_batch=self.outbox
+            )
         self.durable = Durable(
             registry,
             log,
@@ -156,7 +158,7 @@ class Gateway:
     def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
         if found is None:
             self.metrics.forget(id_)
-        elif not isinstance(found.subscription.deliver, Webhook):
+        elif found.subscription.push_target is None:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
             self.linked.heed_durable(id_, found)

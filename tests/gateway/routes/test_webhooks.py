@@ -17,7 +17,7 @@ import pytest
 from tests.gateway.receiver import Receiver, is_signed
 from tests.gateway.routes.test_subscriptions import until
 from tests.gateway.running import HASTY, World
-from tidegate.delivery.webhook import CourierSettings
+from tidegate.delivery.push.context import PushSettings
 from tidegate.gateway.transports.addresses import is_public
 from tidegate.gateway.transports.webhook import WebhookSettings
 
@@ -102,7 +102,7 @@ def test_plain_alone(world: World, http: httpx.Client, receiver: Receiver) -> No
 
 def test_more_than_is_held_comes_in_order(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
-    world.durable = replace(HASTY, couriers=replace(HASTY.couriers, held=10))
+    world.durable = replace(HASTY, push=replace(HASTY.push, max_queued=10))
     with world.running(), world.client() as http:
         receiver.free.clear()
         made(http, receiver, batch=50)
@@ -300,7 +300,7 @@ def test_a_quiet_subscriptions_cursor_moves_too(world: World, http: httpx.Client
 
 
 def test_after_some_failures_a_message_is_put_aside(world: World, http: httpx.Client, receiver: Receiver) -> None:
-    receiver.statuses = [500] * HASTY.couriers.attempts
+    receiver.statuses = [500] * HASTY.push.max_attempts
     sub = made(http, receiver)
     world.append(2)
     (letter,) = until(lambda: letters(http, sub), "a dead letter")
@@ -419,7 +419,7 @@ def test_a_new_filter_and_a_new_address_go_on_between_two_events(
 
 def test_who_waits_for_a_dead_receiver_tries_the_new_one_at_once(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
-    world.durable = replace(HASTY, couriers=CourierSettings(first_s=1_000.0))
+    world.durable = replace(HASTY, push=PushSettings(first_retry_s=1_000.0))
     with world.running(), world.client() as http:
         receiver.status = 500
         sub = made(http, receiver)
@@ -470,7 +470,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path, receiver: Receiver) -> N
 
 def test_a_restart_remembers_failures_and_when_to_try_again(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
-    world.durable = replace(HASTY, couriers=CourierSettings(first_s=1_000.0, attempts=3))
+    world.durable = replace(HASTY, push=PushSettings(first_retry_s=1_000.0, max_attempts=3))
     receiver.status = 500
     with world.running(), world.client() as http:
         sub = made(http, receiver)
@@ -494,7 +494,7 @@ def test_a_restart_remembers_failures_and_when_to_try_again(tmp_path: Path, rece
 def test_of_two_gateways_one_delivers_and_the_other_takes_over(tmp_path: Path, receiver: Receiver) -> None:
     first, second = World(tmp_path), World(tmp_path)
     for each in (first, second):
-        each.durable = replace(HASTY, couriers=replace(HASTY.couriers, lease_s=0.6))
+        each.durable = replace(HASTY, push=replace(HASTY.push, lease_s=0.6))
     with ExitStack() as outer:
         with first.running(), first.client() as http:
             outer.enter_context(second.running())

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast, get_args
 
-from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.pacing import paced
 from tidegate.delivery.subscriber import Sink
-from tidegate.delivery.webhook import encoding_of
 from tidegate.errors import NotRegistered, TidegateError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning, Semantics

@@ -11,7 +11,8 @@ from typing import Any
 from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
 from tidegate.registry.links import LEAST_SECRET, MOST_NAME
-from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL, PULLED
+from tidegate.subscriptions.rules import MAX_INTERVAL_S, MAX_TEXT, MIN_INTERVAL_S, PULLED
+from tidegate.subscriptions.webhook import MAX_BATCH, MAX_URL
 
 Schema = dict[str, Any]
 
@@ -59,7 +60,7 @@ def or_null(schema: Schema) -> Schema:
 _LENGTH: Schema = {
     "anyOf": [
         {"type": "string", "pattern": DURATION},
-        {"type": "number", "minimum": LEAST_S, "maximum": MOST_S},
+        {"type": "number", "minimum": MIN_INTERVAL_S, "maximum": MAX_INTERVAL_S},
         {"type": "null"},
     ],
     "description": "A length of time such as 500ms or 30s, or a number of seconds; from 10ms to a day.",
@@ -69,8 +70,8 @@ _LENGTH: Schema = {
 def _webhook(*, changed: bool) -> Schema:
     return record(
         {
-            "url": {"type": "string", "maxLength": MOST_URL, "description": "http or https."},
-            "batch": {"type": "integer", "minimum": 1, "maximum": MOST_BATCH, "default": 1},
+            "url": {"type": "string", "maxLength": MAX_URL, "description": "http or https."},
+            "batch": {"type": "integer", "minimum": 1, "maximum": MAX_BATCH, "default": 1},
             "handshake": {"type": "boolean", "default": True},
         },
         optional=("url", "batch", "handshake") if changed else ("batch", "handshake"),
@@ -82,7 +83,7 @@ def _wanted(*, changed: bool) -> Schema:
     """The fields of a subscription that its maker says."""
     deliver = [{"enum": [*PULLED, None]}, record({"webhook": _webhook(changed=changed)}, closed=True)]
     return {
-        "filter": {"type": ["string", "null"], "maxLength": MOST_TEXT},
+        "filter": {"type": ["string", "null"], "maxLength": MAX_TEXT},
         "params": or_null(array({"type": ["string", "number", "boolean"]})),
         "deliver": {"anyOf": deliver, "default": "pull"},
         "select": {"anyOf": [array(TEXT, minItems=1), TEXT, {"type": "null"}]},
@@ -90,7 +91,7 @@ def _wanted(*, changed: bool) -> Schema:
         "every": _LENGTH,
         "key": or_null(TEXT),
         "idle": _LENGTH,
-        "description": {"type": ["string", "null"], "maxLength": MOST_TEXT},
+        "description": {"type": ["string", "null"], "maxLength": MAX_TEXT},
     }
 
 

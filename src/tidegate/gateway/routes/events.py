@@ -16,7 +16,7 @@ from tidegate.gateway.http.compiling import filter_of
 from tidegate.gateway.http.names import NamedRoute
 from tidegate.gateway.transports.poll import page
 from tidegate.gateway.transports.sse import EventStream
-from tidegate.subscriptions.rules import LEAST_S, MOST_S
+from tidegate.subscriptions.rules import MAX_INTERVAL_S, MIN_INTERVAL_S
 
 MOST_WAIT_S = 60.0
 MOST_EVENTS = 10_000
@@ -65,9 +65,9 @@ def router(gateway: Gateway) -> APIRouter:
         wanted = await filter_of(gateway.executors, view, filter_, param, name)
         encoding = view.encoding(parameters.encoding(format_, select, schema), name)
         wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)
+        idle_s = parameters.seconds("idle", idle, MAX_INTERVAL_S, MIN_INTERVAL_S)
         is_stream = "text/event-stream" in request.headers.get("accept", "")
-        every_s = parameters.seconds("every", every, MOST_S, LEAST_S)
+        every_s = parameters.seconds("every", every, MAX_INTERVAL_S, MIN_INTERVAL_S)
         conflation = parameters.conflation(every_s, key, schema, view.key(name))
         behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
         newest = parameters.latest(latest, schema, view.key(name))

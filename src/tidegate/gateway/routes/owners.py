@@ -16,7 +16,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.problems import Problem, forbidden
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import RegisteredSubscription
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, compiled
 
 
 def router(gateway: Gateway) -> APIRouter:
@@ -27,7 +27,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def store(before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
         """Let a subscription go on with another owner, or other rights, if these suffice for what it delivers."""
         await gateway.sweep.read_keys()
-        if isinstance(record.deliver, Webhook):
+        if record.push_target is not None:
             schema = policies.schema(policies.owner(record), record.service)
             compiled(record, schema, policies.meaning(record.service))
         version = before.version

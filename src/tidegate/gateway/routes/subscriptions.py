@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -42,7 +41,7 @@ from tidegate.matching import Matcher
 from tidegate.model import Schema, timestamps, units
 from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
-from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
+from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, changed, compiled, new_id, wants_handshake
 
 MOST_BYTES = 256 * 1024
 """Of a subscription's document."""
@@ -91,15 +90,14 @@ def router(gateway: Gateway) -> APIRouter:
         return Response(body, status, headers, JSON)
 
     async def need_receiver(record: Subscription, said: Any, caller: Caller) -> None:
-        if isinstance(record.deliver, Webhook):
+        target = record.push_target
+        if target is not None:
             async with gateway.executors.turn(caller):  # its name server, and the receiver, answer when they like
-                await durable.sender.check(record.deliver.url)
-                if wants_handshake(said):
-                    await durable.sender.shake_hands(record.deliver.url)
+                await durable.transports.validate(target, handshake=wants_handshake(said))
 
     async def need_owner(record: Subscription, caller: Caller) -> None:
-        """A webhook is sent while its owner is away: what they see then has to do."""
-        if isinstance(record.deliver, Webhook):
+        """Check that the owner of a pushed subscription sees what its filter uses, as it is sent without them."""
+        if record.push_target is not None:
             await gateway.sweep.read_keys()
             owner = gateway.policies.owner(record)
             schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
@@ -267,8 +265,11 @@ def router(gateway: Gateway) -> APIRouter:
             detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
             raise SubscriptionError([DefinitionProblem("cursor", detail)])
         found = await found_for(gateway, request, id_)
-        if isinstance(found.subscription.deliver, Webhook):
-            raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+        target = found.subscription.push_target
+        if target is not None:
+            raise consuming.conflict(
+                f"{id_!r} is delivered by {target.kind}: its cursor moves with what the receiver takes"
+            )
         at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
         detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
         return {"cursor": at, "moved": has_moved, "detail": detail}
@@ -297,13 +298,8 @@ def router(gateway: Gateway) -> APIRouter:
 def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
     """A subscription as JSON; its secrets are never in it but once, when they are new."""
     record = found.subscription
-    deliver: Any = "pull"
-    if isinstance(record.deliver, Webhook):
-        webhook: dict[str, Any] = {"url": record.deliver.url, "batch": record.deliver.batch}
-        webhook["secrets"] = len(record.deliver.secrets)
-        if show_secret:
-            webhook["secret"] = record.deliver.secrets[0]
-        deliver = {"webhook": webhook}
+    target = record.push_target
+    deliver: Any = "pull" if target is None else {target.kind: target.describe(show_secret=show_secret)}
     return {
         "id": record.id,
         "service": record.service,
@@ -403,9 +399,9 @@ def _for_caller(gateway: Gateway, caller: Caller, said: dict[str, Any], record: 
     """Return what a caller is told of a subscription; of another's not where it goes, nor what they don't see."""
     if may_touch(caller, record):
         return said
-    if isinstance(record.deliver, Webhook):
-        address = urlsplit(record.deliver.url)
-        said = {**said, "deliver": {"webhook": {**said["deliver"]["webhook"], "url": f"{address.scheme}://…"}}}
+    target = record.push_target
+    if target is not None:
+        said = {**said, "deliver": {target.kind: target.describe(show_address=False)}}
     if gateway.policies.withheld(caller, record.service):
         said = {**said, "filter": "", "params": [], "select": None, "key": None}
     return said
@@ -447,7 +443,8 @@ def _moment(at_s: float) -> str:
 
 
 def _address(record: Subscription) -> str | None:
-    return record.deliver.url if isinstance(record.deliver, Webhook) else None
+    target = record.push_target
+    return None if target is None else f"{target.kind} {target.address}"
 
 
 def _if_match(request: Request) -> int | None:

@@ -19,18 +19,20 @@ import structlog
 from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
 from tidegate.delivery.batch import distance, reaches
 from tidegate.delivery.conflation import reconflated
-from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.pacing import Pace
-from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.webhook import Couriers, CourierSettings, Obstacle, Outcome, Parcel, Post, encoding_of
+from tidegate.delivery.push.context import Obstacle, PushContext, PushSettings
+from tidegate.delivery.push.pool import PushPool
+from tidegate.delivery.push.transport import Outcome, PendingEvent, PushTransports
+from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.errors import LogError, TidegateError
 from tidegate.federation.link.history import is_past
 from tidegate.gateway.telemetry.tracing import Tracing
-from tidegate.gateway.transports.webhook import WebhookSender, WebhookSettings
+from tidegate.gateway.transports.webhook import WebhookSettings, WebhookTransport
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import Subscription
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -51,7 +53,7 @@ class DurableSettings:
     """Between two looks at what other gateways have changed."""
     ack_s: float = DELAY_S
     """How long an acknowledgement waits for others, so that all are one transaction."""
-    couriers: CourierSettings = field(default_factory=CourierSettings)
+    push: PushSettings = field(default_factory=PushSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
 
 
@@ -109,20 +111,20 @@ class Durable:
         self.heed: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
         """Told of every subscription, when it is made or changed, and, with None, when it is gone."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
-        self.sender = WebhookSender(settings.webhooks, tracing=tracing)
+        self.transports = PushTransports({"webhook": WebhookTransport(settings.webhooks, tracing=tracing)})
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         for_maker = partial(encoding, caller=None)
-        post = Post(
+        context = PushContext(
             registry,
             self.acks,
-            self.sender.send,
-            settings.couriers,
+            self.transports,
+            settings.push,
             encoding=for_maker,
             pace=pace,
-            sent=sent,
+            on_sent=sent,
             obstacle=lambda record: self.obstacle(record),
         )
-        self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
+        self._push_pool = PushPool(hub, context, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
         self._revision = -1
@@ -142,7 +144,7 @@ class Durable:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
-        for close in (self._couriers.close, self.acks.close, self.sender.close):
+        for close in (self._push_pool.close, self.acks.close, self.transports.close):
             try:
                 await close()
             except Exception as problem:  # the registry is away: what is not stored is delivered again
@@ -175,14 +177,14 @@ class Durable:
                 for each in found.values():
                     await self._take_in(each)
                 self._revision = revision
-            await self._couriers.look()
+            await self._push_pool.look()
 
     async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
         """Change a subscription in the registry; all who are connected have it when this returns."""
         async with self._changing:
             found = await self.ask(call)
             await self._take_in(found)
-            await self._couriers.look()
+            await self._push_pool.look()
             return found
 
     async def remove(self, id_: str) -> None:
@@ -198,15 +200,15 @@ class Durable:
         if before is not None and before.version == found.version:
             return
         self.heed(id_, found)
-        await self._couriers.want(found)
-        courier = self._couriers.subscriber(id_)
-        if courier is not None:
-            await self._bring(courier, found.subscription)
+        await self._push_pool.want(found)
+        pushed = self._push_pool.subscriber(id_)
+        if pushed is not None:
+            await self._bring(pushed, found.subscription)
         for each in self.connected(id_):
             if found.state != "active":
-                self._dismiss(each, f"the subscription is {found.state}: {found.reason}")
-            elif isinstance(found.subscription.deliver, Webhook):
-                self._dismiss(each, "the subscription is delivered by webhook from now on")
+                self._hub.dismiss(each, f"the subscription is {found.state}: {found.reason}")
+            elif (target := found.subscription.push_target) is not None:
+                self._hub.dismiss(each, f"the subscription is delivered by {target.kind} from now on")
             else:
                 await self._bring(each, found.subscription)
 
@@ -218,7 +220,7 @@ class Durable:
         try:
             self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
         except TidegateError as problem:  # its service is no more
-            self._dismiss(subscriber, str(problem))
+            self._hub.dismiss(subscriber, str(problem))
             return
         old = subscriber.filter
         is_other = (record.filter.strip(), record.params) != (
@@ -228,39 +230,34 @@ class Durable:
             try:
                 await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
             except TidegateError as problem:
-                self._dismiss(subscriber, str(problem))
+                self._hub.dismiss(subscriber, str(problem))
 
     async def _let_go(self, id_: str) -> None:
         self._known.pop(id_, None)
         self.acks.forget(id_)
         for each in self.connected(id_):
-            self._dismiss(each, "the subscription was removed")
+            self._hub.dismiss(each, "the subscription was removed")
         self._connected.pop(id_, None)
-        await self._couriers.drop(id_)
+        await self._push_pool.drop(id_)
         self.heed(id_, None)
 
     async def hold(self) -> None:
         """Disable webhooks that are sent from here and may be no more; others go on as their owners now see them."""
         for id_ in list(self._known):
-            courier, record = self._couriers.subscriber(id_), self._known[id_].subscription
-            if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state != "active":
+            pushed, record = self._push_pool.subscriber(id_), self._known[id_].subscription
+            if pushed is None or record.push_target is None or self._known[id_].state != "active":
                 continue
             obstacle = self.obstacle(record)
             if obstacle is not None:
                 await self.change(partial(_disabled, id_, obstacle))
-            elif courier.encoding != self.encoding(record, None):
+            elif pushed.encoding != self.encoding(record, None):
                 async with self._changing:
-                    await self._bring(courier, record)
+                    await self._bring(pushed, record)
 
     def heed_all(self) -> None:
         """Tell of all subscriptions again: what their services are may be otherwise."""
         for id_, found in self._known.items():
             self.heed(id_, found)
-
-    def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
-        place = subscriber.position
-        self._hub.unsubscribe(subscriber)
-        subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
 
     def count(self, owner: str | None) -> int:
         """How many subscriptions are an owner's."""
@@ -283,13 +280,13 @@ class Durable:
             subscriber.sink.subscribers.add(subscriber)
             subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
         here = self._connected.setdefault(id_, set())
-        here -= {each for each in here if each.state == "gone"}
+        here -= {each for each in here if each.state is SubscriberState.GONE}
         here.add(subscriber)
         return subscriber
 
     def connected(self, id_: str) -> list[Subscriber]:
         """Who consumes a subscription here at the moment."""
-        here = [each for each in self._connected.get(id_, ()) if each.state != "gone"]
+        here = [each for each in self._connected.get(id_, ()) if each.state is not SubscriberState.GONE]
         if not here:
             self._connected.pop(id_, None)
         return here
@@ -351,7 +348,7 @@ class Durable:
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
-            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record, encoding)])
+            outcome = await self.transports.send(record, [PendingEvent(letter.cursor, data, letter.record, encoding)])
             if outcome.kind == "taken":
                 await self.ask(partial(_unbury, record.id, letter.id))
                 done.taken.append(letter.id)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import structlog
 
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.subscriber import Notice, Sink, Subscriber
-from tidegate.delivery.webhook import Obstacle
+from tidegate.delivery.push.context import Obstacle
+from tidegate.delivery.subscriber import Sink, Subscriber, SubscriberState
 from tidegate.errors import RegistryError
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.certificates import ID_PREFIX
@@ -116,11 +116,11 @@ class Sweep:
             if n % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             caller: Caller | None = each.sink.caller
-            if caller is None or (caller.id is None and caller.may("operate")) or each.state == "gone":
+            if caller is None or (caller.id is None and caller.may("operate")) or each.state is SubscriberState.GONE:
                 continue
             problem = self.void(caller) or self._obstacle(each, caller, told)
             if problem is not None:
-                self._dismiss(each, problem)
+                self._hub.dismiss(each, problem)
                 await self._close_idle(each.sink, problem)
         for socket in list(self.connections):
             problem = self.void(socket.caller)
@@ -153,11 +153,6 @@ class Sweep:
         if told[about] is None and encoding != self._policies.dressed(encoding, caller, subscriber.service):
             return f"what you see of {subscriber.service!r} has changed: connect again"
         return told[about]
-
-    def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
-        place = subscriber.position
-        self._hub.unsubscribe(subscriber)
-        subscriber.sink.tell(subscriber, Notice("error", place.text if place else "", {"detail": detail}))
 
     async def _close_idle(self, sink: Sink, problem: str) -> None:
         for socket in [each for each in self.connections if each.is_left_idle(sink)]:

@@ -35,7 +35,7 @@ class Page:
     def to_json(self) -> bytes:
         """The answer's body."""
         told = b"".join(
-            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.said)) for each in self.notices if each.kind in TOLD
+            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.details)) for each in self.notices if each.kind in TOLD
         )
         return b'{%s"cursor":"%s","events":[%s]}' % (told, self.cursor.encode(), b",".join(self.events))
 
@@ -66,7 +66,7 @@ class PageSink(Sink):
         return [
             (
                 key_of(batch.events[n], self._key) if self._conflates else None,
-                (batch.cursor(n, to.floor), batch.encoded(n, to.encoding)),
+                (batch.cursor(n, to.skip_below), batch.encoded(n, to.encoding)),
             )
             for n, to in picks
         ]
@@ -88,12 +88,12 @@ class PageSink(Sink):
         """Whether there is a page of events."""
         return len(self._held) >= self.most
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return while the page is not full; a full one is never emptied."""
         if self.is_full:
             await asyncio.Event().wait()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
         """Hold a notice."""
         self.notices.append(notice)
         if notice.kind == "error":
@@ -122,7 +122,7 @@ async def page(
     begun = asyncio.get_running_loop().time()
     try:
         for _ in range(MOST_READ if gather_s else sys.maxsize):
-            if sink.is_full or await hub.give(subscriber) != "more":
+            if sink.is_full or await hub.poll(subscriber) != "more":
                 break
         if wait_s > 0 and not sink.is_full and (gather_s or not sink.filled.is_set()):
             hub.subscribe(subscriber)
@@ -134,7 +134,7 @@ async def page(
                             await sink.done.wait()
     finally:
         hub.unsubscribe(subscriber)
-    errors = [each.said["detail"] for each in sink.notices if each.kind == "error"]
+    errors = [each.details["detail"] for each in sink.notices if each.kind == "error"]
     if errors:
         raise SubscriptionEnded(errors[0])
     held = sink.events

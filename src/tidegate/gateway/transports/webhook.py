@@ -13,11 +13,11 @@ import httpx
 
 from tidegate import __version__
 from tidegate.delivery import signing
-from tidegate.delivery.webhook import Outcome, Parcel
+from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.errors import WebhookError
 from tidegate.gateway.telemetry.tracing import Tracing, failed
 from tidegate.gateway.transports.addresses import CheckedBackend, resolve
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import PushTarget, Subscription, Webhook
 
 REFUSALS = frozenset({400, 406, 413, 415, 422})
 """What a receiver says of a message that it will never take. All else may be mended on its side."""
@@ -39,8 +39,8 @@ class WebhookSettings:
     """Who asks, in the handshake."""
 
 
-class WebhookSender:
-    """Sends messages, and asks receivers whether they want any."""
+class WebhookTransport:
+    """The push transport of webhooks: sends messages, and asks receivers whether they want any."""
 
     def __init__(
         self, settings: WebhookSettings, clock: Callable[[], float] = time.time, tracing: Tracing | None = None
@@ -53,14 +53,19 @@ class WebhookSender:
         if self._made is not None:
             await self._made.aclose()
 
-    async def check(self, url: str) -> None:
-        """Raise a `WebhookError` where an address is none that messages may be sent to."""
+    async def validate(self, target: PushTarget, *, handshake: bool) -> None:
+        """Raise `WebhookError` if messages must not be sent to a webhook's address, or the receiver does not agree."""
+        await self._check_address(target.address)
+        if handshake:
+            await self._shake_hands(target.address)
+
+    async def _check_address(self, url: str) -> None:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
         await resolve(parts.hostname or "", port, allow_private=self._settings.allow_private)
 
-    async def shake_hands(self, url: str) -> None:
-        """Ask a receiver, as CloudEvents' webhooks have it; raise a `WebhookError` where it does not agree."""
+    async def _shake_hands(self, url: str) -> None:
+        """Ask a receiver for permission, as the CloudEvents webhook specification says."""
         wish = "a receiver agrees to OPTIONS with WebHook-Allowed-Origin (or create it with handshake: false)"
         origin = self._settings.origin
         try:
@@ -75,16 +80,16 @@ class WebhookSender:
         if allowed.strip() not in ("*", origin):
             raise WebhookError(f"{url} allows the origin {allowed!r}, not {origin!r}; {wish}")
 
-    async def send(self, subscription: Subscription, parcels: Sequence[Parcel]) -> Outcome:
+    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
         """Send events as one message."""
         webhook = subscription.deliver
         assert isinstance(webhook, Webhook)
-        kind, body = content(subscription, webhook, parcels)
-        id_ = signing.message_id(subscription.id, parcels[-1].cursor)
+        kind, body = content(subscription, webhook, events)
+        id_ = signing.message_id(subscription.id, events[-1].cursor)
         headers = {"content-type": kind, **signing.headers(webhook.secrets, id_, int(self._clock()), body)}
         if self._tracing is None:
             return await self._post(webhook.url, headers, body)
-        records = [each.record for each in parcels]
+        records = [each.record for each in events]
         with self._tracing.webhook(subscription.service, subscription.id, webhook.url, records, headers) as span:
             outcome = await self._post(webhook.url, headers, body)
             if outcome.kind != "taken":
@@ -140,7 +145,7 @@ class _Transport(httpx.AsyncHTTPTransport):
 
     def __init__(self, backend: httpcore.AsyncNetworkBackend) -> None:
         super().__init__()
-        # No limit to connections: each courier has one request under way, and none waits for another's receiver.
+        # No limit to connections: each push worker has one request at a time, and none waits for another's receiver.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(trust_env=False),
             max_connections=None,
@@ -150,12 +155,12 @@ class _Transport(httpx.AsyncHTTPTransport):
         )
 
 
-def content(subscription: Subscription, webhook: Webhook, parcels: Sequence[Parcel]) -> tuple[str, bytes]:
+def content(subscription: Subscription, webhook: Webhook, events: Sequence[PendingEvent]) -> tuple[str, bytes]:
     """The content type and the body of a message."""
     is_plain = subscription.format == "plain"
-    if webhook.batch == 1 and len(parcels) == 1:
-        return "application/json" if is_plain else "application/cloudevents+json", parcels[0].data
-    body = b"[%s]" % b",".join(each.data for each in parcels)
+    if webhook.batch == 1 and len(events) == 1:
+        return "application/json" if is_plain else "application/cloudevents+json", events[0].data
+    body = b"[%s]" % b",".join(each.data for each in events)
     return "application/json" if is_plain else "application/cloudevents-batch+json", body
 
 

@@ -1,4 +1,4 @@
-"""Couriers without HTTP: what they send, when they wait, when they stop."""
+"""PushPool without HTTP: what they send, when they wait, when they stop."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ import pytest
 
 from tests.delivery.test_hub import Truth, hub_on, run, until
 from tidegate.delivery.acks import Acknowledgements
-from tidegate.delivery.webhook import Couriers, CourierSettings, Outcome, Parcel, Post
+from tidegate.delivery.push.context import PushContext, PushSettings
+from tidegate.delivery.push.pool import PushPool
+from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.errors import RegistryError
 from tidegate.logs import SegmentLog
 from tidegate.registry import SqliteRegistry
 from tidegate.services import loads
-from tidegate.subscriptions import Subscription, Webhook, new_secret
+from tidegate.subscriptions import PushTarget, Subscription, Webhook, new_secret
 
 SERVICE = """
 streams: {raw: {schema: {n: int64, speed: float64}}}
 services: {gps: {from: raw}}
 """
-HASTY = CourierSettings(first_s=0.001, most_s=0.01, attempts=3, lease_s=60.0, settle_s=0.01)
+HASTY = PushSettings(first_retry_s=0.001, max_retry_s=0.01, max_attempts=3, lease_s=60.0, ack_interval_s=0.01)
 """Waits for nothing long; a lease lasts, as long as a busy machine may keep its holder from renewing it."""
 
 
@@ -36,9 +38,15 @@ class Receiving:
         self.outcomes = list(outcomes)
         self.got: list[tuple[str, list[str]]] = []
 
-    async def __call__(self, subscription: Subscription, parcels: Sequence[Parcel]) -> Outcome:
-        self.got.append((subscription.id, [each.record.split(b'"')[3].decode() for each in parcels]))
+    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+        self.got.append((subscription.id, [each.record.split(b'"')[3].decode() for each in events]))
         return self.outcomes.pop(0) if self.outcomes else Outcome("taken")
+
+    async def validate(self, target: PushTarget, *, handshake: bool) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
 
     @property
     def ids(self) -> list[str]:
@@ -46,7 +54,7 @@ class Receiving:
 
 
 class Place:
-    def __init__(self, folder: Path, settings: CourierSettings = HASTY) -> None:
+    def __init__(self, folder: Path, settings: PushSettings = HASTY) -> None:
         self.seconds = 1_000.0
         """What leases end by, in the registry and with who holds them; it goes on when a test says so."""
         self.registry = SqliteRegistry(folder / "registry.sqlite", clock=lambda: round(self.seconds * 1e6))
@@ -61,11 +69,11 @@ class Place:
         self.registry.subscribe(Subscription(id_, "gps", text, deliver=webhook), self.log.begin("gps").text)
 
     @asynccontextmanager
-    async def couriers(self, send: Receiving, holder: str = "h") -> AsyncIterator[Couriers]:
+    async def push_pool(self, transport: Receiving, holder: str = "h") -> AsyncIterator[PushPool]:
         async with hub_on(self.log) as hub:
             acks = Acknowledgements(self.registry.acknowledge_all, 0.005)
-            post = Post(self.registry, acks, send, self.settings, lambda: self.now, Random(1))
-            found = Couriers(hub, post, holder, lambda: self.seconds)
+            context = PushContext(self.registry, acks, transport, self.settings, lambda: self.now, Random(1))
+            found = PushPool(hub, context, holder, lambda: self.seconds)
             for each in self.registry.subscriptions().values():
                 await found.want(each)
 
@@ -90,13 +98,13 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_delays_double_up_to_a_limit_and_are_never_the_same() -> None:
-    settings, chance = CourierSettings(first_s=2.0, most_s=3_600.0), Random(7)
+    settings, chance = PushSettings(first_retry_s=2.0, max_retry_s=3_600.0), Random(7)
     for failures in range(1, 2_000):
         whole = min(3_600.0, 2.0 * 2.0 ** min(failures - 1, 20))
-        assert whole / 2 <= settings.delay_s(failures, chance) <= whole
-    assert len({settings.delay_s(3, chance) for _ in range(20)}) == 20
-    assert settings.delay_s(1, chance, at_least_s=60.0) == 60.0
-    assert settings.delay_s(1, chance, at_least_s=1e9) == 3_600.0
+        assert whole / 2 <= settings.retry_delay_s(failures, chance) <= whole
+    assert len({settings.retry_delay_s(3, chance) for _ in range(20)}) == 20
+    assert settings.retry_delay_s(1, chance, min_s=60.0) == 60.0
+    assert settings.retry_delay_s(1, chance, min_s=1e9) == 3_600.0
 
 
 def test_the_cursor_in_the_registry_follows(place: Place) -> None:
@@ -104,7 +112,7 @@ def test_the_cursor_in_the_registry_follows(place: Place) -> None:
         place.subscribe(text="speed > 90")
         place.truth.append("a.0", 200)
         receiving = Receiving()
-        async with place.couriers(receiving):
+        async with place.push_pool(receiving):
             end = place.log.end("gps").text
             await until(lambda: place.registry.subscription("s").cursor == end, "the cursor to be at the end")
         assert receiving.ids == place.truth.wanted("a.0", 0, lambda n: n % 100 > 90)
@@ -114,11 +122,11 @@ def test_the_cursor_in_the_registry_follows(place: Place) -> None:
 
 def test_a_failure_is_in_the_registry_before_it_is_waited_for(tmp_path: Path) -> None:
     async def work() -> None:
-        place = Place(tmp_path, replace(HASTY, first_s=100.0, most_s=1_000.0))
+        place = Place(tmp_path, replace(HASTY, first_retry_s=100.0, max_retry_s=1_000.0))
         place.subscribe()
         place.truth.append("a.0", 3)
         receiving = Receiving(Outcome("taken"), Outcome("failed", "no answer"))
-        async with place.couriers(receiving):
+        async with place.push_pool(receiving):
             await until(lambda: place.registry.subscription("s").attempts == 1, "the failure")
             found = place.registry.subscription("s")
         assert receiving.ids == ["a.0:0", "a.0:1"]
@@ -126,7 +134,7 @@ def test_a_failure_is_in_the_registry_before_it_is_waited_for(tmp_path: Path) ->
         assert timedelta(seconds=50) <= found.retry_at - place.now <= timedelta(seconds=100)
         place.now = found.retry_at  # it is time
         receiving = Receiving()
-        async with place.couriers(receiving):
+        async with place.push_pool(receiving):
             await until(lambda: receiving.ids == ["a.0:1", "a.0:2"], "the rest, none again")
             await until(lambda: place.registry.subscription("s").attempts == 0, "the failure to be forgotten")
 
@@ -139,7 +147,7 @@ def test_a_refused_batch_is_sent_one_by_one(place: Place) -> None:
         place.truth.append("a.0", 4)
         refused = Outcome("refused", "what is that?")
         receiving = Receiving(refused, Outcome("taken"), refused)
-        async with place.couriers(receiving):
+        async with place.push_pool(receiving):
             await until(lambda: len(receiving.got) == 5, "all messages")
             await until(lambda: bool(place.registry.dead_letters("s")), "the dead letter")
         sent = [ids for _, ids in receiving.got]
@@ -153,7 +161,7 @@ def test_a_refused_batch_is_sent_one_by_one(place: Place) -> None:
 def test_a_filter_that_does_not_fit_any_more_disables(place: Place) -> None:
     async def work() -> None:
         place.subscribe(text="sped > 3")
-        async with place.couriers(Receiving()):
+        async with place.push_pool(Receiving()):
             await until(lambda: place.registry.subscription("s").state == "disabled", "it to be disabled")
         assert "unknown field 'sped'" in (place.registry.subscription("s").reason or "")
 
@@ -165,7 +173,7 @@ def test_of_two_holders_one_delivers(place: Place) -> None:
         for n in range(5):
             place.subscribe(f"s{n}")
         one, other = Receiving(), Receiving()
-        async with place.couriers(one, "one"), place.couriers(other, "other"):
+        async with place.push_pool(one, "one"), place.push_pool(other, "other"):
             place.truth.append("a.0", 20)
             await until(lambda: len(one.ids) + len(other.ids) == 100, "all events, each once")
         by = [{id_ for id_, _ in each.got} for each in (one, other)]
@@ -185,30 +193,30 @@ def test_who_can_not_renew_a_lease_stops_before_it_ends(place: Place, monkeypatc
 
     async def work() -> None:
         place.subscribe()
-        async with place.couriers(Receiving()) as couriers:
-            await until(lambda: couriers.subscriber("s") is not None, "it to be delivered")
+        async with place.push_pool(Receiving()) as pool:
+            await until(lambda: pool.subscriber("s") is not None, "it to be delivered")
             monkeypatch.setattr(place.registry, "lease", fail)
             place.seconds += HASTY.lease_s * 0.85
             await until(lambda: asked == 1, "the lease to be asked for")
-            assert couriers.subscriber("s") is not None, "it is ours still"
+            assert pool.subscriber("s") is not None, "it is ours still"
             place.seconds += HASTY.lease_s * 0.1
-            await until(lambda: couriers.subscriber("s") is None, "it to stop")
+            await until(lambda: pool.subscriber("s") is None, "it to stop")
             assert [each.holder for each in place.registry.leases().values()] == ["h"]
             place.seconds += HASTY.lease_s
             for _ in range(3):  # and it does not begin again with a lease that ran out
-                await couriers.look()
-                assert couriers.subscriber("s") is None
+                await pool.look()
+                assert pool.subscriber("s") is None
             monkeypatch.undo()
             place.seconds += HASTY.lease_s
-            await until(lambda: couriers.subscriber("s") is not None, "it to be delivered again")
+            await until(lambda: pool.subscriber("s") is not None, "it to be delivered again")
 
     run(work())
 
 
 def test_a_courier_that_failed_begins_anew(place: Place) -> None:
     class Broken(Receiving):
-        async def __call__(self, subscription: Subscription, parcels: Sequence[Parcel]) -> Outcome:
-            await super().__call__(subscription, parcels)
+        async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+            await super().send(subscription, events)
             if len(self.got) == 2:
                 raise ZeroDivisionError
             return Outcome("taken")
@@ -217,7 +225,7 @@ def test_a_courier_that_failed_begins_anew(place: Place) -> None:
         place.subscribe()
         place.truth.append("a.0", 3)
         receiving = Broken()
-        async with place.couriers(receiving):
+        async with place.push_pool(receiving):
             await until(lambda: receiving.ids == ["a.0:0", "a.0:1", "a.0:1", "a.0:2"], "all events")
 
     run(work())
