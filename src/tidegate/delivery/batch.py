@@ -31,7 +31,7 @@ class Events(Protocol):
         """The records, parsed from JSON."""
 
     def encoded(self, event: int, encoding: Encoding) -> bytes:
-        """Return an event as it is sent in an encoding."""
+        """Return an event in an encoding."""
 
     def render_cache(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
         """Return the rendered events of a transport by index; the transport reads and fills it."""
@@ -56,7 +56,7 @@ class Batch:
         return len(self.records)
 
     def encoded(self, event: int, encoding: Encoding) -> bytes:
-        """Return an event as it is sent in an encoding."""
+        """Return an event in an encoding."""
         cache = self._encoded.setdefault(encoding, {})
         data = cache.get(event)
         if data is None:

@@ -26,7 +26,7 @@ class HistoryReader(Protocol):
         """
 
     def advance(self, count: int) -> Cursor:
-        """Note that so many events of the page were sent, and return the cursor behind them."""
+        """Note that the first `count` events of the page were sent, and return the cursor behind them."""
 
     @property
     def log_cursor(self) -> Cursor | None:

@@ -228,13 +228,13 @@ class Hub:
     # The end -------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Let every sink end what it has begun, also those of subscribers that still come."""
+        """End every sink after what it has begun to send, also those of subscribers that are added later."""
         self._is_draining = True
         for sink in {each.sink for each in self._subscribers}:
             sink.end()
 
     async def close(self) -> None:
-        """Unsubscribe everybody, and wait for all threads to end."""
+        """Unsubscribe all subscribers, and wait for all threads to end."""
         for subscriber in list(self._subscribers):
             self.unsubscribe(subscriber)
         await self._lifecycle.close()

@@ -20,7 +20,7 @@ MAX_EVENTS = 1_000_000
 MAX_KEYS = 100_000
 """Keys of one snapshot. With more, those that were updated longest ago are left out."""
 MAX_BYTES = 32 * 1024 * 1024
-"""Memory of one snapshot, whatever the number and size of its events."""
+"""Maximum size of the records of one snapshot, so that its memory is bounded."""
 READ_EVENTS = 1_000
 """Events of one read."""
 PAUSE_S = 0.001
@@ -72,7 +72,7 @@ class Piece:
         return len(self.records)
 
     def encoded(self, event: int, encoding: Encoding) -> bytes:
-        """Return an event as it is sent in an encoding."""
+        """Return an event in an encoding."""
         return encoding.encode(self.service, self.records[event], self.events[event])
 
     def render_cache(self, transport: str, encoding: Encoding) -> dict[int, bytes]:  # noqa: ARG002 - nothing is shared
@@ -114,7 +114,7 @@ class Latest:
         return Piece(service, self.snapshot.entries[self.at : self.at + max_events])
 
     def advance(self, count: int) -> Cursor | None:
-        """Note that so many more events were sent, and return the cursor behind them; None if `count` is 0."""
+        """Note that `count` more events were sent, and return the cursor behind them; None if `count` is 0."""
         assert self.snapshot is not None
         self.at += count
         self.sent += count
@@ -163,7 +163,7 @@ def newest(
 
 
 def stretch(log: EventLog, service: str, begin: Cursor, end: Cursor, events: int) -> Cursor:
-    """Return a cursor with about so many events behind it, or more; `begin` if there are fewer.
+    """Return a cursor with about `events` events behind it, or more; `begin` if there are fewer.
 
     Offsets are bytes or records, depending on the log: the size of an event is estimated from the first ones.
     """

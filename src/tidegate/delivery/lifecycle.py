@@ -89,7 +89,7 @@ class Lifecycle:
             subscriber.sink.send_notice(subscriber, notices.began(cursor))
 
     def leave_lanes(self, subscribers: Sequence[Subscriber]) -> None:
-        """Take subscribers out of their lanes, each with its position as cursor, and void work under way for them.
+        """Take subscribers out of their lanes, set each one's cursor to its position, and void pending work for them.
 
         The caller lets them enter another state.
         """

@@ -131,7 +131,7 @@ class Live(Worker):
         return self._lane
 
     def _catch_up(self, lane: Lane, members: Sequence[LaneMembership], position: Cursor) -> Cursor:
-        """Deliver to joining members what was appended since they reached the end, and return their new position."""
+        """Deliver the events that were appended since the members reached the end, and return their new position."""
         batch = lane.read(position, MAX_PASS_EVENTS)
         for member in members:
             self._call(partial(self._write_to, member, batch, member.render(batch)))
@@ -182,7 +182,7 @@ class Live(Worker):
         self._answer(done, cursor)
 
     def _fail(self, problem: Exception) -> None:
-        """Close the lane, and route its subscribers again: catching up shows what is wrong with each cursor."""
+        """Close the lane, and route its subscribers again. A cursor that is not valid shows up when it is read."""
         self._log_failure(problem)
         lane, self._lane = self._lane, None
         if lane is not None:

@@ -102,7 +102,7 @@ class Sink(ABC):
         """Stop timers and tasks, and drop the events that are still held."""
 
     def end(self) -> None:  # noqa: B027 - some end by themselves
-        """Send what is left and end, because the process is about to stop."""
+        """Send the remaining events and end, because the process is about to stop."""
 
 
 class Subscriber:
@@ -157,7 +157,7 @@ class Subscriber:
 
 
 class LaneMembership:
-    """One stay of a subscriber in a lane, or on its way to one. A subscriber that comes again gets a new one."""
+    """One stay of a subscriber in a lane, or one attempt to enter a lane. Each state gets a new one."""
 
     __slots__ = ("encoding", "epoch", "lane", "sink", "skip_below", "subscriber")
 

@@ -49,7 +49,7 @@ class PushTarget(ABC):
 
     @classmethod
     def shorthand(cls, value: Any) -> Mapping[str, Any] | None:  # noqa: ARG003 - most have none
-        """Return the fields that a shorter notation of `deliver` stands for; None if it is none of this kind."""
+        """Return the fields for a short notation of `deliver`, such as a URL; None if this kind does not accept it."""
         return None
 
     @abstractmethod

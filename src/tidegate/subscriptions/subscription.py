@@ -54,7 +54,7 @@ class Subscription:
     key: str | None = None
     """The attribute that is the conflation key; None: all events have the same key."""
     idle_s: float | None = None
-    """Notify the consumer after so many seconds without an event."""
+    """Seconds without an event after which the consumer is notified; None: never."""
     description: str = ""
     owner: str | None = None
     """The id of an API key, or a token's subject; None: created while no keys were required."""

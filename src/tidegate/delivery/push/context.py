@@ -31,14 +31,14 @@ class PushSettings:
     max_retry_s: float = 3_600.0
     """Maximum delay between two attempts: a target that works again gets events within the hour."""
     max_attempts: int = 18
-    """After so many failures in a row, about eight hours, a message becomes a dead letter."""
+    """Failures in a row, about eight hours, after which a message becomes a dead letter."""
     lease_s: float = 15.0
     """How long the subscriptions of a gateway that died wait for another one."""
     ack_interval_s: float = 5.0
     """How often the cursor moves past events that did not match."""
 
     def retry_delay_s(self, failures: int, chance: random.Random, min_s: float = 0.0) -> float:
-        """Return the delay after so many failures, with jitter of up to a half; at least `min_s`."""
+        """Return the delay after a number of failures, with jitter of up to a half; at least `min_s`."""
         backoff_s = min(self.max_retry_s, self.first_retry_s * 2.0 ** min(failures - 1, 40))
         return max(backoff_s * chance.uniform(0.5, 1.0), min(min_s, self.max_retry_s))
 

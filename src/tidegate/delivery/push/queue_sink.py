@@ -20,7 +20,7 @@ class QueueSink(Sink):
     """Holds the events of one subscription until its worker takes them."""
 
     def __init__(self, kind: str, max_events: int) -> None:
-        """`kind` is that of the push target. With `max_events` the queue is full; it may get a batch more."""
+        """`kind` is that of the push target. The queue is full from `max_events` on, but takes whole batches."""
         super().__init__()
         self.kind = kind
         self._max_events = max_events

@@ -1,4 +1,4 @@
-"""What a push transport does, and what it gets."""
+"""The protocol of push transports, and the events and outcomes that they exchange with delivery."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class PendingEvent(NamedTuple):
     cursor: str
     """The cursor behind it."""
     data: bytes
-    """The event as it is sent."""
+    """The encoded event."""
     record: bytes
-    """The event as it is in the log."""
+    """The bytes of the event in the log."""
     encoding: Encoding
     """The encoding of `data`."""
 

@@ -31,7 +31,7 @@ class PushWorker:
     """
 
     def __init__(self, registered: RegisteredSubscription, hub: Hub, context: PushContext) -> None:
-        """`registered` must be as it is in the registry, after all acknowledgements were flushed.
+        """`registered` must be read from the registry after all acknowledgements were flushed.
 
         Raises `FilterError` if the filter does not fit the service's schema, and `NotRegistered`.
         """

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import orjson
 import structlog
 
-from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
+from tidegate.delivery.acks import FLUSH_INTERVAL_S, Acknowledgements, onward
 from tidegate.delivery.batch import distance, reaches
 from tidegate.delivery.conflation import reconflated
 from tidegate.delivery.encoding import Encoding, encoding_of
@@ -51,7 +51,7 @@ class DurableSettings:
 
     look_s: float = 0.25
     """Between two looks at what other gateways have changed."""
-    ack_s: float = DELAY_S
+    ack_s: float = FLUSH_INTERVAL_S
     """How long an acknowledgement waits for others, so that all are one transaction."""
     push: PushSettings = field(default_factory=PushSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
