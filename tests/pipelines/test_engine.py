@@ -12,7 +12,7 @@ import pytest
 
 from tests.pipelines.running import KEY, World, until
 from tidegate.errors import ServiceError
-from tidegate.gateway.quarantine import Entry, Marks, Planner, Subject, Wanted, select
+from tidegate.gateway.quarantine import QuarantineQuery, ReplayEntry, ReplayMarks, ReplayPlanner, Subject, read_page
 from tidegate.model import timestamps
 from tidegate.services.quality import LATENCY_BOUNDS_S
 
@@ -90,10 +90,12 @@ def test_merged_filtered_judged_masked(world: MADE) -> None:
     assert refused[0]["vid"] == events[0]["vid"]
 
     # Sent again: the records that were refused, with all that the mask hides, corrected.
-    found = select(here.log, "gps.quarantine", Wanted())
+    found = read_page(here.log, "gps.quarantine", QuarantineQuery())
     subject = Subject(here.definitions.services["gps"])
-    planner = Planner(here.log, here.definitions, subject, Marks(here.log))
-    plan = planner.plan([Entry(str(each.place), patch={"speed": 50.0, "time": moment(50)}) for each in found.refused])
+    planner = ReplayPlanner(here.log, here.definitions, subject, ReplayMarks(here.log))
+    plan = planner.plan(
+        [ReplayEntry(str(each.position), patch={"speed": 50.0, "time": moment(50)}) for each in found.events]
+    )
     assert [(each.result, each.stream) for each in plan.outcomes] == [("replayed", "b")] * 2 + [("refused", None)]
     here.append("b", plan.bodies["b"])
     again = here.await_events("gps", 23)[-2:]

@@ -61,6 +61,7 @@ _ROUTES = (
     keys,
     link_keys,
     links,
+    console,
 )
 
 
@@ -80,6 +81,8 @@ def make_app(gateway: Gateway) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.state.gateway, app.state.overview = gateway, overview.OverviewCache(gateway)
+    console.files()  # read now, so that a broken installation fails at the start
     problems.install(app)
     app.add_middleware(Shortcut, gateway=gateway)
     app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
@@ -100,8 +103,8 @@ def make_app(gateway: Gateway) -> FastAPI:
     if gateway.tls is not None and gateway.tls.settings.client_auth == "required":
         app.add_middleware(CertificateRequired)
     # In one list: a router that is included is looked into by every request, and makes each of its routes twice.
-    for each in (*(one.router(gateway) for one in _ROUTES), console.router()):
-        app.router.routes.extend(each.routes)
+    for module in _ROUTES:
+        app.router.routes.extend(module.router.routes)
     app.router.default = _nowhere
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]

@@ -39,7 +39,7 @@ def caller_of_link(link: Link) -> Caller:
     return Caller(f"link_{link.name}", link.name, "consumer", link.services)
 
 
-class Linked:
+class FederationAdapter:
     """A gateway's side of its links."""
 
     def __init__(

@@ -12,7 +12,7 @@ from tidegate.discovery.directory import ALIKE
 from tidegate.discovery.names import by_meaning
 from tidegate.discovery.quality import NAMES
 from tidegate.filters.meaning import Semantics
-from tidegate.gateway.auth.policy import View
+from tidegate.gateway.auth.view import View
 from tidegate.model import Schema, timestamps
 from tidegate.services import Service
 from tidegate.services.definitions import Qos
@@ -51,7 +51,7 @@ class Finder:
             self._services, self._offers = services, offers
             self._narrowed.clear()
 
-    def hear(self, said: Mapping[str, Any]) -> None:
+    def observe(self, said: Mapping[str, Any]) -> None:
         """Take in an event of `_status`."""
         with self._lock:
             self._hear(said)

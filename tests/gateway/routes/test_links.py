@@ -584,7 +584,7 @@ def test_only_an_admin_has_to_do_with_links(tmp_path: Path) -> None:
 def test_a_gateway_without_a_name_has_no_links(http: httpx.Client, world: World) -> None:
     answer = http.get("/v1/links")
     assert answer.status_code == 409
-    assert answer.json()["detail"] == "this gateway has no name among brokers: start it with --broker NAME"
+    assert answer.json()["detail"] == "this gateway has no broker name, so it has no links: start it with --broker NAME"
     with connect(f"{world.url.replace('http', 'ws')}/v1/link") as socket, pytest.raises(ConnectionClosed) as closed:
         socket.recv(60)
     assert closed.value.rcvd is not None

@@ -207,7 +207,8 @@ def test_all_or_nothing_and_partial(city: City, http: httpx.Client) -> None:
     assert answer.json()["errors"] == [
         {"index": 1, "id": b, "pointer": "speed", "detail": "expected a number (float64), not 'fast'"}
     ]
-    assert "nothing was sent: 1 of 2 can't be: events[1]: speed: expected a number" in answer.json()["detail"]
+    detail = answer.json()["detail"]
+    assert "nothing was sent: 1 of 2 events can't be replayed: events[1]: speed: expected a number" in detail
     assert len(city.events("taxi")) == 2
     partial = replay(http, "plain", *entries, mode="partial").json()
     assert (partial["replayed"], partial["refused"]) == (1, 1)
@@ -260,8 +261,8 @@ def test_what_was_made_of_many_needs_an_event_and_a_stream(city: City, http: htt
     (found,) = listed(http, "flow")
     id_ = found["id"]
     told = [
-        ({"id": id_}, "stream: it was made of several events, or its origin has expired: expected one of taxi, bus"),
-        ({"id": id_, "stream": "taxi"}, "event: expected all of it: what was refused is not in its stream"),
+        ({"id": id_}, "stream: it was derived from several events, or its origin has expired: expected one of taxi"),
+        ({"id": id_, "stream": "taxi"}, "event: expected the whole event: the original has expired from its stream"),
         ({"id": id_, "event": event(1.0), "stream": "taxis"}, "expected taxi, bus, not 'taxis'; did you mean 'taxi'?"),
     ]
     for entry, detail in told:
@@ -277,7 +278,7 @@ def test_a_stream_of_another_source_is_not_written_to(city: City, http: httpx.Cl
     (found,) = listed(http, "plates")
     answer = replay(http, "plates", {"id": found["id"], "event": {"n": 1}})
     assert answer.status_code == 422
-    assert "'seen' is fed by its source, demo, which is its one writer: correct the event there" in answer.text
+    assert "'seen' is written by its source, demo, and by nothing else: correct the event there" in answer.text
 
 
 def test_what_a_mask_hides_is_not_told(city: City, http: httpx.Client) -> None:
@@ -289,7 +290,7 @@ def test_what_a_mask_hides_is_not_told(city: City, http: httpx.Client) -> None:
     first, second = (each["id"] for each in listed(http, "secret"))
     answers = [replay(http, "secret", {"id": first}), replay(http, "secret", {"id": second})]
     assert [each.status_code for each in answers] == [422, 422]
-    assert "vid: does not fit; what it is is hidden" in answers[0].text
+    assert "vid: is invalid; its value is hidden by a mask" in answers[0].text
     assert not any("4711" in each.text or "-1.0" in each.text for each in answers)
     good = replay(http, "secret", {"id": first, "patch": {"vid": "B1"}}, {"id": second, "patch": {"speed": 1.0}})
     assert good.json()["replayed"] == 2
@@ -306,7 +307,7 @@ def test_the_quarantine_of_a_raw_stream(city: City, http: httpx.Client) -> None:
     url = "/v1/streams/taxi/quarantine/replay"
     entries = [{"id": found[0]["id"], "patch": {"speed": 1.0}}, {"id": found[1]["id"], "patch": {"speed": 2.0}}]
     refused = http.post(url, json={"events": entries})
-    assert "events[1]: event: expected all of it: what was refused is no JSON object" in refused.json()["detail"]
+    assert "events[1]: event: expected the whole event: the original is not a JSON object" in refused.json()["detail"]
     done = http.post(url, json={"events": [entries[0], {"id": found[1]["id"], "event": event(2.0)}]})
     assert done.json()["replayed"] == 2
     assert [each["speed"] for each in city.events("taxi")] == [1.0, 2.0]
@@ -319,18 +320,18 @@ def test_of_a_quarantine_that_was_made_anew_old_ids_name_nothing(city: City, htt
     city.log.delete("plain.quarantine")
     refuse_one(city)
     answer = replay(http, "plain", {"id": old["id"], "event": event(1.0)})
-    assert "it has expired, or never was" in answer.json()["detail"]
+    assert "it has expired, or never existed" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
     ("said", "status", "detail"),
     [
         ("{", 400, "expected JSON"),
-        ([], 422, "expected {'events': [...]} or {'all': {...}} with a patch or none, not []"),
+        ([], 422, "expected {'events': [...]} or {'all': {...}} with an optional patch, not []"),
         ({"events": [], "all": {}}, 422, "expected {'events': [...]} or {'all'"),
         ({"events": []}, 422, "events: expected a list of {'id': '...'}"),
         ({"events": [{"id": "x"}] * 1001}, 422, "events: expected at most 1,000, not 1,001"),
-        ({"events": [{}]}, 422, "events[0].id: expected {'id': '...'} as the list gives it"),
+        ({"events": [{}]}, 422, "events[0].id: expected {'id': '...'} as the list shows it"),
         ({"events": [{"id": "x", "evnt": {}}]}, 422, "unknown field 'evnt'; did you mean 'event'?"),
         ({"events": [{"id": "x", "event": 1}]}, 422, "events[0].event: expected an object, not 1"),
         ({"events": [{"id": "x", "event": {}, "patch": {}}]}, 422, "expected an event or a patch, not both"),

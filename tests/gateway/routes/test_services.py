@@ -8,7 +8,7 @@ import httpx
 
 from tests.gateway.running import World
 from tests.pipelines.running import until
-from tidegate.gateway.gateway import SILENT_S
+from tidegate.gateway.gateway import SILENT_AFTER_S
 
 
 def test_what_there_is_and_how_it_does(world: World, http: httpx.Client) -> None:
@@ -71,7 +71,7 @@ def test_failing_and_new_services_do_not_take_a_gateway_out_of_service(world: Wo
 
 def test_not_ready_when_its_runner_was_last_heard_of_long_ago(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.tell_running("gps", "fast", ago_s=SILENT_S + 5)
+    world.tell_running("gps", "fast", ago_s=SILENT_AFTER_S + 5)
     with world.running(), world.client() as http:
         answer = http.get("/readyz")
         assert answer.status_code == 503

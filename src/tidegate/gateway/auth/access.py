@@ -18,10 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidegate.errors import TidegateError
 from tidegate.federation.link import PATH as LINK_PATH
 from tidegate.gateway.audit.log import address_of
+from tidegate.gateway.auth.audience import need_scope
 from tidegate.gateway.auth.callers import ANYBODY, GUEST, Caller, Callers, unknown
 from tidegate.gateway.auth.certificates import peer_of
 from tidegate.gateway.auth.origins import is_foreign_page
-from tidegate.gateway.auth.policy import Policies, need_scope
+from tidegate.gateway.auth.policy import Policies
 from tidegate.gateway.auth.quotas import Meter
 from tidegate.gateway.auth.rights import OPERATE, PHRASES, needed, roles_with
 from tidegate.gateway.auth.sign_ins import SignIns
@@ -136,21 +137,21 @@ class Access:
         """Refuse what a caller does not see; what is not there yet may be put."""
         match scope["path"].split("/")[2:]:
             case ["streams", name, "events"] if scope["method"] == "POST":
-                self._policies.need_append(caller, name)
+                self._policies.streams.need_append(caller, name)
             case ["streams", name, "quarantine", *_]:
-                self._policies.need_stream(caller, name)
-                if not self._policies.sees_stream(caller, name):
+                self._policies.streams.need(caller, name)
+                if not self._policies.streams.sees(caller, name):
                     detail = f"what {name!r} has refused shows its events, and {caller.told} may not see them"
                     raise forbidden(detail)
             case ["streams", name, *_] if name:
-                if scope["method"] == "PUT" and not self._policies.has_stream(name):
+                if scope["method"] == "PUT" and not self._policies.streams.exists(name):
                     need_scope(caller, name)
                 else:
-                    self._policies.need_stream(caller, name)
+                    self._policies.streams.need(caller, name)
             case ["services", name, "quarantine", *_]:
                 self._policies.need_quarantine(caller, name)
             case ["services", name, *_] if name:
-                if scope["method"] == "PUT" and not self._policies.is_there(name):
+                if scope["method"] == "PUT" and not self._policies.exists(name):
                     need_scope(caller, name)
                 else:
                     self._policies.need(caller, name)

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import DefinitionError, did_you_mean
+from tidegate.gateway.auth.audience import need_scope
 from tidegate.gateway.auth.callers import Caller
-from tidegate.gateway.auth.policy import Policies, need_scope
+from tidegate.gateway.auth.policy import Policies
 from tidegate.gateway.http.problems import forbidden
 from tidegate.model import Schema
 from tidegate.registry import DefinitionChange
@@ -72,9 +73,9 @@ class CallerGuard:
         """
         caller, policies = self._caller, self._policies
         need_scope(caller, name)
-        if name in registered and policies.has_stream(name):
-            policies.need_stream(caller, name)
-            if not policies.sees_stream(caller, name):
+        if name in registered and policies.streams.exists(name):
+            policies.streams.need(caller, name)
+            if not policies.streams.sees(caller, name):
                 detail = f"{caller.told} may put events into {name!r}, and not change it"
                 raise forbidden(detail)
         elif name in registered:
@@ -86,7 +87,7 @@ class CallerGuard:
     def _need_stream(self, stream: Stream, registered: Stream | Service | None) -> None:
         if isinstance(registered, Stream):
             self._need_source(registered)
-            if registered.access != stream.access and not self._policies.may_append(self._caller, stream.name):
+            if registered.access != stream.access and not self._policies.streams.may_append(self._caller, stream.name):
                 detail = f"{self._caller.told} may not put events into {stream.name!r}, and so not change its access"
                 raise forbidden(detail)
 
@@ -104,8 +105,8 @@ class CallerGuard:
         caller, policies = self._caller, self._policies
         for read in dict.fromkeys(service.inputs):
             need_scope(caller, read)
-            if policies.has_stream(read) and read in change.before.streams:
-                is_seen = policies.sees_stream(caller, read)
+            if policies.streams.exists(read) and read in change.before.streams:
+                is_seen = policies.streams.sees(caller, read)
             elif read in change.before.services:
                 is_seen = policies.sees(caller, read)
             else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate import __version__
-from tidegate.gateway.describe.schemas import ANY_OBJECT, CURSOR, TEXT, array, record
+from tidegate.gateway.describe.json_schema import ANY_OBJECT, CURSOR, TEXT, array, record
 from tidegate.gateway.transports.messages import OPS
 from tidegate.model import Schema
 from tidegate.services.definitions import Http, Service, Stream

@@ -9,8 +9,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from tidegate.gateway.describe.json_schema import BROKER, NAME, SERVICE, ref
 from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
-from tidegate.gateway.describe.schemas import BROKER, NAME, SCHEMAS, SERVICE, ref
+from tidegate.gateway.describe.link_schemas import LINK_SCHEMAS
+from tidegate.gateway.describe.schemas import SCHEMAS
 from tidegate.gateway.http.problems import MEDIA_TYPE
 from tidegate.gateway.ingest import CONTENT_TYPES
 from tidegate.gateway.telemetry.metrics import CONTENT_TYPE as METRICS
@@ -277,7 +279,7 @@ def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
             call = CALLS.get(f"{method.upper()} {path}")
             if call is not None:
                 _complete(said, call, path, needs_keys=needs_keys)
-    document["components"] = {"schemas": {**SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
+    document["components"] = {"schemas": {**SCHEMAS, **LINK_SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
     return document
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.gateway.auth.callers import Caller
-from tidegate.gateway.auth.policy import View
+from tidegate.gateway.auth.view import View
 from tidegate.gateway.http.executors import Executors
 from tidegate.model import Schema
 from tidegate.subscriptions import Subscription, compiled

@@ -14,10 +14,10 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.filters import Filter
 from tidegate.filters.render import path_text
 from tidegate.gateway.backtest import backtest, named
-from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import parameters
 from tidegate.gateway.http.compiling import filter_of
 from tidegate.gateway.http.problems import bad_parameter
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import event_of
 from tidegate.semantics.looking import described
 
@@ -29,59 +29,55 @@ _Text = Annotated[str | None, Query(alias="filter", description="The filter; wit
 _Params = Annotated[list[str] | None, Query(description="Values of the filter's %0, %1, ...")]
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["filters"])
+router = APIRouter(prefix="/v1", tags=["filters"])
 
-    @routes.get("/services/{name}/explain", summary="What a filter over a service means, and why an event matches")
-    async def explain(
-        request: Request,
-        name: str,
-        filter_: _Text = None,
-        param: _Params = None,
-        event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
-    ) -> Response:
-        view = gateway.view(request)
-        schema = view.schema(name)
 
-        def work() -> dict[str, Any]:
-            wanted = view.filter_(filter_, param, name) or Filter("", schema)
-            given = None if event is None else event_of(event, name, gateway.log, view)
-            attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(wanted, schema)]
-            return {"service": name, **described(wanted, given), "attributes": attributes}
+@router.get("/services/{name}/explain", summary="What a filter over a service means, and why an event matches")
+async def _explain(
+    gateway: Serving,
+    request: Request,
+    name: str,
+    filter_: _Text = None,
+    param: _Params = None,
+    event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
+) -> Response:
+    view = gateway.view(request)
+    schema = view.schema(name)
 
-        said = await gateway.executors.heavy(view.caller, work)
-        return Response(orjson.dumps(said, default=str), media_type="application/json")
+    def work() -> dict[str, Any]:
+        wanted = view.filter_(filter_, param, name) or Filter("", schema)
+        given = None if event is None else event_of(event, name, gateway.log, view)
+        attributes = [{"name": path_text(each), "type": str(each.type)} for each in named(wanted, schema)]
+        return {"service": name, **described(wanted, given), "attributes": attributes}
 
-    @routes.get("/services/{name}/backtest", summary="What a filter would have matched lately, and what was there")
-    async def look_back(
-        request: Request,
-        name: str,
-        filter_: _Text = None,
-        param: _Params = None,
-        begin: Annotated[str, Query(alias="from", description="beginning, a moment, or 10m for ten minutes ago.")] = (
-            "5m"
-        ),
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LOOKED, description="Events, about: the newest.")] = (
-            20_000
-        ),
-        sample: Annotated[int, Query(ge=0, le=MOST_SAMPLE, description="Matches that are shown: the newest.")] = 5,
-    ) -> Response:
-        view = gateway.view(request)
-        schema = view.schema(name)
-        wanted = await filter_of(gateway.executors, view, filter_, param, name)
-        start = parameters.start(None, begin)
-        if start.is_now:
-            raise bad_parameter("from", begin, "beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
-        encoding = view.encoding(Encoding("plain"), name)
-        work = partial(
-            backtest, gateway.log, name, schema, wanted, start.since_micros, most, encoding=encoding, sample=sample
-        )
-        begun = time.perf_counter()
-        found = await gateway.executors.heavy(view.caller, work)
-        took_ms = round((time.perf_counter() - begun) * 1e3, 1)
-        said = {"service": name, "filter": "" if wanted is None else str(wanted), **asdict(found), "took_ms": took_ms}
-        said["complete"] = found.complete and name not in gateway.remotes  # a mirror has what was asked for
-        return Response(orjson.dumps(said), media_type="application/json")
+    said = await gateway.executors.heavy(view.caller, work)
+    return Response(orjson.dumps(said, default=str), media_type="application/json")
 
-    return routes
+
+@router.get("/services/{name}/backtest", summary="What a filter would have matched lately, and what was there")
+async def _look_back(
+    gateway: Serving,
+    request: Request,
+    name: str,
+    filter_: _Text = None,
+    param: _Params = None,
+    begin: Annotated[str, Query(alias="from", description="beginning, a moment, or 10m for ten minutes ago.")] = ("5m"),
+    most: Annotated[int, Query(alias="max", ge=1, le=MOST_LOOKED, description="Events, about: the newest.")] = (20_000),
+    sample: Annotated[int, Query(ge=0, le=MOST_SAMPLE, description="Matches that are shown: the newest.")] = 5,
+) -> Response:
+    view = gateway.view(request)
+    schema = view.schema(name)
+    wanted = await filter_of(gateway.executors, view, filter_, param, name)
+    start = parameters.start(None, begin)
+    if start.is_now:
+        raise bad_parameter("from", begin, "beginning, a moment such as 2026-01-01T00:00:00Z, or 10m")
+    encoding = view.encoding(Encoding("plain"), name)
+    work = partial(
+        backtest, gateway.log, name, schema, wanted, start.since_micros, most, encoding=encoding, sample=sample
+    )
+    begun = time.perf_counter()
+    found = await gateway.executors.heavy(view.caller, work)
+    took_ms = round((time.perf_counter() - begun) * 1e3, 1)
+    said = {"service": name, "filter": "" if wanted is None else str(wanted), **asdict(found), "took_ms": took_ms}
+    said["complete"] = found.complete and name not in gateway.remotes  # a mirror has what was asked for
+    return Response(orjson.dumps(said), media_type="application/json")

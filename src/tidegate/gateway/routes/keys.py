@@ -17,6 +17,7 @@ from tidegate.gateway.auth.key_documents import described
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.bodies import json_of
 from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.settings import RATES, Quotas
 from tidegate.model import units
 from tidegate.registry import Key, Role
@@ -32,59 +33,61 @@ _QUOTAS = tuple(each.name for each in fields(Quotas))
 Id = Annotated[str, Path(alias="id")]
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["keys"])
+router = APIRouter(prefix="/v1", tags=["keys"])
 
-    async def changed(call: partial[Any]) -> Any:
-        """Change the registry, and let this gateway know at once."""
-        made = await asyncio.get_running_loop().run_in_executor(None, call)
-        await gateway.sweep.read_keys()
-        gateway.callers.forget()
-        return made
 
-    def told(key: Key) -> dict[str, Any]:
-        return described(key, datetime.now(UTC), gateway.sign_ins.uses.get(key.id))
+@router.get("/keys", summary="All API keys, without their secrets")
+async def _keys(gateway: Serving, request: Request) -> dict[str, Any]:
+    _need_operator(caller_of(request))
+    known = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
+    return {"keys": [_describe(gateway, each) for each in known.values()]}
 
-    @routes.get("/keys", summary="All API keys, without their secrets")
-    async def keys(request: Request) -> dict[str, Any]:
-        _need_operator(caller_of(request))
-        known = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
-        return {"keys": [told(each) for each in known.values()]}
 
-    @routes.post("/keys", status_code=201, summary="Create an API key; its secret is shown this once")
-    async def create(request: Request) -> dict[str, Any]:
-        _need_known(caller_of(request))
-        said = _read(await json_of(request), ("name", "role", "services", "streams", "expires", "quotas"))
-        name, role = _name(said.get("name")), _role(said.get("role", "consumer"))
-        services = _names(said, "services", "streams")
-        expires_at, quotas = _expiry(said.get("expires")), _quotas(said.get("quotas"))
-        call = partial(gateway.registry.create_key, name, role, services, expires_at, quotas)
-        key, secret = await changed(call)
-        return {**told(key), "secret": secret}
+@router.post("/keys", status_code=201, summary="Create an API key; its secret is shown this once")
+async def _create(gateway: Serving, request: Request) -> dict[str, Any]:
+    _need_known(caller_of(request))
+    said = _read(await json_of(request), ("name", "role", "services", "streams", "expires", "quotas"))
+    name, role = _name(said.get("name")), _role(said.get("role", "consumer"))
+    services = _names(said, "services", "streams")
+    expires_at, quotas = _expiry(said.get("expires")), _quotas(said.get("quotas"))
+    call = partial(gateway.registry.create_key, name, role, services, expires_at, quotas)
+    key, secret = await _change(gateway, call)
+    return {**_describe(gateway, key), "secret": secret}
 
-    @routes.post("/keys/{id}/rotate", summary="Give a key a new secret, shown this once; the old one holds for a while")
-    async def rotate(request: Request, id_: Id) -> dict[str, Any]:
-        _need_known(caller_of(request))
-        said = _read(await json_of(request) if await request.body() else {}, ("overlap", "expires"))
-        overlap_s = _length(said.get("overlap", DEFAULT_OVERLAP), "overlap", "24h, or 0s to end the old secret now")
-        call = partial(gateway.registry.rotate_key, id_, overlap_s, _expiry(said.get("expires")))
-        key, secret = await changed(call)
-        return {**told(key), "secret": secret}
 
-    @routes.delete("/keys/{id}", summary="Revoke a key; it stays in the list")
-    async def revoke(request: Request, id_: Id) -> dict[str, Any]:
-        caller = caller_of(request)
-        _need_known(caller)
-        if caller.id == id_:
-            detail = (
-                f"{caller.told} is the one that this request is made with; revoke it with another admin's key, or on "
-                f"the gateway's machine: tidegate keys revoke {id_}"
-            )
-            raise Problem(409, "conflict", "A key can't revoke itself", detail)
-        return told(await changed(partial(gateway.registry.revoke_key, id_)))
+@router.post("/keys/{id}/rotate", summary="Give a key a new secret, shown this once; the old one holds for a while")
+async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    _need_known(caller_of(request))
+    said = _read(await json_of(request) if await request.body() else {}, ("overlap", "expires"))
+    overlap_s = _length(said.get("overlap", DEFAULT_OVERLAP), "overlap", "24h, or 0s to end the old secret now")
+    call = partial(gateway.registry.rotate_key, id_, overlap_s, _expiry(said.get("expires")))
+    key, secret = await _change(gateway, call)
+    return {**_describe(gateway, key), "secret": secret}
 
-    return routes
+
+@router.delete("/keys/{id}", summary="Revoke a key; it stays in the list")
+async def _revoke(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    caller = caller_of(request)
+    _need_known(caller)
+    if caller.id == id_:
+        detail = (
+            f"{caller.told} is the one that this request is made with; revoke it with another admin's key, or on "
+            f"the gateway's machine: tidegate keys revoke {id_}"
+        )
+        raise Problem(409, "conflict", "A key can't revoke itself", detail)
+    return _describe(gateway, await _change(gateway, partial(gateway.registry.revoke_key, id_)))
+
+
+async def _change(gateway: Gateway, call: partial[Any]) -> Any:
+    """Change the registry, and let this gateway know at once."""
+    made = await asyncio.get_running_loop().run_in_executor(None, call)
+    await gateway.sweep.read_keys()
+    gateway.callers.forget()
+    return made
+
+
+def _describe(gateway: Gateway, key: Key) -> dict[str, Any]:
+    return described(key, datetime.now(UTC), gateway.sign_ins.uses.get(key.id))
 
 
 def _need_operator(caller: Caller) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
 
 from tidegate.errors import FederationError, NotRegistered, did_you_mean
-from tidegate.federation.link import PATH, SUBPROTOCOL, Federation, LinkClosed
+from tidegate.federation.link import PATH, SUBPROTOCOL, LinkClosed
 from tidegate.federation.link.neighbour import REFUSALS, Neighbour
 from tidegate.filters import Filter
 from tidegate.gateway.audit.log import address_of
@@ -21,7 +21,7 @@ from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.auth.certificates import peer_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.bodies import json_of
-from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.routes.dependencies import Serving, federation_of
 from tidegate.gateway.routes.link_keys import described_keys
 from tidegate.gateway.transports.protocol import establish
 
@@ -66,134 +66,132 @@ class Accepted:
             await self._websocket.close(1000, reason.encode()[:_LONGEST_REASON].decode(errors="ignore"))
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["links"])
+router = APIRouter(prefix="/v1", tags=["links"])
 
-    def federation() -> Federation:
-        if gateway.linked is None:
-            detail = "this gateway has no name among brokers: start it with --broker NAME"
-            raise Problem(409, "conflict", "There are no links here", detail)
-        return gateway.linked.federation
 
-    def neighbour(name: str) -> Neighbour:
-        known = federation().neighbours
-        if name not in known:
-            raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
-        return known[name]
+@router.get("/links", summary="All links to other brokers, and how they do")
+async def _links(gateway: Serving) -> dict[str, Any]:
+    known = federation_of(gateway)
+    pinned = [described_keys(name, keys) for name, keys in sorted(known.trust.pinned.items())]
+    found = [_described(gateway, each) for _, each in sorted(known.neighbours.items())]
+    return {"broker": known.name, "links": found, "pinned": pinned}
 
-    def entries(found: Neighbour) -> dict[str, int]:
-        """Of each service, filters that we were asked for and look for."""
-        begun = {name for name, each in found.forwarders.items() if each.has_begun}
-        tables = federation().broker.tables(found.name)
-        return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
 
-    def filtering(found: Neighbour) -> dict[str, dict[str, Any]]:
-        """Of each service that it has asked for, whether all is forwarded, and what that or filtering has come to."""
-        policies = federation().broker.filterings(found.name)
-        return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
+@router.post("/links", status_code=201, summary="Link this broker to another")
+async def _add(gateway: Serving, request: Request) -> dict[str, Any]:
+    said = _read(await json_of(request, gateway.executors, caller_of(request)))
+    known = federation_of(gateway)
+    if said["name"] not in known.neighbours:
+        known.broker.check(said["name"])
+    believed = {"transit": said["transit"] or (), "public": said["public"] or ()}
+    call = partial(gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"], **believed)
+    link = await asyncio.get_running_loop().run_in_executor(None, call)
+    await known.look()
+    return {**_described(gateway, _neighbour(gateway, link.name)), "secret": link.secret}
 
-    def described(found: Neighbour) -> dict[str, Any]:
-        broker = federation().broker
-        is_known = found.name in broker.links
-        return {
-            "name": found.name,
-            "url": found.link.url,
-            "services": None if found.link.services is None else list(found.link.services),
-            "created_at": found.link.created_at.isoformat(),
-            "state": found.state,
-            "problem": found.problem,
-            "transit": list(found.link.transit),
-            "public": list(found.link.public),
-            "offers": sorted(found.offers),
-            "refused": dict(sorted(found.refused.items())),
-            "refusals": {kind: found.refusals[kind] for kind in REFUSALS},
-            "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
-            "entries": entries(found) if is_known else {},
-            "paths": [list(path) for path in broker.reaches(found.name)],
-            "figures": asdict(found.figures()),
-            "filtering": filtering(found) if is_known else {},
-        }
 
-    @routes.get("/links", summary="All links to other brokers, and how they do")
-    async def links() -> dict[str, Any]:
-        known = federation()
-        pinned = [described_keys(name, keys) for name, keys in sorted(known.trust.pinned.items())]
-        found = [described(each) for _, each in sorted(known.neighbours.items())]
-        return {"broker": known.name, "links": found, "pinned": pinned}
+@router.get("/links/{broker}", summary="One link")
+async def _link(gateway: Serving, broker: str) -> dict[str, Any]:
+    return _described(gateway, _neighbour(gateway, broker))
 
-    @routes.post("/links", status_code=201, summary="Link this broker to another")
-    async def add(request: Request) -> dict[str, Any]:
-        said = _read(await json_of(request, gateway.executors, caller_of(request)))
-        known = federation()
-        if said["name"] not in known.neighbours:
-            known.broker.check(said["name"])
-        believed = {"transit": said["transit"] or (), "public": said["public"] or ()}
-        call = partial(
-            gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"], **believed
-        )
-        link = await asyncio.get_running_loop().run_in_executor(None, call)
-        await known.look()
-        return {**described(neighbour(link.name)), "secret": link.secret}
 
-    @routes.get("/links/{broker}", summary="One link")
-    async def link(broker: str) -> dict[str, Any]:
-        return described(neighbour(broker))
+@router.patch("/links/{broker}", summary="Change what is believed of a neighbour")
+async def _change(gateway: Serving, broker: str, request: Request) -> dict[str, Any]:
+    said = _entries(await json_of(request), _CHANGES)
+    lists = {name: _names(said.get(name), name) for name in _CHANGES}
+    known = federation_of(gateway)
+    call = partial(gateway.registry.change_link, broker, **lists)
+    await asyncio.get_running_loop().run_in_executor(None, call)
+    await known.look()
+    return _described(gateway, _neighbour(gateway, broker))
 
-    @routes.patch("/links/{broker}", summary="Change what is believed of a neighbour")
-    async def change(broker: str, request: Request) -> dict[str, Any]:
-        said = _entries(await json_of(request), _CHANGES)
-        lists = {name: _names(said.get(name), name) for name in _CHANGES}
-        known = federation()
-        call = partial(gateway.registry.change_link, broker, **lists)
-        await asyncio.get_running_loop().run_in_executor(None, call)
-        await known.look()
-        return described(neighbour(broker))
 
-    @routes.get(
-        "/links/{broker}/routes", summary="The routing entries of one link: filters that are asked for each way"
-    )
-    async def entries_of(
-        broker: str,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_ROUTES, description="So many of each way.")] = 100,
-    ) -> dict[str, Any]:
-        found, known = neighbour(broker), federation().broker
-        if found.name not in known.links:
-            return {"name": found.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
-        asked = {each: known.asked(each, found.name) for each in sorted(found.offers)}
-        wanted = {each: known.routes(each, found.name) for each in sorted(known.asks(found.name))}
-        total = {"asked": sum(map(len, asked.values())), "entries": sum(map(len, wanted.values()))}
-        return {"name": found.name, "asked": _some(asked, most), "entries": _some(wanted, most), "total": total}
+@router.get("/links/{broker}/routes", summary="The routing entries of one link: filters that are asked for each way")
+async def _entries_of(
+    gateway: Serving,
+    broker: str,
+    most: Annotated[int, Query(alias="max", ge=1, le=MOST_ROUTES, description="So many of each way.")] = 100,
+) -> dict[str, Any]:
+    found, known = _neighbour(gateway, broker), federation_of(gateway).broker
+    if found.name not in known.links:
+        return {"name": found.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
+    asked = {each: known.asked(each, found.name) for each in sorted(found.offers)}
+    wanted = {each: known.routes(each, found.name) for each in sorted(known.asks(found.name))}
+    total = {"asked": sum(map(len, asked.values())), "entries": sum(map(len, wanted.values()))}
+    return {"name": found.name, "asked": _some(asked, most), "entries": _some(wanted, most), "total": total}
 
-    @routes.delete("/links/{broker}", status_code=204, summary="Remove a link")
-    async def remove(broker: str) -> None:
-        known = federation()
-        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove_link, broker)
-        await known.look()
 
-    @routes.websocket(PATH.removeprefix("/v1"))
-    async def socket(websocket: WebSocket) -> None:
-        is_ours = SUBPROTOCOL in websocket.scope["subprotocols"]
-        await websocket.accept(SUBPROTOCOL if is_ours else None)
-        if not is_ours:
-            await websocket.close(BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
-        elif gateway.linked is None:
-            await websocket.close(BAD_REQUEST, "this gateway has no links")
-        else:
-            peer = peer_of(websocket.scope)
-            # By then it has proved who it is, or the federation has closed it.
-            proven_s = gateway.linked.federation.settings.handshake_s + 1
-            proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
-            try:
-                await gateway.linked.federation.accept(
-                    Accepted(websocket),
-                    lambda name: gateway.certificates.link_problem(name, peer),
-                    lambda: gateway.sign_ins.link_refused(address_of(websocket.scope)),
-                )
-            finally:
-                proven.cancel()
+@router.delete("/links/{broker}", status_code=204, summary="Remove a link")
+async def _remove(gateway: Serving, broker: str) -> None:
+    known = federation_of(gateway)
+    await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove_link, broker)
+    await known.look()
 
-    return routes
+
+@router.websocket(PATH.removeprefix("/v1"))
+async def _socket(gateway: Serving, websocket: WebSocket) -> None:
+    is_ours = SUBPROTOCOL in websocket.scope["subprotocols"]
+    await websocket.accept(SUBPROTOCOL if is_ours else None)
+    if not is_ours:
+        await websocket.close(BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+    elif gateway.linked is None:
+        await websocket.close(BAD_REQUEST, "this gateway has no links")
+    else:
+        peer = peer_of(websocket.scope)
+        # By then it has proved who it is, or the federation has closed it.
+        proven_s = gateway.linked.federation.settings.handshake_s + 1
+        proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
+        try:
+            await gateway.linked.federation.accept(
+                Accepted(websocket),
+                lambda name: gateway.certificates.link_problem(name, peer),
+                lambda: gateway.sign_ins.link_refused(address_of(websocket.scope)),
+            )
+        finally:
+            proven.cancel()
+
+
+def _neighbour(gateway: Gateway, name: str) -> Neighbour:
+    known = federation_of(gateway).neighbours
+    if name not in known:
+        raise NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
+    return known[name]
+
+
+def _entry_counts(gateway: Gateway, found: Neighbour) -> dict[str, int]:
+    """Of each service, filters that we were asked for and look for."""
+    begun = {name for name, each in found.forwarders.items() if each.has_begun}
+    tables = federation_of(gateway).broker.tables(found.name)
+    return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
+
+
+def _filtering(gateway: Gateway, found: Neighbour) -> dict[str, dict[str, Any]]:
+    """Of each service that it has asked for, whether all is forwarded, and what that or filtering has come to."""
+    policies = federation_of(gateway).broker.filterings(found.name)
+    return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
+
+
+def _described(gateway: Gateway, found: Neighbour) -> dict[str, Any]:
+    broker = federation_of(gateway).broker
+    is_known = found.name in broker.links
+    return {
+        "name": found.name,
+        "url": found.link.url,
+        "services": None if found.link.services is None else list(found.link.services),
+        "created_at": found.link.created_at.isoformat(),
+        "state": found.state,
+        "problem": found.problem,
+        "transit": list(found.link.transit),
+        "public": list(found.link.public),
+        "offers": sorted(found.offers),
+        "refused": dict(sorted(found.refused.items())),
+        "refusals": {kind: found.refusals[kind] for kind in REFUSALS},
+        "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
+        "entries": _entry_counts(gateway, found) if is_known else {},
+        "paths": [list(path) for path in broker.reaches(found.name)],
+        "figures": asdict(found.figures()),
+        "filtering": _filtering(gateway, found) if is_known else {},
+    }
 
 
 def _read(said: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tidegate.federation.link import Remote
 from tidegate.gateway.auth.callers import GUEST, Caller, caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_status
 from tidegate.gateway.gateway import STATUS, Gateway
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, audit_stream, to_dict
 
@@ -30,35 +31,34 @@ _Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
 """The streams and services that a caller sees, and the services of which they see how they are made."""
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["overview"])
-    told = _Told(gateway)
+router = APIRouter(prefix="/v1", tags=["overview"])
 
-    @routes.get("/me", summary="Who asks, and what they may do")
-    async def me(request: Request) -> dict[str, Any]:
-        caller = caller_of(request)
-        return {
-            "name": caller.name,
-            "known": caller.id is not None,
-            "role": caller.role,
-            "services": None if caller.services is None else list(caller.services),
-            "expires_at": None if caller.expires_at is None else caller.expires_at.isoformat(),
-            "version": __version__,
-            "has": _has(gateway, caller),
-        }
 
-    @routes.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
-    async def overview(request: Request) -> Response:
-        await gateway.durable.measure(FRESH_S)
-        view = gateway.view(request)
-        seen = tuple(view.services(gateway.services))
-        streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
-        known, caller = gateway.services, caller_of(request)
-        transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
-        return Response(await told.newest((streams, seen, transparent)), media_type="application/json")
+@router.get("/me", summary="Who asks, and what they may do")
+async def _me(gateway: Serving, request: Request) -> dict[str, Any]:
+    caller = caller_of(request)
+    return {
+        "name": caller.name,
+        "known": caller.id is not None,
+        "role": caller.role,
+        "services": None if caller.services is None else list(caller.services),
+        "expires_at": None if caller.expires_at is None else caller.expires_at.isoformat(),
+        "version": __version__,
+        "has": _has(gateway, caller),
+    }
 
-    return routes
+
+@router.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
+async def _overview(gateway: Serving, request: Request) -> Response:
+    await gateway.durable.measure(FRESH_S)
+    view = gateway.view(request)
+    seen = tuple(view.services(gateway.services))
+    streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
+    known, caller = gateway.services, caller_of(request)
+    transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
+    return Response(
+        await request.app.state.overview.newest((streams, seen, transparent)), media_type="application/json"
+    )
 
 
 def _has(gateway: Gateway, caller: Caller) -> list[str]:
@@ -73,7 +73,7 @@ def _has(gateway: Gateway, caller: Caller) -> list[str]:
     return [name for name, is_there in there.items() if is_there]
 
 
-class _Told:
+class OverviewCache:
     """What is told of all services: counted, and written, once in a while for all who see the same.
 
     In a thread: ten thousand subscribers or a thousand services are milliseconds, in which no event would go out.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +17,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import problems
 from tidegate.gateway.http.names import understood
 from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import found_for
 from tidegate.gateway.transports.messages import Subscribe
 from tidegate.gateway.transports.protocol import frame_socket_of
@@ -61,59 +61,59 @@ class Open:
             pass
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["events"])
-    open_sockets: Counter[str | None] = Counter()
+router = APIRouter(prefix="/v1", tags=["events"])
 
-    def has_room(caller: Caller) -> bool:
-        """True if one more socket may be opened; a single caller does not get all of them."""
-        most = share(MOST_SOCKETS) if gateway.needs_keys else MOST_SOCKETS
-        return open_sockets.total() < MOST_SOCKETS and open_sockets[caller.id] < most
 
-    async def serve(websocket: WebSocket, first: Callable[[], Subscribe] | None) -> None:
-        offered = websocket.scope["subprotocols"]
-        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        if offered and SUBPROTOCOL not in offered:
-            await _close(websocket, BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+@router.websocket("/events")
+async def _events(gateway: Serving, websocket: WebSocket) -> None:
+    await _serve(gateway, websocket, None)
+
+
+@router.websocket("/services/{name}/events")
+async def _events_of(gateway: Serving, websocket: WebSocket, name: str) -> None:
+    await _serve(gateway, websocket, partial(_first, name, websocket.query_params))
+
+
+@router.websocket("/subscriptions/{id_}/events")
+async def _events_of_subscription(gateway: Serving, websocket: WebSocket, id_: str) -> None:
+    await _serve(gateway, websocket, partial(_first_of, id_, websocket.query_params))
+
+
+def _has_room(gateway: Gateway, caller: Caller) -> bool:
+    """True if one more socket may be opened; a single caller does not get all of them."""
+    most = share(MOST_SOCKETS) if gateway.needs_keys else MOST_SOCKETS
+    return gateway.open_sockets.total() < MOST_SOCKETS and gateway.open_sockets[caller.id] < most
+
+
+async def _serve(gateway: Gateway, websocket: WebSocket, first: Callable[[], Subscribe] | None) -> None:
+    offered = websocket.scope["subprotocols"]
+    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+    if offered and SUBPROTOCOL not in offered:
+        await _close(websocket, BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+        return
+    caller = caller_of(websocket)
+    if gateway.is_draining or not _has_room(gateway, caller):
+        await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
+        return
+    gateway.open_sockets[caller.id] += 1
+    find = partial(found_for, gateway, websocket)
+    view = gateway.view(websocket)
+    socket = frame_socket_of(websocket.scope)
+    session = Session(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
+    open_ = Open(websocket, session)
+    gateway.sweep.connections.add(open_)
+    try:
+        problem = await _open(session, first) if first is not None else None
+        if problem is not None:
+            session.complain(problem, FIRST)
+            code = CLOSES.get(problem.status, BAD_REQUEST)
+            await _close(websocket, code, problem.document["detail"])
             return
-        caller = caller_of(websocket)
-        if gateway.is_draining or not has_room(caller):
-            await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
-            return
-        open_sockets[caller.id] += 1
-        find = partial(found_for, gateway, websocket)
-        view = gateway.view(websocket)
-        socket = frame_socket_of(websocket.scope)
-        session = Session(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
-        open_ = Open(websocket, session)
-        gateway.sweep.connections.add(open_)
-        try:
-            problem = await _open(session, first) if first is not None else None
-            if problem is not None:
-                session.complain(problem, FIRST)
-                code = CLOSES.get(problem.status, BAD_REQUEST)
-                await _close(websocket, code, problem.document["detail"])
-                return
-            await session.serve(websocket.receive)
-        finally:
-            open_sockets[caller.id] -= 1
-            gateway.sweep.connections.discard(open_)
-            session.close()
-
-    @routes.websocket("/events")
-    async def events(websocket: WebSocket) -> None:
-        await serve(websocket, None)
-
-    @routes.websocket("/services/{name}/events")
-    async def events_of(websocket: WebSocket, name: str) -> None:
-        await serve(websocket, partial(_first, name, websocket.query_params))
-
-    @routes.websocket("/subscriptions/{id_}/events")
-    async def events_of_subscription(websocket: WebSocket, id_: str) -> None:
-        await serve(websocket, partial(_first_of, id_, websocket.query_params))
-
-    return routes
+        await session.serve(websocket.receive)
+    finally:
+        gateway.open_sockets[caller.id] -= 1
+        gateway.sweep.connections.discard(open_)
+        session.close()
 
 
 PARAMETERS = (

@@ -25,14 +25,15 @@ from tidegate.errors import (
 from tidegate.filters import Filter
 from tidegate.gateway.auth.callers import Caller, caller_of
 from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
-from tidegate.gateway.auth.policy import View
+from tidegate.gateway.auth.view import View
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http import parameters
 from tidegate.gateway.http.bodies import json_of
 from tidegate.gateway.http.compiling import compiled_of, in_turn
 from tidegate.gateway.http.names import NamedRoute
 from tidegate.gateway.http.problems import Problem, bad_parameter
-from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
+from tidegate.gateway.routes.dependencies import Serving
+from tidegate.gateway.routes.events import MAX_PAGE_EVENTS, MAX_WAIT_S
 from tidegate.gateway.subscriptions import consuming
 from tidegate.gateway.transports.poll import page
 from tidegate.gateway.transports.sse import EventStream
@@ -60,236 +61,250 @@ Id = Annotated[str, Path(alias="id")]
 """A subscription's id, as a part of a path."""
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
-    durable = gateway.durable
+router = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
 
-    def described(found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
-        said = describe(found, durable.cursor(found), show_secret=show_secret)
-        return {**said, "connected": len(durable.connected(found.subscription.id))}
 
-    def doing(found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
-        """A subscription, and how it does: what it has yet to acknowledge, what went out from here, what failed."""
-        record, metrics = found.subscription, gateway.metrics
-        tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
-        failure = metrics.failures.get(record.id) if is_mine else None  # it may show what a receiver has answered
-        return {
-            **_for_caller(gateway, caller, described(found), record),
-            "lag": durable.lags.stored.get((record.service, record.id)),
-            "delivered": 0 if tally is None else tally.count,
-            "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
-            "mine": is_mine,
-        }
+@router.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
+async def _create(gateway: Serving, request: Request, name: str) -> Response:
+    gateway.service(name)
+    schema = gateway.view(request).schema(name)
+    said = await document(request, {})
+    caller = caller_of(request)
+    grant = grant_of(caller, gateway.access, datetime.now(UTC))
+    begun = Subscription(new_id(), name, owner=caller.id, grant=grant)
+    for quota in ("durable", "subscriptions"):
+        gateway.meter.need(quota, caller, gateway.durable.count(caller.id))
+    meaning = gateway.policies.meaning(name)
+    key = gateway.view(request).key(name)
+    change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
+    record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
+    gateway.meter.need_filter(caller, record.filter)
+    for each in ("from", "cursor"):
+        if not isinstance(said.get(each), str | None):
+            raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
+    start = parameters.start(said.get("cursor"), said.get("from"))
+    if start.cursor is not None:
+        await gateway.durable.check(name, start.cursor)
+    await _check_owner(gateway, record, caller)
+    await _check_receiver(gateway, record, said, caller)
+    filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
+    position = await gateway.hub.begin(name, start, filter_)
+    cursor = None if position is None else position.text
+    found = await gateway.durable.change(lambda registry: registry.subscribe(record, cursor))
+    return _response(gateway, found, 201, show_secret=True)
 
-    def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
-        headers = {"etag": f'"{found.version}"'}
-        if status == 201:
-            headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
-        body = orjson.dumps(described(found, show_secret=show_secret))
-        return Response(body, status, headers, JSON)
 
-    async def need_receiver(record: Subscription, said: Any, caller: Caller) -> None:
-        target = record.push_target
-        if target is not None:
-            async with gateway.executors.turn(caller):  # its name server, and the receiver, answer when they like
-                await durable.transports.validate(target, handshake=wants_handshake(said))
+@router.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
+async def _of_service(gateway: Serving, request: Request, name: str) -> dict[str, Any]:
+    gateway.service(name)
+    caller = caller_of(request)
+    all_ = await gateway.durable.ask(lambda registry: registry.subscriptions(name))
+    seen = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+    return {
+        "subscriptions": [_for_caller(gateway, caller, _with_state(gateway, each), each.subscription) for each in seen]
+    }
 
-    async def need_owner(record: Subscription, caller: Caller) -> None:
-        """Check that the owner of a pushed subscription sees what its filter uses, as it is sent without them."""
-        if record.push_target is not None:
-            await gateway.sweep.read_keys()
-            owner = gateway.policies.owner(record)
-            schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
-            await compiled_of(gateway.executors, caller, record, schema, meaning)
 
-    # Making and changing -----------------------------------------------------------------
+@router.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
+async def _all_of_them(
+    gateway: Serving,
+    request: Request,
+    most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
+) -> Response:
+    await gateway.durable.measure(LAG_FRESH_S)
+    caller = caller_of(request)
+    all_ = await gateway.durable.ask(lambda registry: registry.subscriptions())
+    shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+    said = {
+        "subscriptions": [_with_status(gateway, each, caller) for each in reversed(shown[-most:])],
+        "total": len(shown),
+    }
+    return Response(orjson.dumps(said), media_type=JSON)
 
-    @routes.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
-    async def create(request: Request, name: str) -> Response:
-        gateway.service(name)
-        schema = gateway.view(request).schema(name)
-        said = await document(request, {})
-        caller = caller_of(request)
-        grant = grant_of(caller, gateway.access, datetime.now(UTC))
-        begun = Subscription(new_id(), name, owner=caller.id, grant=grant)
-        for quota in ("durable", "subscriptions"):
-            gateway.meter.need(quota, caller, durable.count(caller.id))
-        meaning = gateway.policies.meaning(name)
-        key = gateway.view(request).key(name)
-        change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
-        gateway.meter.need_filter(caller, record.filter)
-        for each in ("from", "cursor"):
-            if not isinstance(said.get(each), str | None):
-                raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
-        start = parameters.start(said.get("cursor"), said.get("from"))
-        if start.cursor is not None:
-            await durable.check(name, start.cursor)
-        await need_owner(record, caller)
-        await need_receiver(record, said, caller)
-        filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
-        position = await gateway.hub.begin(name, start, filter_)
-        cursor = None if position is None else position.text
-        found = await durable.change(lambda registry: registry.subscribe(record, cursor))
-        return answer(found, 201, show_secret=True)
 
-    @routes.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
-    async def of_service(request: Request, name: str) -> dict[str, Any]:
-        gateway.service(name)
-        caller = caller_of(request)
-        all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        seen = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
-        return {"subscriptions": [_for_caller(gateway, caller, described(each), each.subscription) for each in seen]}
+@router.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
+async def _get(gateway: Serving, request: Request, id_: Id) -> Response:
+    return _response(gateway, await found_for(gateway, request, id_))
 
-    @routes.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
-    async def all_of_them(
-        request: Request,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
-    ) -> Response:
-        await durable.measure(LAG_FRESH_S)
-        caller = caller_of(request)
-        all_ = await durable.ask(lambda registry: registry.subscriptions())
-        shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
-        said = {"subscriptions": [doing(each, caller) for each in reversed(shown[-most:])], "total": len(shown)}
-        return Response(orjson.dumps(said), media_type=JSON)
 
-    @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
-    async def get(request: Request, id_: Id) -> Response:
-        return answer(await found_for(gateway, request, id_))
+@router.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
+async def _status(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    found = await found_for(gateway, request, id_)
+    await gateway.durable.measure(LAG_FRESH_S)
+    return _with_status(gateway, found, caller_of(request))
 
-    @routes.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
-    async def status(request: Request, id_: Id) -> dict[str, Any]:
-        found = await found_for(gateway, request, id_)
-        await durable.measure(LAG_FRESH_S)
-        return doing(found, caller_of(request))
 
-    @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
-    async def patch(request: Request, id_: Id) -> Response:
-        said = await document(request)
-        expected = _if_match(request)
-        version = said.get("version") if isinstance(said, Mapping) else None
-        if version is not None and type(version) is not int:
-            raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
-        before = await found_for(gateway, request, id_)
-        service = before.subscription.service
-        view, meaning = gateway.view(request), gateway.policies.meaning(service)
-        schema, key = view.schema(service), view.key(service)
-        change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
-        record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
-        resume = is_owner(view.caller, record)
-        await need_owner(record, view.caller)
-        gateway.meter.need_filter(view.caller, record.filter)
-        was_pull = isinstance(before.subscription.deliver, Pull)
-        if _address(record) != _address(before.subscription):
-            await need_receiver(record, said, view.caller)
-        wanted = expected if expected is not None else version if version is not None else before.version
-        try:
-            found = await durable.change(lambda registry: registry.change_subscription(record, wanted, resume=resume))
-        except VersionConflict as conflict:
-            if expected is None:
-                raise
-            raise Problem(
-                412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
-            ) from conflict
-        return answer(found, show_secret=was_pull)
+@router.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
+async def _patch(gateway: Serving, request: Request, id_: Id) -> Response:
+    said = await document(request)
+    expected = _if_match(request)
+    version = said.get("version") if isinstance(said, Mapping) else None
+    if version is not None and type(version) is not int:
+        raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
+    before = await found_for(gateway, request, id_)
+    service = before.subscription.service
+    view, meaning = gateway.view(request), gateway.policies.meaning(service)
+    schema, key = view.schema(service), view.key(service)
+    change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
+    record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
+    record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
+    resume = is_owner(view.caller, record)
+    await _check_owner(gateway, record, view.caller)
+    gateway.meter.need_filter(view.caller, record.filter)
+    was_pull = isinstance(before.subscription.deliver, Pull)
+    if _address(record) != _address(before.subscription):
+        await _check_receiver(gateway, record, said, view.caller)
+    wanted = expected if expected is not None else version if version is not None else before.version
+    try:
+        found = await gateway.durable.change(
+            lambda registry: registry.change_subscription(record, wanted, resume=resume)
+        )
+    except VersionConflict as conflict:
+        if expected is None:
+            raise
+        raise Problem(
+            412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
+        ) from conflict
+    return _response(gateway, found, show_secret=was_pull)
 
-    @routes.delete("/subscriptions/{id}", status_code=204, summary="Remove a subscription")
-    async def delete(request: Request, id_: Id) -> None:
-        await found_for(gateway, request, id_)
-        await durable.remove(id_)
 
-    # Consuming -----------------------------------------------------------------------------
+@router.delete("/subscriptions/{id}", status_code=204, summary="Remove a subscription")
+async def _delete(gateway: Serving, request: Request, id_: Id) -> None:
+    await found_for(gateway, request, id_)
+    await gateway.durable.remove(id_)
 
-    @routes.get(
-        "/subscriptions/{id}/events",
-        summary="Events from the cursor on: SSE with Accept: text/event-stream, else a page",
-    )
-    async def events(
-        request: Request,
-        id_: Id,
-        cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
-        after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
-        last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
-        wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
-        latest: Annotated[
-            str | None,
-            Query(
-                description="Of what waits, just the newest event of each value of this; true: of the service's key."
-            ),
-        ] = None,
-    ) -> Any:
-        found = await found_for(gateway, request, id_)
-        record = found.subscription
-        consuming.need_pull(found)
-        wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        is_stream = "text/event-stream" in request.headers.get("accept", "")
-        behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        position = await consuming.begin(durable, found, behind, cursor, after)
-        view = gateway.view(request)
-        schema = view.schema(record.service)
-        newest = parameters.latest(latest, schema, view.key(record.service))
-        meaning = view.meaning(record.service)
-        filter_ = await compiled_of(gateway.executors, view.caller, record, schema, meaning)
-        encoding = durable.encoding(record, view.caller)
-        conflation = parameters.conflation(record.every_s, record.key, schema)
 
-        def make(sink: Sink) -> Subscriber:
-            name = f"{id_}#{next(_numbers)}"
-            first = conflated(view.paced(sink), conflation) if is_stream else sink
-            made = Subscriber(name, record.service, filter_, first, encoding, position)
-            made.sink.caller = view.caller
-            if newest and not behind:
-                made.latest = Latest(newest)
-            return durable.connect(found, made)
+@router.get(
+    "/subscriptions/{id}/events",
+    summary="Events from the cursor on: SSE with Accept: text/event-stream, else a page",
+)
+async def _events(
+    gateway: Serving,
+    request: Request,
+    id_: Id,
+    cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
+    after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
+    last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
+    wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
+    most: Annotated[int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: events at most.")] = 1_000,
+    latest: Annotated[
+        str | None,
+        Query(description="Of what waits, just the newest event of each value of this; true: of the service's key."),
+    ] = None,
+) -> Any:
+    found = await found_for(gateway, request, id_)
+    record = found.subscription
+    consuming.need_pull(found)
+    wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
+    is_stream = "text/event-stream" in request.headers.get("accept", "")
+    behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
+    position = await consuming.begin(gateway.durable, found, behind, cursor, after)
+    view = gateway.view(request)
+    schema = view.schema(record.service)
+    newest = parameters.latest(latest, schema, view.key(record.service))
+    meaning = view.meaning(record.service)
+    filter_ = await compiled_of(gateway.executors, view.caller, record, schema, meaning)
+    encoding = gateway.durable.encoding(record, view.caller)
+    conflation = parameters.conflation(record.every_s, record.key, schema)
 
-        if is_stream:
-            tally = gateway.metrics.delivered(record.service, "sse", id_)
-            ended = view.meter.taken("subscriptions", view.caller)
-            return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
-        most = view.meter.need_deliveries(view.caller, most)
-        try:
-            got = await page(gateway.hub, make, most, wait_s, conflation)
-        except SubscriptionEnded as error:
-            raise Problem(409, "ended", "The subscription has ended", str(error)) from error
-        view.meter.delivered(view.caller, len(got.events))
-        gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
-        return Response(got.to_json(), media_type="application/json")
+    def make(sink: Sink) -> Subscriber:
+        name = f"{id_}#{next(_numbers)}"
+        first = conflated(view.paced(sink), conflation) if is_stream else sink
+        made = Subscriber(name, record.service, filter_, first, encoding, position)
+        made.sink.caller = view.caller
+        if newest and not behind:
+            made.latest = Latest(newest)
+        return gateway.durable.connect(found, made)
 
-    @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
-    async def ack(request: Request, id_: Id) -> dict[str, Any]:
-        said = await document(request)
-        if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
-            detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
-            raise SubscriptionError([DefinitionProblem("cursor", detail)])
-        found = await found_for(gateway, request, id_)
-        target = found.subscription.push_target
-        if target is not None:
-            raise consuming.conflict(
-                f"{id_!r} is delivered by {target.kind}: its cursor moves with what the receiver takes"
-            )
-        at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
-        detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
-        return {"cursor": at, "moved": has_moved, "detail": detail}
+    if is_stream:
+        tally = gateway.metrics.delivered(record.service, "sse", id_)
+        ended = view.meter.taken("subscriptions", view.caller)
+        return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
+    most = view.meter.need_deliveries(view.caller, most)
+    try:
+        got = await page(gateway.hub, make, most, wait_s, conflation)
+    except SubscriptionEnded as error:
+        raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+    view.meter.delivered(view.caller, len(got.events))
+    gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
+    return Response(got.to_json(), media_type="application/json")
 
-    # Explaining ----------------------------------------------------------------------------
 
-    @routes.get("/subscriptions/{id}/explain", summary="What the filter means, and why an event matches or not")
-    async def explain(
-        request: Request,
-        id_: Id,
-        event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
-    ) -> Response:
-        record = (await found_for(gateway, request, id_)).subscription
-        view = gateway.view(request)
-        schema = view.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event, view)
-        said = await gateway.executors.heavy(view.caller, work)
-        return Response(orjson.dumps(said, default=str), media_type="application/json")
+@router.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
+async def _ack(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    said = await document(request)
+    if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
+        detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
+        raise SubscriptionError([DefinitionProblem("cursor", detail)])
+    found = await found_for(gateway, request, id_)
+    target = found.subscription.push_target
+    if target is not None:
+        raise consuming.conflict(
+            f"{id_!r} is delivered by {target.kind}: its cursor moves with what the receiver takes"
+        )
+    at, has_moved = await gateway.durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
+    detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
+    return {"cursor": at, "moved": has_moved, "detail": detail}
 
-    return routes
+
+@router.get("/subscriptions/{id}/explain", summary="What the filter means, and why an event matches or not")
+async def _explain(
+    gateway: Serving,
+    request: Request,
+    id_: Id,
+    event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
+) -> Response:
+    record = (await found_for(gateway, request, id_)).subscription
+    view = gateway.view(request)
+    schema = view.schema(record.service)
+    work = partial(explained, record, schema, gateway.log, event, view)
+    said = await gateway.executors.heavy(view.caller, work)
+    return Response(orjson.dumps(said, default=str), media_type="application/json")
+
+
+def _with_state(gateway: Gateway, found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
+    said = describe(found, gateway.durable.cursor(found), show_secret=show_secret)
+    return {**said, "connected": len(gateway.durable.connected(found.subscription.id))}
+
+
+def _with_status(gateway: Gateway, found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
+    """A subscription, and how it does: what it has yet to acknowledge, what went out from here, what failed."""
+    record, metrics = found.subscription, gateway.metrics
+    tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
+    failure = metrics.failures.get(record.id) if is_mine else None  # it may show what a receiver has answered
+    return {
+        **_for_caller(gateway, caller, _with_state(gateway, found), record),
+        "lag": gateway.durable.lags.stored.get((record.service, record.id)),
+        "delivered": 0 if tally is None else tally.count,
+        "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
+        "mine": is_mine,
+    }
+
+
+def _response(
+    gateway: Gateway, found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False
+) -> Response:
+    headers = {"etag": f'"{found.version}"'}
+    if status == 201:
+        headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
+    body = orjson.dumps(_with_state(gateway, found, show_secret=show_secret))
+    return Response(body, status, headers, JSON)
+
+
+async def _check_receiver(gateway: Gateway, record: Subscription, said: Any, caller: Caller) -> None:
+    target = record.push_target
+    if target is not None:
+        async with gateway.executors.turn(caller):  # its name server, and the receiver, answer when they like
+            await gateway.durable.transports.validate(target, handshake=wants_handshake(said))
+
+
+async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -> None:
+    """Check that the owner of a pushed subscription sees what its filter uses, as it is sent without them."""
+    if record.push_target is not None:
+        await gateway.sweep.read_keys()
+        owner = gateway.owners.owner(record)
+        schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
+        await compiled_of(gateway.executors, caller, record, schema, meaning)
 
 
 # What is shown ------------------------------------------------------------------------------

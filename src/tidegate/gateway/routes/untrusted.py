@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tidegate.gateway.auth.audience import is_among
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.changes import CallerGuard
-from tidegate.gateway.auth.policy import is_among
 from tidegate.gateway.gateway import Gateway
 from tidegate.registry import Changes
 from tidegate.services import Definitions

@@ -17,6 +17,7 @@ from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.auth.owners import renewed
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import MAX_SECRETS, Subscription, Webhook, new_secret
@@ -25,88 +26,94 @@ MOST_LETTERS = 1_000
 """Dead letters of one request."""
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["webhooks"])
-    durable = gateway.durable
+router = APIRouter(prefix="/v1", tags=["webhooks"])
 
-    async def webhook_of(request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
-        found = await found_for(gateway, request, id_)
-        deliver = found.subscription.deliver
-        if not isinstance(deliver, Webhook):
-            detail = f"{id_!r} is not delivered by webhook"
-            raise Problem(409, "conflict", "The subscription won't do that", detail)
-        return found.subscription, deliver, found.version
 
-    def need_service(request: Request, record: Subscription) -> None:
-        """Of a service that is gone nobody knows any more what it hid from whom."""
-        if not caller_of(request).may("operate"):
-            gateway.policies.need(caller_of(request), record.service)
+@router.post("/subscriptions/{id}/secret", summary="Make a new secret; older ones sign too until dropped")
+async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    record, webhook, version = await _webhook_of(gateway, request, id_)
+    if len(webhook.secrets) >= MAX_SECRETS:
+        detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
+        raise Problem(409, "conflict", "The subscription won't do that", detail)
+    secrets = (new_secret(), *webhook.secrets)
+    await _set_secrets(gateway, record, webhook, secrets, version)
+    return {"secret": secrets[0], "secrets": len(secrets)}
 
-    async def set_secrets(record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int) -> None:
-        new = replace(record, deliver=replace(webhook, secrets=secrets))
-        await durable.change(lambda registry: registry.change_subscription(new, version))
 
-    @routes.post("/subscriptions/{id}/secret", summary="Make a new secret; older ones sign too until dropped")
-    async def rotate(request: Request, id_: Id) -> dict[str, Any]:
-        record, webhook, version = await webhook_of(request, id_)
-        if len(webhook.secrets) >= MAX_SECRETS:
-            detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
-            raise Problem(409, "conflict", "The subscription won't do that", detail)
-        secrets = (new_secret(), *webhook.secrets)
-        await set_secrets(record, webhook, secrets, version)
-        return {"secret": secrets[0], "secrets": len(secrets)}
+@router.delete("/subscriptions/{id}/secret", summary="Drop all secrets but the newest")
+async def _drop(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    record, webhook, version = await _webhook_of(gateway, request, id_)
+    await _set_secrets(gateway, record, webhook, webhook.secrets[:1], version)
+    return {"secrets": 1}
 
-    @routes.delete("/subscriptions/{id}/secret", summary="Drop all secrets but the newest")
-    async def drop(request: Request, id_: Id) -> dict[str, Any]:
-        record, webhook, version = await webhook_of(request, id_)
-        await set_secrets(record, webhook, webhook.secrets[:1], version)
-        return {"secrets": 1}
 
-    @routes.post("/subscriptions/{id}/enable", summary="Deliver again, from the cursor on")
-    async def enable(request: Request, id_: Id) -> dict[str, Any]:
-        before = await found_for(gateway, request, id_)
-        record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
-        obstacle = gateway.policies.lapsed(record, datetime.now(UTC))
-        if obstacle is not None and record.push_target is not None:
-            raise Problem(409, "conflict", "The subscription won't do that", obstacle)
-        found = await durable.change(partial(_enabled, record, before.version))
-        return describe(found, durable.cursor(found))
+@router.post("/subscriptions/{id}/enable", summary="Deliver again, from the cursor on")
+async def _enable(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    before = await found_for(gateway, request, id_)
+    record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
+    obstacle = gateway.owners.lapsed(record, datetime.now(UTC))
+    if obstacle is not None and record.push_target is not None:
+        raise Problem(409, "conflict", "The subscription won't do that", obstacle)
+    found = await gateway.durable.change(partial(_enabled, record, before.version))
+    return describe(found, gateway.durable.cursor(found))
 
-    @routes.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
-    async def letters(
-        request: Request,
-        id_: Id,
-        after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
-    ) -> dict[str, Any]:
-        found = await found_for(gateway, request, id_)
-        need_service(request, found.subscription)
-        some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
-        encoding = durable.encoding(found.subscription, caller_of(request))
-        return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
 
-    @routes.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
-    async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
-        record, _, _ = await webhook_of(request, id_)
-        need_service(request, record)
-        obstacle = durable.obstacle(record)
-        if obstacle is not None:
-            raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
-        ids = _ids(await document(request, {"ids": "all"}))
-        some = await durable.ask(lambda registry: _sought(registry, id_, ids))
-        missing = sorted((ids or set()) - {each.id for each in some})
-        if missing:
-            detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
-            raise Problem(404, "not-found", "There is no such thing", detail)
-        done = await durable.redeliver(record, some)
-        return {
-            "delivered": done.taken,
-            "failed": [{"id": id_, "error": error} for id_, error in done.failed],
-            "untried": done.untried,
-        }
+@router.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
+async def _letters(
+    gateway: Serving,
+    request: Request,
+    id_: Id,
+    after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
+    most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
+) -> dict[str, Any]:
+    found = await found_for(gateway, request, id_)
+    _need_service(gateway, request, found.subscription)
+    some = await gateway.durable.ask(lambda registry: registry.dead_letters(id_, after, most))
+    encoding = gateway.durable.encoding(found.subscription, caller_of(request))
+    return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
 
-    return routes
+
+@router.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
+async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    record, _, _ = await _webhook_of(gateway, request, id_)
+    _need_service(gateway, request, record)
+    obstacle = gateway.durable.obstacle(record)
+    if obstacle is not None:
+        raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
+    ids = _ids(await document(request, {"ids": "all"}))
+    some = await gateway.durable.ask(lambda registry: _sought(registry, id_, ids))
+    missing = sorted((ids or set()) - {each.id for each in some})
+    if missing:
+        detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
+        raise Problem(404, "not-found", "There is no such thing", detail)
+    done = await gateway.durable.redeliver(record, some)
+    return {
+        "delivered": done.taken,
+        "failed": [{"id": id_, "error": error} for id_, error in done.failed],
+        "untried": done.untried,
+    }
+
+
+async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
+    found = await found_for(gateway, request, id_)
+    deliver = found.subscription.deliver
+    if not isinstance(deliver, Webhook):
+        detail = f"{id_!r} is not delivered by webhook"
+        raise Problem(409, "conflict", "The subscription won't do that", detail)
+    return found.subscription, deliver, found.version
+
+
+def _need_service(gateway: Gateway, request: Request, record: Subscription) -> None:
+    """Of a service that is gone nobody knows any more what it hid from whom."""
+    if not caller_of(request).may("operate"):
+        gateway.policies.need(caller_of(request), record.service)
+
+
+async def _set_secrets(
+    gateway: Gateway, record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int
+) -> None:
+    new = replace(record, deliver=replace(webhook, secrets=secrets))
+    await gateway.durable.change(lambda registry: registry.change_subscription(new, version))
 
 
 def _enabled(record: Subscription, version: int, registry: Registry) -> RegisteredSubscription:

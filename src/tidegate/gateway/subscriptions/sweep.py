@@ -16,7 +16,7 @@ from tidegate.delivery.push.context import Obstacle
 from tidegate.delivery.subscriber import Sink, Subscriber, SubscriberState
 from tidegate.errors import RegistryError
 from tidegate.gateway.auth.callers import Caller
-from tidegate.gateway.auth.certificates import ID_PREFIX
+from tidegate.gateway.auth.owner_rights import OwnerRights
 from tidegate.gateway.auth.policy import Policies
 from tidegate.gateway.auth.sign_ins import SignIns
 from tidegate.gateway.subscriptions.durable import Durable
@@ -59,11 +59,12 @@ class Sweep:
         hub: Hub,
         durable: Durable,
         policies: Policies,
+        owners: OwnerRights,
         sign_ins: SignIns,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._registry, self._hub, self._durable, self._policies, self._now = registry, hub, durable, policies, now
-        self._sign_ins = sign_ins
+        self._owners, self._sign_ins = owners, sign_ins
         self.connections: set[Connection] = set()
         self._revision = -1
         self._noted_at = time.monotonic()
@@ -98,8 +99,8 @@ class Sweep:
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self._registry.subscriptions_revision)
         if revision != self._revision:
-            self._policies.keys = await loop.run_in_executor(None, self._registry.keys)
-            self._sign_ins.know(self._policies.keys)
+            self._owners.keys = await loop.run_in_executor(None, self._registry.keys)
+            self._sign_ins.know(self._owners.keys)
             self._revision = revision
 
     async def note_uses(self) -> None:
@@ -131,7 +132,7 @@ class Sweep:
 
     def void(self, caller: Caller) -> str | None:
         """Why a caller's key or token does not hold any more; None: it does."""
-        key = self._policies.keys.get(caller.id or "")
+        key = self._owners.keys.get(caller.id or "")
         if key is not None:
             now = self._now()
             if caller.prefix is not None and not key.holds(caller.prefix, now):
@@ -139,7 +140,7 @@ class Sweep:
             return key.problem(now)
         if caller.expires_at is not None and caller.expires_at <= self._now():
             return f"{caller.told} expired at {caller.expires_at.isoformat()}"
-        return self._policies.certificates.problem(caller) if (caller.id or "").startswith(ID_PREFIX) else None
+        return self._owners.problem_of_certificate(caller)
 
     def _obstacle(self, subscriber: Subscriber, caller: Caller, told: dict[Any, str | None]) -> str | None:
         filter_ = subscriber.filter
@@ -150,7 +151,7 @@ class Sweep:
         if about not in told:
             told[about] = self._policies.obstacle(caller, subscriber.service, asked)
         encoding = subscriber.encoding
-        if told[about] is None and encoding != self._policies.dressed(encoding, caller, subscriber.service):
+        if told[about] is None and encoding != self._policies.visible_encoding(encoding, caller, subscriber.service):
             return f"what you see of {subscriber.service!r} has changed: connect again"
         return told[about]
 
@@ -161,12 +162,12 @@ class Sweep:
 
     def obstacle(self, record: Subscription) -> Obstacle | None:
         """Why a webhook must not be delivered; None: it may. What is not served yet is not judged."""
-        lapsed = self._policies.lapsed(record, self._now())
+        lapsed = self._owners.lapsed(record, self._now())
         if lapsed is not None:
             return Obstacle("stopped", lapsed)
-        owner = self._policies.owner(record)
+        owner = self._owners.owner(record)
         problem = self.void(owner)
-        if problem is None and self._policies.is_there(record.service):
+        if problem is None and self._policies.exists(record.service):
             asked = (record.filter, record.params) if record.filter.strip() else None
             problem = self._policies.obstacle(owner, record.service, asked)
         return None if problem is None else Obstacle("disabled", problem)

@@ -21,7 +21,7 @@ from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import LaneMembership, Notice, Pick, Sink, Subscriber, SubscriberState
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
-from tidegate.gateway.auth.policy import View
+from tidegate.gateway.auth.view import View
 from tidegate.gateway.http import parameters, problems
 from tidegate.gateway.http.compiling import compiled_of, filter_of
 from tidegate.gateway.http.executors import Executors
