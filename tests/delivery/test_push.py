@@ -79,7 +79,7 @@ class Place:
 
             async def follow() -> None:
                 while True:
-                    await found.look()
+                    await found.reconcile()
                     await asyncio.sleep(0.005)
 
             follower = asyncio.create_task(follow())
@@ -204,7 +204,7 @@ def test_who_can_not_renew_a_lease_stops_before_it_ends(place: Place, monkeypatc
             assert [each.holder for each in place.registry.leases().values()] == ["h"]
             place.seconds += HASTY.lease_s
             for _ in range(3):  # and it does not begin again with a lease that ran out
-                await pool.look()
+                await pool.reconcile()
                 assert pool.subscriber("s") is None
             monkeypatch.undo()
             place.seconds += HASTY.lease_s

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from tidegate.delivery import notices
 from tidegate.delivery.encoding import Encoding
@@ -168,25 +169,8 @@ class Hub:
 
         The sink gets a notice `changed`. None: the stream does not exist yet.
         """
-        cursor = None
-        live = self._lifecycle.workers.running_live().get(subscriber.service)
-        # A partial log may lack events that the new filter matches: then the subscriber is routed again.
-        is_partial = self._history.is_partial(subscriber.service)
-        if subscriber.state is SubscriberState.LIVE and live is not None and not is_partial:
-            cursor = await live.change(subscriber, filter_)
-            if subscriber not in self._subscribers:  # it has left in the meantime
-                return cursor
-            self._on_subscription_change(subscriber, True)
-        if cursor is None:
-            subscriber.filter = filter_
-            self._on_subscription_change(subscriber, True)
-            if subscriber.latest is not None:  # the rest of the snapshot was matched with the old filter
-                subscriber.latest.discard_snapshot()
-                self._lifecycle.reroute(subscriber)
-            self._lifecycle.overflow(subscriber.sink)  # drops output that was matched with the old filter
-            cursor = subscriber.cursor
-            subscriber.sink.send_notice(subscriber, notices.filter_changed(filter_, cursor))
-        return cursor
+        on_change = partial(self._on_subscription_change, subscriber, True)
+        return await self._lifecycle.change_filter(subscriber, filter_, on_change)
 
     async def poll(self, subscriber: Subscriber) -> PollResult:
         """Write the next events to the sink of a subscriber that is not served, and move its cursor.
@@ -217,7 +201,7 @@ class Hub:
         """Return the number of subscribers for each service and kind of sink."""
         return Counter((each.service, each.sink.kind) for each in self._subscribers)
 
-    def places(self) -> dict[str, list[Cursor]]:
+    def positions_behind(self) -> dict[str, list[Cursor]]:
         """Return for each service with subscribers the positions of those that are behind."""
         positions: dict[str, list[Cursor]] = {each.service: [] for each in self._subscribers}
         for subscriber in self._subscribers:
@@ -228,7 +212,7 @@ class Hub:
     # The end -------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """End every sink after what it has begun to send, also those of subscribers that are added later."""
+        """Let every sink send its remaining events and end, also the sinks of subscribers that are added later."""
         self._is_draining = True
         for sink in {each.sink for each in self._subscribers}:
             sink.end()

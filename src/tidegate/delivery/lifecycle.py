@@ -1,4 +1,4 @@
-"""Moves subscribers between the states that the docstring of the package draws."""
+"""Moves subscribers between the states that docs/subscriber-states.md draws."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tidegate.delivery.subscriber import LaneMembership, Sink, Subscriber, Subsc
 from tidegate.delivery.worker import DeliveryContext
 from tidegate.delivery.workers import Workers
 from tidegate.errors import CursorError, LogError, TidegateError
+from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog
 
 STREAM_POLL_INTERVAL_S = 0.2
@@ -112,6 +113,34 @@ class Lifecycle:
         subscribers = [each for each in sink.subscribers if each in self._served and each.latest is None]
         self.leave_lanes(subscribers)
         self.route(subscribers)
+
+    async def change_filter(
+        self, subscriber: Subscriber, filter_: Filter | None, on_change: Callable[[], None]
+    ) -> Cursor | None:
+        """Replace the filter of a subscriber between two events, and return the cursor from which it applies.
+
+        The sink gets a notice `changed`. `on_change` is called with the new filter in place, unless the subscriber has
+        left in the meantime; it may be called twice. None: the stream does not exist yet.
+        """
+        cursor = None
+        live = self.workers.running_live().get(subscriber.service)
+        # A partial log may lack events that the new filter matches: then the subscriber is routed again.
+        is_partial = self._history.is_partial(subscriber.service)
+        if subscriber.state is SubscriberState.LIVE and live is not None and not is_partial:
+            cursor = await live.change(subscriber, filter_)
+            if subscriber not in self._served:  # it has left in the meantime
+                return cursor
+            on_change()
+        if cursor is None:
+            subscriber.filter = filter_
+            on_change()
+            if subscriber.latest is not None:  # the rest of the snapshot was matched with the old filter
+                subscriber.latest.discard_snapshot()
+                self.reroute(subscriber)
+            self.overflow(subscriber.sink)  # drops output that was matched with the old filter
+            cursor = subscriber.cursor
+            subscriber.sink.send_notice(subscriber, notices.filter_changed(filter_, cursor))
+        return cursor
 
     # The work of each state ----------------------------------------------------------------
 

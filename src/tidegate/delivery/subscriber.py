@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SubscriberState(StrEnum):
-    """Where a subscriber gets its events from. The docstring of the package draws the transitions."""
+    """Where a subscriber gets its events from. docs/subscriber-states.md draws the transitions."""
 
     HISTORY = "history"
     """It gets pages of events that the log does not have."""
@@ -39,6 +39,24 @@ class SubscriberState(StrEnum):
     def is_behind(self) -> bool:
         """True if the subscriber still reads events from before the end of the log."""
         return self in (SubscriberState.HISTORY, SubscriberState.SNAPSHOT, SubscriberState.CATCHING_UP)
+
+
+def _transitions() -> dict[SubscriberState, frozenset[SubscriberState]]:
+    state = SubscriberState
+    # A full sink, a new filter, a new schema or a failed read sends a subscriber back to reading from any state.
+    always = frozenset({state.HISTORY, state.SNAPSHOT, state.CATCHING_UP, state.GONE})
+    return {
+        state.HISTORY: always,
+        state.SNAPSHOT: always,
+        state.CATCHING_UP: always | {state.JOINING},
+        state.JOINING: always | {state.JOINING, state.LIVE},
+        state.LIVE: always,
+        state.GONE: frozenset({state.GONE}),
+    }
+
+
+TRANSITIONS: Mapping[SubscriberState, frozenset[SubscriberState]] = _transitions()
+"""The states that may follow each state. `Subscriber.enter` asserts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +156,11 @@ class Subscriber:
         sink.subscribers.add(self)
 
     def enter(self, state: SubscriberState, membership: LaneMembership | None = None) -> None:
-        """Change the state, and void all work for the previous membership. Runs on the event loop."""
-        assert self.state is not SubscriberState.GONE or state is SubscriberState.GONE, "GONE is final"
-        assert state is not SubscriberState.LIVE or self.state is SubscriberState.JOINING, "only JOINING leads to LIVE"
+        """Change the state, and void all work for the previous membership. Runs on the event loop.
+
+        The state must be one of `TRANSITIONS`.
+        """
+        assert state in TRANSITIONS[self.state], f"no transition from {self.state.name} to {state.name}"
         self.state, self.membership = state, membership
 
     @property

@@ -62,7 +62,7 @@ class PushPool:
         if self._leased_until.pop(subscription, None) is not None:
             await self._context.ask(partial(_release, [subscription], self._holder))
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Take and renew leases, start and stop workers, and move the cursors of idle ones. Called periodically."""
         now, lease_s = self._seconds(), self._context.settings.lease_s
         if now >= self._leased_at + lease_s / 3:
@@ -112,7 +112,7 @@ class PushPool:
                 return
             worker = PushWorker(registered, self._hub, self._context)
         except NotRegistered:
-            return  # its service is not served yet, or the subscription was removed: the next look decides
+            return  # its service is not served yet, or the subscription was removed: the next `reconcile` decides
         except Exception as problem:
             # Semantics that are missing here may be there after a restart, or at another gateway.
             if isinstance(problem, FilterError) and not isinstance(problem, SemanticsUnavailable):

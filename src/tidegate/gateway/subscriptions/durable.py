@@ -177,14 +177,14 @@ class Durable:
                 for each in found.values():
                     await self._take_in(each)
                 self._revision = revision
-            await self._push_pool.look()
+            await self._push_pool.reconcile()
 
     async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
         """Change a subscription in the registry; all who are connected have it when this returns."""
         async with self._changing:
             found = await self.ask(call)
             await self._take_in(found)
-            await self._push_pool.look()
+            await self._push_pool.reconcile()
             return found
 
     async def remove(self, id_: str) -> None:
@@ -327,7 +327,7 @@ class Durable:
         if now - self._measured_at < fresh_s:
             return
         self._measured_at = now
-        places = self._hub.places()
+        places = self._hub.positions_behind()
         try:
             found = await self.ask(lambda registry: registry.subscriptions())
             stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
