@@ -57,7 +57,7 @@ def test_envelopes(world: World) -> None:
 def test_a_gap_is_a_warning(world: World) -> None:
     elsewhere = Cursor("another", {"gps_taxi.0": 0}).text
     told = subscribe(world, "--cursor", elsewhere, "--max", "1")
-    assert "warning: events were missed: the cursor is no place in this stream" in told.stderr
+    assert "warning: events were missed: the cursor is not valid in this stream" in told.stderr
     assert json.loads(told.stdout)["_id"] == "gps_taxi:0:0"
 
 

@@ -7,7 +7,7 @@ from tidegate.delivery.subscriber import Notice
 from tidegate.filters import Filter
 from tidegate.logs import Cursor
 
-LOST_AT_ORIGIN = "lost at the service's origin: older than what it keeps, or its stream was made anew"
+LOST_AT_ORIGIN = "lost at the service's origin: older than what it keeps, or its stream was created again"
 """The reason of a gap in the events of another broker's service."""
 
 
@@ -24,7 +24,7 @@ def gap(batch: Batch) -> Notice:
 
 def stream_replaced(cursor: Cursor | None) -> Notice:
     """Return the notice for a subscriber whose cursor is not valid in the stream."""
-    reason = "the cursor is no place in this stream, which may have been made anew"
+    reason = "the cursor is not valid in this stream, which may have been created again"
     return Notice("gap", _text(cursor), {"reason": reason})
 
 

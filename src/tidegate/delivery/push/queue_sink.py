@@ -59,7 +59,7 @@ class QueueSink(Sink):
     def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
         """Log a gap, and end the queue on an error. Push targets get events only, no notices."""
         if notice.kind == "gap":
-            _log.warning("a webhook has missed events", subscription=subscriber.id, **notice.details)
+            _log.warning("a push target has missed events", subscription=subscriber.id, **notice.details)
         if notice.kind == "error":
             self.error = str(notice.details.get("detail"))
             self._has_events.set()

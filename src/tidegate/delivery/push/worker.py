@@ -77,7 +77,7 @@ class PushWorker:
                 events = await self._sink.take(self._target.batch)
                 self._is_sending = True
                 if not events:
-                    await self._disable(self._sink.error or "nothing more comes")
+                    await self._disable(self._sink.error or "delivery has ended")
                     return
                 if not await self._deliver(events):
                     return
@@ -128,7 +128,7 @@ class PushWorker:
         retry_at = self._context.clock() + timedelta(seconds=delay_s)
         id_, attempts = self.subscription.id, self._attempts
         _log.warning(
-            "a webhook has failed", subscription=id_, attempts=attempts, problem=outcome.detail, retry_s=delay_s
+            "a push attempt has failed", subscription=id_, attempts=attempts, problem=outcome.detail, retry_s=delay_s
         )
         await self._context.acks.flush()
         await self._context.ask(lambda registry: registry.note_attempt(id_, attempts, retry_at))
@@ -144,7 +144,7 @@ class PushWorker:
         id_ = self.subscription.id
         for event in events:
             await self._context.ask(partial(_bury, id_, event, error, attempts))
-        _log.error("a message was put aside", subscription=id_, events=len(events), problem=error)
+        _log.error("a message became a dead letter", subscription=id_, events=len(events), problem=error)
         self._attempts = self._attempts or 1  # so that `_acknowledge` resets the attempts in the registry
         await self._acknowledge(events)
 
