@@ -1,4 +1,4 @@
-"""A sink that remembers, and that can be full."""
+"""A sink that records its events, and that can be full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Given = tuple[str, str, str]
 
 
 class Recording(Sink):
-    """Takes events until it holds `room_for`, a strict one no more than that; `make_room` makes room again."""
+    """Is full from `room_for` events on, until `make_room`. A strict one takes no event beyond them."""
 
     def __init__(self, room_for: int = 1_000_000, *, strict: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Conflation: fewer events, never older ones, and the last of each key in the end."""
+"""Conflation sends fewer events, never older ones, and finally the latest of each key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def follow(
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[tuple[SegmentLog, Truth, Hub]]:
-    """A log, what is appended to it, and a hub over it."""
+    """Yield a log, the record of what is appended to it, and a hub that serves it."""
     log = SegmentLog(folder)
     log.create("gps", ["a.0", "b.0"])
     async with hub_on(log) as hub:
@@ -45,7 +45,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[SegmentLog, Truth, Hub]]:
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
+def test_events_arrive_in_order_at_most_once_and_end_with_the_latest_of_each_key(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def work() -> None:
@@ -70,7 +70,7 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
 
 
 class Marked(Recording):
-    """Remembers how many events came before the filter was changed."""
+    """Records how many events came before the last notice."""
 
     before = -1
 
@@ -81,7 +81,7 @@ class Marked(Recording):
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_none_is_missed(
+def test_changed_conflation_repeats_no_event_and_loses_none_once_it_is_off(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def work() -> None:
@@ -103,7 +103,7 @@ def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_non
     run(work())
 
 
-def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) -> None:
+def test_pass_renders_for_the_sink_that_the_member_joined_with(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path / "log")
         log.create("gps", ["a.0"])
@@ -112,7 +112,7 @@ def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) 
         lane = Lane(log, "gps", SCHEMA, log.begin("gps"))
         lane.admit(LaneMembership(each), log.begin("gps"))
         log.append("gps", "a.0", [record("a.0", 0)])
-        each.sink = after  # the lane has not heard that its member is gone
+        each.sink = after  # the lane does not know yet that its member has left
         assert [sink for sink, _, _ in lane.step(10).outputs] == [before]
         log.close()
 
@@ -121,7 +121,7 @@ def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behind(
+def test_changed_notice_separates_events_of_the_old_and_the_new_filter(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def work() -> None:
@@ -140,7 +140,7 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
             inner.room_for = 1_000_000
             inner.make_room()
             await until(lambda: inner.before >= 0, "the marker")
-            hub.drain()  # what waits is passed on
+            hub.drain()  # sends the events that are held
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
             before = numbers[: inner.before]
@@ -151,7 +151,7 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
     run(work())
 
 
-def test_with_too_many_keys_it_is_full_and_all_come_though_late(
+def test_sink_with_too_many_keys_is_full_and_delivers_all_events_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conflation, "MAX_KEYS", 20)
@@ -174,7 +174,7 @@ def test_with_too_many_keys_it_is_full_and_all_come_though_late(
     run(work())
 
 
-def test_whoever_comes_back_with_the_last_cursor_misses_no_key(tmp_path: Path) -> None:
+def test_reader_that_resumes_from_its_last_cursor_misses_no_key(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path)
         log.create("gps", ["a.0"])
@@ -194,7 +194,7 @@ def test_whoever_comes_back_with_the_last_cursor_misses_no_key(tmp_path: Path) -
     run(work())
 
 
-def test_without_a_key_just_the_latest(tmp_path: Path) -> None:
+def test_without_key_only_the_latest_event_is_sent(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path)
         log.create("gps", ["a.0"])
