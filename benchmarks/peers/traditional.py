@@ -20,8 +20,8 @@ import uvloop
 from benchmarks.peers.listening import Saying
 from tidegate.delivery.batch import Batch
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.live import MOST, PAUSE_S
-from tidegate.delivery.subscriber import Member, Subscriber
+from tidegate.delivery.live import MAX_PASS_EVENTS, PAUSE_S
+from tidegate.delivery.subscriber import LaneMembership, Subscriber
 from tidegate.filters import Filter
 from tidegate.gateway.http.connections import Connections
 from tidegate.gateway.server import THREAD_SWITCH_INTERVAL_S
@@ -56,20 +56,20 @@ class Server:
         finally:
             ended.set()
 
-    def _member(self, stream: str, sink: SseSink, query: dict[str, str]) -> Member:
+    def _member(self, stream: str, sink: SseSink, query: dict[str, str]) -> LaneMembership:
         encoding = Encoding("plain", tuple(query["select"].split(",")) if "select" in query else None)
         filter_ = Filter(query["filter"], self._schemas[stream]) if "filter" in query else None
-        return Member(Subscriber(stream, stream, filter_, sink, encoding, self._log.end(stream)))
+        return LaneMembership(Subscriber(stream, stream, filter_, sink, encoding, self._log.end(stream)))
 
-    def _run(self, members: list[Member], ended: threading.Event) -> None:
+    def _run(self, members: list[LaneMembership], ended: threading.Event) -> None:
         while not ended.is_set():
             for member in members:
                 subscriber = member.subscriber
-                place = subscriber.place
+                place = subscriber.cursor
                 assert place is not None
                 if self._log.wait(subscriber.service, place, 0.0):
-                    batch = Batch(subscriber.service, place, self._log.read(subscriber.service, place, MOST))
-                    subscriber.place, rendered = batch.end, member.render(batch)
+                    batch = Batch(subscriber.service, place, self._log.read(subscriber.service, place, MAX_PASS_EVENTS))
+                    subscriber.cursor, rendered = batch.end, member.render(batch)
                     if rendered is not None:
                         self._loop.call_soon_threadsafe(subscriber.sink.write, rendered)
             time.sleep(PAUSE_S)

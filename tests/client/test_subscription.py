@@ -179,7 +179,7 @@ def test_gap_is_raised_and_the_next_events_follow(world: World) -> None:
     foreign_cursor = Cursor("another", {"gps_taxi.0": 0}).text
     with Client(world.url) as client, client.subscribe("gps", cursor=foreign_cursor) as subscription:
         with pytest.raises(
-            Missed, match="events of 'gps' were missed: the cursor is no place in this stream"
+            Missed, match="events of 'gps' were missed: the cursor is not valid in this stream"
         ) as caught:
             next(subscription)
         assert caught.value.notice.kind == "gap"
@@ -270,7 +270,7 @@ def test_pages_continue_at_cursors_and_start_times(world: World) -> None:
         foreign_cursor = Cursor("another", {"gps_taxi.0": 0}).text
         gap = client.events("gps", cursor=foreign_cursor).gap
         assert gap is not None
-        assert "the cursor is no place" in gap["reason"]
+        assert "the cursor is not valid" in gap["reason"]
         assert len(client.events("gps", since=datetime(2026, 1, 1, tzinfo=UTC)).events) == 5
         assert len(client.events("gps", since=timedelta(minutes=10)).events) == 5
         with pytest.raises(ClientError, match="with a time zone"):

@@ -1,4 +1,4 @@
-"""A sink that remembers, and that can be full."""
+"""A sink that records its events, and that can be full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Given = tuple[str, str, str]
 
 
 class Recording(Sink):
-    """Takes events until it holds `room_for`, a strict one no more than that; `drain` makes room again."""
+    """Is full from `room_for` events on, until `make_room`. A strict one takes no event beyond them."""
 
     def __init__(self, room_for: int = 1_000_000, *, strict: bool = False) -> None:
         super().__init__()
@@ -26,28 +26,28 @@ class Recording(Sink):
         self._free.set()
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> Any:
-        return [(n, (to.subscriber.id, batch.events[n]["_id"], batch.cursor(n, to.floor))) for n, to in picks]
+        return [(n, (to.subscriber.id, batch.events[n]["_id"], batch.cursor(n, to.skip_below))) for n, to in picks]
 
     def write(self, rendered: Any) -> bool:
-        self.cut = None
+        self.first_unsent = None
         events = sorted({n for n, _ in rendered})
         room = max(self.room_for - self._held, 0)
         if self.strict and len(events) > room:
-            self.cut = events[room]
-        taken = [given for n, given in rendered if self.cut is None or n < self.cut]
+            self.first_unsent = events[room]
+        taken = [given for n, given in rendered if self.first_unsent is None or n < self.first_unsent]
         self.given += taken
-        self._held += room if self.cut is not None else len(events)
+        self._held += room if self.first_unsent is not None else len(events)
         if self._held >= self.room_for:
             self._free.clear()
         return self._free.is_set()
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         await self._free.wait()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002
         self.notices.append(notice)
 
-    def drain(self) -> None:
+    def make_room(self) -> None:
         self._held = 0
         self._free.set()
 

@@ -1,4 +1,4 @@
-"""Cursors reach the registry together, in order, and never go back."""
+"""Acknowledged cursors are stored in batches, in order, and never move back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Store:
         self.writes.append(dict(cursors))
 
 
-def test_many_are_one_write_of_the_newest() -> None:
+def test_many_cursors_are_stored_in_one_write_with_the_newest_of_each() -> None:
     async def work() -> None:
         store = Store()
         acks = Acknowledgements(store, 0.01)
@@ -50,7 +50,7 @@ def test_many_are_one_write_of_the_newest() -> None:
     run(work())
 
 
-def test_what_could_not_be_stored_is_told_and_tried_again() -> None:
+def test_failed_write_raises_and_is_retried_with_the_newest_cursors() -> None:
     async def work() -> None:
         store = Store()
         store.fails = 1
@@ -66,7 +66,7 @@ def test_what_could_not_be_stored_is_told_and_tried_again() -> None:
     run(work())
 
 
-def test_nothing_is_stored_for_who_is_gone_and_the_rest_at_the_end() -> None:
+def test_close_stores_all_cursors_except_forgotten_ones() -> None:
     async def work() -> None:
         store = Store()
         acks = Acknowledgements(store, 1_000.0)
@@ -79,7 +79,7 @@ def test_nothing_is_stored_for_who_is_gone_and_the_rest_at_the_end() -> None:
     run(work())
 
 
-def test_whoever_waits_may_be_cancelled_and_the_write_goes_on() -> None:
+def test_cancelled_flush_still_writes() -> None:
     async def work() -> None:
         store = Store()
         acks = Acknowledgements(store, 1_000.0)
@@ -95,7 +95,7 @@ def test_whoever_waits_may_be_cancelled_and_the_write_goes_on() -> None:
 
 
 @given(cursors, cursors)
-def test_onward_is_nowhere_before_either(a: Cursor, b: Cursor) -> None:
+def test_onward_is_before_neither_cursor_in_any_partition(a: Cursor, b: Cursor) -> None:
     found = onward(a, b)
     assert reaches(found, a)
     assert reaches(found, b)
@@ -103,7 +103,7 @@ def test_onward_is_nowhere_before_either(a: Cursor, b: Cursor) -> None:
     assert found == onward(b, a)
 
 
-def test_a_stream_that_was_made_anew_has_other_cursors() -> None:
+def test_onward_ignores_cursor_of_another_generation() -> None:
     old, new = Cursor("g", {"a": 9}), Cursor("h", {"a": 1})
     assert onward(new, old) == new
     assert onward(new, None) == new

@@ -1,4 +1,4 @@
-"""A batch: cursors behind each of its events, and events as they are sent."""
+"""Batches: the cursor behind each event, and the encodings of events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.logs import Cursor, SegmentLog
     start=st.integers(0, 10),
     most=st.integers(1, 30),
 )
-def test_from_behind_each_event_just_the_rest_is_read(
+def test_cursor_behind_an_event_reads_exactly_the_events_after_it(
     appended: list[tuple[str, int]], start: int, most: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log = SegmentLog(tmp_path_factory.mktemp("log"))
@@ -40,7 +40,7 @@ def test_from_behind_each_event_just_the_rest_is_read(
     log.close()
 
 
-def test_cursors_of_a_log_with_marks_keep_those_of_the_start(tmp_path: Path) -> None:
+def test_cursors_keep_the_marks_of_the_start(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     log.create("s", ["a", "b"])
     log.append("s", "a", [b"{}", b"{}"])
@@ -61,7 +61,7 @@ RECORD = b'{"_id":"a:\\"0","_src":"a/0:7","_time":"2026-01-01T00:00:00Z","speed"
         (Encoding(select=("speed",), hidden=frozenset({"speed"})), b"{}"),
     ],
 )
-def test_an_event_in_its_envelope(encoding: Encoding, data: bytes) -> None:
+def test_cloudevents_envelope_has_selected_visible_attributes(encoding: Encoding, data: bytes) -> None:
     assert encoding.encode("gps", RECORD, orjson.loads(RECORD)) == (
         b'{"specversion":"1.0","id":"a:\\"0","source":"/v1/services/gps","type":"tidegate.event",'
         b'"time":"2026-01-01T00:00:00Z","datacontenttype":"application/json","data":' + data + b"}"
@@ -81,7 +81,7 @@ def test_an_event_in_its_envelope(encoding: Encoding, data: bytes) -> None:
         b"{}",
     ],
 )
-def test_plain_is_the_record_without_its_source(record: bytes) -> None:
+def test_plain_encoding_is_the_record_without_its_source(record: bytes) -> None:
     event = orjson.loads(record)
     found = orjson.loads(Encoding("plain").encode("gps", record, event))
     wanted = {key: value for key, value in event.items() if key != "_src"}

@@ -1,4 +1,4 @@
-"""Conflation: fewer events, never older ones, and the last of each key in the end."""
+"""Conflation sends fewer events, never older ones, and finally the latest of each key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.delivery.conflation import Conflating, reconflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.lane import Lane
-from tidegate.delivery.subscriber import Member, Notice, Subscriber
+from tidegate.delivery.subscriber import LaneMembership, Notice, Subscriber
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, SegmentLog
 
@@ -35,7 +35,7 @@ def follow(
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[tuple[SegmentLog, Truth, Hub]]:
-    """A log, what is appended to it, and a hub over it."""
+    """Yield a log, the record of what is appended to it, and a hub that serves it."""
     log = SegmentLog(folder)
     log.create("gps", ["a.0", "b.0"])
     async with hub_on(log) as hub:
@@ -45,7 +45,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[SegmentLog, Truth, Hub]]:
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
+def test_events_arrive_in_order_at_most_once_and_end_with_the_latest_of_each_key(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def work() -> None:
@@ -56,13 +56,13 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
             for _ in range(chance.randint(1, 15)):
                 truth.append("a.0", chance.choice([1, 5, 250]))
                 if chance.random() < 0.3:
-                    inner.drain()
+                    inner.make_room()
                 await asyncio.sleep(chance.choice([0, 0.001, 0.01]))
             inner.room_for = 1_000_000
-            inner.drain()
+            inner.make_room()
             last = {n % 100: f"a.0:{n}" for n in range(truth.sent["a.0"])}
             await until(lambda: set(last.values()) <= set(inner.ids("s")), "the last of each key")
-            assert each.sink.is_settled
+            assert each.sink.is_flushed
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
 
@@ -70,18 +70,18 @@ def test_in_order_each_at_most_once_and_in_the_end_the_last_of_each_key(
 
 
 class Marked(Recording):
-    """Remembers how many events came before the filter was changed."""
+    """Records how many events came before the last notice."""
 
     before = -1
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
-        super().tell(subscriber, notice)
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+        super().send_notice(subscriber, notice)
         self.before = len(self.given)
 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_none_is_missed(
+def test_changed_conflation_repeats_no_event_and_loses_none_once_it_is_off(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def work() -> None:
@@ -103,16 +103,16 @@ def test_whatever_changes_while_events_come_none_comes_twice_and_unconflated_non
     run(work())
 
 
-def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) -> None:
+def test_pass_renders_for_the_sink_that_the_member_joined_with(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path / "log")
         log.create("gps", ["a.0"])
         before, after = Recording(), Recording()
         each = Subscriber("s", "gps", None, before, Encoding(), log.begin("gps"))
         lane = Lane(log, "gps", SCHEMA, log.begin("gps"))
-        lane.admit(Member(each), log.begin("gps"))
+        lane.admit(LaneMembership(each), log.begin("gps"))
         log.append("gps", "a.0", [record("a.0", 0)])
-        each.sink = after  # the lane has not heard that its member is gone
+        each.sink = after  # the lane does not know yet that its member has left
         assert [sink for sink, _, _ in lane.step(10).outputs] == [before]
         log.close()
 
@@ -121,7 +121,7 @@ def test_what_is_under_way_for_another_sink_does_not_come_there(tmp_path: Path) 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behind(
+def test_changed_notice_separates_events_of_the_old_and_the_new_filter(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def work() -> None:
@@ -138,9 +138,9 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
             changed_at = truth.sent["a.0"] - len(log.read("gps", place, 10_000).records)
             truth.append("a.0", chance.choice([1, 250]))
             inner.room_for = 1_000_000
-            inner.drain()
+            inner.make_room()
             await until(lambda: inner.before >= 0, "the marker")
-            hub.drain()  # what waits is passed on
+            hub.drain()  # sends the events that are held
             numbers = [int(event.partition(":")[2]) for event in inner.ids("s")]
             assert numbers == sorted(set(numbers))
             before = numbers[: inner.before]
@@ -151,10 +151,10 @@ def test_a_change_stands_between_the_last_of_each_key_before_it_and_what_is_behi
     run(work())
 
 
-def test_with_too_many_keys_it_is_full_and_all_come_though_late(
+def test_sink_with_too_many_keys_is_full_and_delivers_all_events_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conflation, "MOST_KEYS", 20)
+    monkeypatch.setattr(conflation, "MAX_KEYS", 20)
 
     async def work() -> None:
         log = SegmentLog(tmp_path)
@@ -167,14 +167,14 @@ def test_with_too_many_keys_it_is_full_and_all_come_though_late(
             await until(lambda: not each.sink.write([]), "it to be full")
             log.append("gps", "a.0", [record("a.0", n) for n in range(50, 5_000)])
             inner.room_for = 1_000_000
-            inner.drain()
+            inner.make_room()
             await until(lambda: len(inner.given) == 5_000, "all")
             assert inner.ids("s") == [f"a.0:{n}" for n in range(5_000)]
 
     run(work())
 
 
-def test_whoever_comes_back_with_the_last_cursor_misses_no_key(tmp_path: Path) -> None:
+def test_reader_that_resumes_from_its_last_cursor_misses_no_key(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path)
         log.create("gps", ["a.0"])
@@ -194,7 +194,7 @@ def test_whoever_comes_back_with_the_last_cursor_misses_no_key(tmp_path: Path) -
     run(work())
 
 
-def test_without_a_key_just_the_latest(tmp_path: Path) -> None:
+def test_without_key_only_the_latest_event_is_sent(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path)
         log.create("gps", ["a.0"])

@@ -1,4 +1,4 @@
-"""Whoever subscribes gets just what matches, each partition in order, however it falls behind, leaves and returns."""
+"""Subscribers get exactly their matching events, in order per partition, also after they fell behind or came back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.hub import NOW, Hub, Start
+from tidegate.delivery.hub import Hub
+from tidegate.delivery.start import NOW, Start
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.errors import NotRegistered
 from tidegate.filters import Filter
@@ -48,7 +49,7 @@ async def hub_on(log: SegmentLog) -> AsyncIterator[Hub]:
 
 async def until(true: Callable[[], bool], what: str) -> None:
     async def look() -> None:
-        while not true():  # noqa: ASYNC110 - it happens in another thread
+        while not true():  # noqa: ASYNC110 - the condition changes in another thread
             await asyncio.sleep(0.002)
 
     try:
@@ -73,7 +74,7 @@ def log(tmp_path: Path) -> SegmentLog:
 
 
 class Truth:
-    """What was appended, and what of it a filter wants."""
+    """Appends numbered events, and knows which of them a filter matches."""
 
     def __init__(self, log: SegmentLog) -> None:
         self._log = log
@@ -98,38 +99,40 @@ WANTS: dict[str, Callable[[int], bool]] = {
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_everybody_gets_exactly_what_matches(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run(_random_life(Random(seed), tmp_path_factory.mktemp("life")))
+def test_each_subscriber_gets_exactly_its_matching_events_in_order(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run(_random_history(Random(seed), tmp_path_factory.mktemp("life")))
 
 
-async def _random_life(chance: Random, folder: Path) -> None:
+async def _random_history(chance: Random, folder: Path) -> None:
     log = SegmentLog(folder / "log")
     log.create("gps", ["a.0", "b.0"])
     truth = Truth(log)
     async with hub_on(log) as hub:
-        people: list[_Person] = []
+        readers: list[_Reader] = []
         for _ in range(chance.randint(10, 40)):
             what = chance.random()
             if what < 0.5:
                 truth.append(chance.choice(["a.0", "b.0"]), chance.choice([1, 3, 50, 700]))
-            elif what < 0.65 or not people:
-                people.append(await _Person.arrive(f"s{len(people)}", hub, truth, chance))
+            elif what < 0.65 or not readers:
+                readers.append(await _Reader.subscribe_at_random(f"s{len(readers)}", hub, truth, chance))
             else:
-                await chance.choice(people).do_something(chance)
+                await chance.choice(readers).act(chance)
             for _ in range(chance.choice([0, 0, 1, 5])):
                 await asyncio.sleep(0)
-        for person in people:
-            person.come_back()
-            person.sink.room_for = 1_000_000
-            person.sink.drain()
-        await until(lambda: all(map(_Person.has_all, people)), "everybody to have everything")
-        for person in people:
-            person.judge()
+        for reader in readers:
+            reader.resume()
+            reader.sink.room_for = 1_000_000
+            reader.sink.make_room()
+        await until(lambda: all(map(_Reader.has_all, readers)), "all subscribers to have all events")
+        for reader in readers:
+            reader.check()
     log.close()
 
 
-class _Person:
-    """Subscribes, drains its sink or not, leaves, and comes back with the last cursor that it saw."""
+class _Reader:
+    """A reader that subscribes, makes room or not, leaves, and resumes from its last cursor."""
 
     def __init__(self, id_: str, hub: Hub, truth: Truth, text: str, begin: Cursor, first: dict[str, int]) -> None:
         self.id, self._hub, self._truth, self._text, self._first = id_, hub, truth, text, first
@@ -139,26 +142,26 @@ class _Person:
         hub.subscribe(self._subscriber)
 
     @classmethod
-    async def arrive(cls, id_: str, hub: Hub, truth: Truth, chance: Random) -> _Person:
+    async def subscribe_at_random(cls, id_: str, hub: Hub, truth: Truth, chance: Random) -> _Reader:
         beginning = chance.random() < 0.5
         first = {"a.0": 0, "b.0": 0} if beginning else dict(truth.sent)
         begin = await hub.begin("gps", Start(beginning=True) if beginning else NOW)
         assert begin is not None
-        person = cls(id_, hub, truth, chance.choice(list(WANTS)), begin, first)
-        person.sink.room_for = chance.choice([1, 10, 400, 1_000_000])
-        person.sink.strict = chance.random() < 0.5
-        return person
+        reader = cls(id_, hub, truth, chance.choice(list(WANTS)), begin, first)
+        reader.sink.room_for = chance.choice([1, 10, 400, 1_000_000])
+        reader.sink.strict = chance.random() < 0.5
+        return reader
 
-    async def do_something(self, chance: Random) -> None:
+    async def act(self, chance: Random) -> None:
         if self._subscriber is None:
-            self.come_back()
+            self.resume()
         elif chance.random() < 0.5:
-            self.sink.drain()
+            self.sink.make_room()
         else:
             self._hub.unsubscribe(self._subscriber)
             self._subscriber = None
 
-    def come_back(self) -> None:
+    def resume(self) -> None:
         if self._subscriber is None:
             cursor = Cursor.from_text(self.sink.given[-1][2]) if self.sink.given else self._begin
             sink, self.sink = self.sink, Recording(self.sink.room_for, strict=self.sink.strict)
@@ -172,7 +175,7 @@ class _Person:
     def has_all(self) -> bool:
         return len(self.sink.given) >= sum(len(self.wanted(each)) for each in self._truth.sent)
 
-    def judge(self) -> None:
+    def check(self) -> None:
         for partition in self._truth.sent:
             found = [event for event in self.sink.ids(self.id) if event.startswith(f"{partition}:")]
             assert found == self.wanted(partition)
@@ -183,7 +186,7 @@ def live_with(hub: Hub, each: Subscriber) -> Awaitable[None]:
     return until(lambda: each.state == "live", "the subscriber to be live")
 
 
-def test_one_that_reads_nothing_delays_nobody_and_gets_all_later(log: SegmentLog) -> None:
+def test_slow_reader_does_not_delay_other_subscribers_and_misses_nothing(log: SegmentLog) -> None:
     async def work() -> None:
         truth = Truth(log)
         async with hub_on(log) as hub:
@@ -196,14 +199,14 @@ def test_one_that_reads_nothing_delays_nobody_and_gets_all_later(log: SegmentLog
             await until(lambda: len(quick.given) == 5_000, "the quick one to have all")
             assert len(stuck.given) < 5_000
             stuck.room_for = 1_000_000
-            stuck.drain()
+            stuck.make_room()
             await until(lambda: len(stuck.given) == 5_000, "the stuck one to have all")
             assert stuck.ids("stuck") == quick.ids("quick")
 
     run(work())
 
 
-def test_a_filter_changes_between_two_events_and_says_where(log: SegmentLog) -> None:
+def test_filter_changes_between_two_events_at_the_returned_cursor(log: SegmentLog) -> None:
     async def work() -> None:
         truth = Truth(log)
         async with hub_on(log) as hub:
@@ -215,7 +218,7 @@ def test_a_filter_changes_between_two_events_and_says_where(log: SegmentLog) -> 
             place = await hub.change(each, Filter("n >= 20", SCHEMA))
             assert place is not None
             (notice,) = sink.notices
-            assert (notice.kind, notice.cursor, notice.said["filter"]) == ("changed", place.text, "n >= 20")
+            assert (notice.kind, notice.cursor, notice.details["filter"]) == ("changed", place.text, "n >= 20")
             truth.append("a.0", 5)
             await until(lambda: len(sink.given) == 15, "five more")
             assert sink.ids("s") == [f"a.0:{n}" for n in (*range(10), *range(20, 25))]
@@ -224,7 +227,7 @@ def test_a_filter_changes_between_two_events_and_says_where(log: SegmentLog) -> 
     run(work())
 
 
-def test_what_expired_unread_is_told_as_a_gap(tmp_path: Path) -> None:
+def test_expired_events_are_reported_as_a_gap(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path / "small", segment_bytes=200)
         log.create("gps", ["a.0"])
@@ -238,14 +241,14 @@ def test_what_expired_unread_is_told_as_a_gap(tmp_path: Path) -> None:
             await live_with(hub, subscriber("s", "", sink, begin))
             (notice,) = sink.notices
             assert notice.kind == "gap"
-            assert notice.said["missed"][0]["partition"] == "a.0"
+            assert notice.details["missed"][0]["partition"] == "a.0"
             assert 0 < left < 20
             assert sink.ids("s") == [f"a.0:{n}" for n in range(20 - left, 20)]
 
     run(work())
 
 
-def test_a_stream_that_is_made_anew_is_told_as_a_gap(log: SegmentLog) -> None:
+def test_stream_that_was_created_again_is_reported_as_a_gap(log: SegmentLog) -> None:
     async def work() -> None:
         truth = Truth(log)
         truth.append("a.0", 3)
@@ -263,7 +266,7 @@ def test_a_stream_that_is_made_anew_is_told_as_a_gap(log: SegmentLog) -> None:
     run(work())
 
 
-def test_an_output_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
+def test_subscriber_waits_for_a_stream_that_does_not_exist_yet(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path / "empty")
         async with hub_on(log) as hub:
@@ -278,7 +281,7 @@ def test_an_output_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_service_that_is_not_there_is_named_with_a_hint(log: SegmentLog) -> None:
+def test_unknown_service_raises_not_registered_without_a_hint(log: SegmentLog) -> None:
     async def work() -> None:
         async with hub_on(log) as hub:
             with pytest.raises(NotRegistered, match=r"no service 'gsp'$"):
@@ -287,7 +290,7 @@ def test_a_service_that_is_not_there_is_named_with_a_hint(log: SegmentLog) -> No
     run(work())
 
 
-def test_another_schema_keeps_those_it_fits_and_tells_the_others(log: SegmentLog) -> None:
+def test_new_schema_keeps_fitting_subscribers_and_dismisses_the_others(log: SegmentLog) -> None:
     async def work() -> None:
         truth = Truth(log)
         async with hub_on(log) as hub:
@@ -301,18 +304,20 @@ def test_another_schema_keeps_those_it_fits_and_tells_the_others(log: SegmentLog
             await until(lambda: len(fits.given) == 14, "ten more")
             assert len(broken.given) == 4
             assert [notice.kind for notice in broken.notices] == ["error"]
-            assert "speed" in broken.notices[0].said["detail"]
+            assert "speed" in broken.notices[0].details["detail"]
 
     run(work())
 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_several_on_one_sink_get_exactly_what_matches_each(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run(_shared_life(Random(seed), tmp_path_factory.mktemp("shared")))
+def test_subscribers_that_share_a_sink_get_exactly_their_matching_events(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run(_shared_sink_history(Random(seed), tmp_path_factory.mktemp("shared")))
 
 
-async def _shared_life(chance: Random, folder: Path) -> None:
+async def _shared_sink_history(chance: Random, folder: Path) -> None:
     log = SegmentLog(folder / "log")
     log.create("gps", ["a.0", "b.0"])
     log.create("bus", ["a.0"])
@@ -332,12 +337,12 @@ async def _shared_life(chance: Random, folder: Path) -> None:
                 log.append("bus", "a.0", [record("bus", sent)])
                 sent += 1
             else:
-                chance.choice(sinks).drain()
+                chance.choice(sinks).make_room()
             for _ in range(chance.choice([0, 0, 1, 5])):
                 await asyncio.sleep(0)
         for sink in sinks:
             sink.room_for = 1_000_000
-            sink.drain()
+            sink.make_room()
         wanted = {
             (id_, partition): truth.wanted(partition, 0, WANTS[text])
             for id_, text in texts.items()
@@ -345,14 +350,14 @@ async def _shared_life(chance: Random, folder: Path) -> None:
         }
         wanted["bus", "bus"] = [f"bus:{n}" for n in range(sent)]
         total = sum(map(len, wanted.values()))
-        await until(lambda: sum(len(sink.given) for sink in sinks) >= total, "everybody to have everything")
+        await until(lambda: sum(len(sink.given) for sink in sinks) >= total, "all subscribers to have all events")
         for (id_, partition), events in wanted.items():
             found = [event for sink in sinks for event in sink.ids(id_) if event.startswith(f"{partition}:")]
             assert found == events
     log.close()
 
 
-def test_a_strict_sink_gets_no_more_than_it_has_room_for_and_all_of_it(log: SegmentLog) -> None:
+def test_strict_sink_gets_only_as_many_events_as_it_has_room_for_and_finally_all(log: SegmentLog) -> None:
     async def work() -> None:
         truth = Truth(log)
         async with hub_on(log) as hub:
@@ -364,7 +369,7 @@ def test_a_strict_sink_gets_no_more_than_it_has_room_for_and_all_of_it(log: Segm
             for took in range(7, 200, 7):
                 await until(lambda took=took: len(sink.ids("all")) >= took, "seven more")  # type: ignore[misc]
                 assert len(sink.ids("all")) == took
-                sink.drain()
+                sink.make_room()
             await until(lambda: len(sink.ids("all")) == 200, "the rest")
             assert sorted(sink.ids("some")) == sorted(
                 f"{partition}:{n}" for partition in truth.sent for n in range(61, 100)
@@ -373,7 +378,7 @@ def test_a_strict_sink_gets_no_more_than_it_has_room_for_and_all_of_it(log: Segm
     run(work())
 
 
-def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink_is_full(log: SegmentLog) -> None:
+def test_subscriber_that_starts_now_gets_its_cursor_and_no_older_event_with_a_full_sink(log: SegmentLog) -> None:
     async def work() -> None:
         truth = Truth(log)
         truth.append("a.0", 500)
@@ -387,7 +392,7 @@ def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink
                 hub.subscribe(late[-1], now=True)
                 await asyncio.sleep(0.001 * (n % 3))
             sink.room_for = 1_000_000
-            sink.drain()
+            sink.make_room()
             await until(lambda: all(each.state == "live" for each in late), "all to be live")
             truth.append("a.0", 1)
             await until(lambda: all(sink.ids(each.id)[-1:] == ["a.0:540"] for each in late), "the last one")
@@ -401,25 +406,25 @@ def test_whoever_begins_now_is_told_where_and_gets_nothing_older_though_its_sink
     run(work())
 
 
-def test_who_leaves_while_its_filter_changes_is_gone(log: SegmentLog) -> None:
+def test_subscriber_that_leaves_during_a_filter_change_is_gone(log: SegmentLog) -> None:
     async def work() -> None:
-        heard: list[bool] = []
-        hub = Hub(log, heed=lambda _, is_here: heard.append(is_here))
+        changes: list[bool] = []
+        hub = Hub(log, on_subscription_change=lambda _, is_here: changes.append(is_here))
         hub.serve({"gps": SCHEMA})
         each = subscriber("a", "speed > 60", Recording(), log.end("gps"))
         hub.subscribe(each)
         await until(lambda: each.state == "live", "it to be live")
         changing = asyncio.create_task(hub.change(each, Filter("speed > 10", SCHEMA)))
-        await asyncio.sleep(0)  # it asks the thread, and waits
+        await asyncio.sleep(0)  # the command is sent, and its answer awaited
         hub.unsubscribe(each)
         await changing
-        assert (each.state, each.member, heard) == ("gone", None, [True, False])
+        assert (each.state, each.membership, changes) == ("gone", None, [True, False])
         await hub.close()
 
     run(work())
 
 
-def test_what_nobody_serves_is_written_otherwise_and_served_no_more_than_before(log: SegmentLog) -> None:
+def test_rewrite_of_a_polling_subscriber_does_not_serve_it(log: SegmentLog) -> None:
     async def work() -> None:
         Truth(log).append("a.0", 5)
         async with hub_on(log) as hub:
@@ -427,7 +432,7 @@ def test_what_nobody_serves_is_written_otherwise_and_served_no_more_than_before(
             page = subscriber("a", "", before, log.begin("gps"))
             hub.rewrite(page, Encoding("plain"), after)
             assert (before.subscribers, after.subscribers, hub.listening()) == (set(), {page}, [])
-            while await hub.give(page) == "more":
+            while await hub.poll(page) == "more":
                 pass
             assert after.ids("a") == [f"a.0:{n}" for n in range(5)]
 

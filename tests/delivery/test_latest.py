@@ -1,4 +1,4 @@
-"""The newest of each key first, then all that follows: none missed, none twice, whatever is appended meanwhile."""
+"""Snapshots: the latest event of each key, then all later events, none missed and none twice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.conftest import LARGE_EXAMPLES
 from tests.delivery.sinks import Recording
 from tests.delivery.test_hub import SCHEMA, hub_on, run, subscriber, until
-from tidegate.delivery import hub as hubs
 from tidegate.delivery import latest as latests
+from tidegate.delivery import snapshot_sender
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.latest import Latest, newest, stretch
 from tidegate.delivery.subscriber import Notice, Subscriber
@@ -27,8 +27,8 @@ from tidegate.logs import Cursor, Retention, SegmentLog
 PARTITIONS = ("a.0", "b.0")
 
 
-class City:
-    """Appends events of some keys, each with a moment of its own, and remembers all of them."""
+class Appender:
+    """Appends events of some keys, each with its own time, and records all of them."""
 
     def __init__(self, log: SegmentLog, keys: int = 5) -> None:
         self.log, self.keys = log, keys
@@ -47,7 +47,7 @@ class City:
         self.sent[partition] += made
 
     def until(self, end: Cursor | None) -> dict[str, list[dict[str, Any]]]:
-        """What is before a place, in each partition."""
+        """Return the events before a cursor, by partition."""
         found: dict[str, list[dict[str, Any]]] = {}
         for partition, events in self.sent.items():
             at, found[partition] = 0, []
@@ -60,7 +60,7 @@ class City:
 
 
 def oracle(events: dict[str, list[dict[str, Any]]], wants: Callable[[dict[str, Any]], bool], key: str) -> set[str]:
-    """The newest of each key, found the slow way."""
+    """Return the ids of the latest event of each key, by sorting all events."""
     wanted = sorted((each for some in events.values() for each in some if wants(each)), key=lambda each: each["_time"])
     return set({each[key]: each["_id"] for each in wanted}.values())
 
@@ -73,54 +73,56 @@ TEXTS: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 
 class Watching(Recording):
-    """Remembers what came before which notice."""
+    """Records how many events came before the notice `latest`."""
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
-        super().tell(subscriber, notice)
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+        super().send_notice(subscriber, notice)
         if notice.kind == "latest":
             self.before = len(self.given)
 
 
-def begin(hub: Hub, text: str, sink: Recording, place: Cursor | None, id_: str = "s") -> Subscriber:
-    made = subscriber(id_, text, sink, place)
-    made.latest = Latest("speed")
-    hub.subscribe(made)
-    return made
+def begin(hub: Hub, text: str, sink: Recording, cursor: Cursor | None, id_: str = "s") -> Subscriber:
+    subscriber_ = subscriber(id_, text, sink, cursor)
+    subscriber_.latest = Latest("speed")
+    hub.subscribe(subscriber_)
+    return subscriber_
 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_the_newest_of_each_key_then_all_that_follows(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run(_life(Random(seed), tmp_path_factory.mktemp("log")))
+def test_snapshot_has_the_latest_of_each_key_and_all_later_events_follow(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run(_random_history(Random(seed), tmp_path_factory.mktemp("log")))
 
 
-async def _life(chance: Random, folder: Path) -> None:
+async def _random_history(chance: Random, folder: Path) -> None:
     log = SegmentLog(folder / "log")
     log.create("gps", PARTITIONS)
-    city = City(log, chance.choice([1, 5, 700]))
+    appender = Appender(log, chance.choice([1, 5, 700]))
     for partition in PARTITIONS:
-        city.append(partition, chance.choice([0, 1, 30, 2_500]))
+        appender.append(partition, chance.choice([0, 1, 30, 2_500]))
     async with hub_on(log) as hub:
-        people = []
+        readers = []
         for n in range(chance.randint(1, 3)):
             sink = Watching(chance.choice([1, 10, 400, 1_000_000]), strict=chance.random() < 0.5)
             text = chance.choice(list(TEXTS))
-            people.append((text, sink, begin(hub, text, sink, log.begin("gps"), f"s{n}")))
-            city.append(chance.choice(PARTITIONS), chance.choice([1, 50]))
+            readers.append((text, sink, begin(hub, text, sink, log.begin("gps"), f"s{n}")))
+            appender.append(chance.choice(PARTITIONS), chance.choice([1, 50]))
         for _ in range(chance.randint(1, 15)):
-            city.append(chance.choice(PARTITIONS), chance.choice([1, 5, 250]))
-            chance.choice(people)[1].drain()
+            appender.append(chance.choice(PARTITIONS), chance.choice([1, 5, 250]))
+            chance.choice(readers)[1].make_room()
             await asyncio.sleep(chance.choice([0, 0, 0.001, 0.005]))
-        for _, sink, _ in people:
+        for _, sink, _ in readers:
             sink.room_for = 1_000_000
-            sink.drain()
-        for text, sink, each in people:
-            await until(lambda each=each: each.latest is None, "the newest")  # type: ignore[misc]
-            (end,) = [Cursor.from_text(told.cursor) for told in sink.notices if told.kind == "latest"]
-            before = city.until(end)
+            sink.make_room()
+        for text, sink, each in readers:
+            await until(lambda each=each: each.latest is None, "the snapshot")  # type: ignore[misc]
+            (end,) = [Cursor.from_text(notice.cursor) for notice in sink.notices if notice.kind == "latest"]
+            before = appender.until(end)
             rest = [
                 event["_id"]
-                for partition, events in city.sent.items()
+                for partition, events in appender.sent.items()
                 for event in events[len(before[partition]) :]
                 if TEXTS[text](event)
             ]
@@ -151,30 +153,30 @@ def ids_of(snapshot: latests.Snapshot) -> list[str]:
     return [orjson.loads(each.record)["_id"] for each in snapshot.entries]
 
 
-def take(log: SegmentLog, place: Cursor | None = None) -> latests.Snapshot:
-    return newest(log, "gps", place or log.begin("gps"), lambda _: True, "speed")
+def take(log: SegmentLog, cursor: Cursor | None = None) -> latests.Snapshot:
+    return newest(log, "gps", cursor or log.begin("gps"), lambda _: True, "speed")
 
 
-def test_a_key_in_two_partitions_has_one_event_the_one_that_happened_last(log: SegmentLog) -> None:
-    city = City(log, keys=1)
+def test_key_in_two_partitions_has_only_its_latest_event(log: SegmentLog) -> None:
+    appender = Appender(log, keys=1)
     for partition in ("b.0", "a.0", "b.0", "a.0"):
-        city.append(partition, 600)
+        appender.append(partition, 600)
     assert ids_of(take(log)) == ["a.0:2400"]
 
 
-def test_the_past_is_looked_at_from_a_place_on(log: SegmentLog) -> None:
-    city = City(log)
-    city.append("a.0", 5)
-    place = log.end("gps")
-    city.append("a.0", 2)
-    found = take(log, place)
+def test_snapshot_reads_from_the_given_cursor(log: SegmentLog) -> None:
+    appender = Appender(log)
+    appender.append("a.0", 5)
+    cursor = log.end("gps")
+    appender.append("a.0", 2)
+    found = take(log, cursor)
     assert (ids_of(found), found.is_complete) == (["a.0:6", "a.0:7"], True)
 
 
-def test_whoever_comes_back_with_a_cursor_of_the_snapshot_misses_nothing(log: SegmentLog) -> None:
-    city = City(log)
+def test_resuming_from_a_cursor_of_the_snapshot_misses_nothing(log: SegmentLog) -> None:
+    appender = Appender(log)
     for partition in PARTITIONS:
-        city.append(partition, 1_500)
+        appender.append(partition, 1_500)
     for entry in take(log).entries:
         rest = log.read("gps", Cursor.from_text(entry.cursor), 10_000).records
         ids = {orjson.loads(record)["_id"] for record in rest}
@@ -183,105 +185,103 @@ def test_whoever_comes_back_with_a_cursor_of_the_snapshot_misses_nothing(log: Se
         assert orjson.loads(entry.record)["_id"] not in ids
 
 
-def test_keys_and_bytes_are_bounded_and_those_left_out_are_the_oldest(
-    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    city = City(log, keys=1_000_000)
-    city.append("a.0", 50)
-    monkeypatch.setattr(latests, "MOST_KEYS", 10)
+def test_snapshot_over_its_limits_leaves_out_the_oldest_keys(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    appender = Appender(log, keys=1_000_000)
+    appender.append("a.0", 50)
+    monkeypatch.setattr(latests, "MAX_KEYS", 10)
     found = take(log)
     assert (ids_of(found), found.is_complete) == ([f"a.0:{n}" for n in range(41, 51)], False)
-    monkeypatch.setattr(latests, "MOST_BYTES", 3 * found.entries[0].size_bytes + 50)
+    monkeypatch.setattr(latests, "MAX_BYTES", 3 * found.entries[0].size_bytes + 50)
     assert ids_of(take(log)) == [f"a.0:{n}" for n in range(48, 51)]
 
 
-def test_a_long_stream_is_looked_at_from_so_many_events_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_of_a_long_stream_reads_only_about_max_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SegmentLog(tmp_path / "log", segment_bytes=2_000)
     log.create("gps", ["a.0"])
-    city = City(log, keys=1_000_000)
+    appender = Appender(log, keys=1_000_000)
     for _ in range(50):
-        city.append("a.0", 100)
+        appender.append("a.0", 100)
     begin, end = log.begin("gps"), log.end("gps")
     assert stretch(log, "gps", begin, end, 6_000) == begin
     some = len(log.read("gps", stretch(log, "gps", begin, end, 1_000), 10_000).records)
     assert 1_000 <= some < 5_000
-    monkeypatch.setattr(latests, "MOST_EVENTS", 1_000)
+    monkeypatch.setattr(latests, "MAX_EVENTS", 1_000)
     found = take(log)
     assert (len(found.entries), found.is_complete) == (some, False)
 
 
-def test_a_stream_that_is_not_there_yet_has_no_newest_and_all_of_it_comes(tmp_path: Path) -> None:
+def test_snapshot_of_a_missing_stream_is_empty_and_all_events_follow(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path / "empty")
         async with hub_on(log) as hub:
             sink = Watching()
             each = begin(hub, "", sink, None)
-            await until(lambda: each.latest is None, "the newest")
+            await until(lambda: each.latest is None, "the snapshot")
             log.create("gps", PARTITIONS)
-            City(log).append("a.0", 3)
+            Appender(log).append("a.0", 3)
             await until(lambda: len(sink.given) == 3, "all")
-            assert [(told.kind, dict(told.said)) for told in sink.notices] == [
+            assert [(notice.kind, dict(notice.details)) for notice in sink.notices] == [
                 ("latest", {"events": 0, "complete": True})
             ]
 
     run(work())
 
 
-def test_what_expired_behind_the_cursor_is_told_as_a_gap(tmp_path: Path) -> None:
+def test_expired_events_before_the_snapshot_are_reported_as_a_gap(tmp_path: Path) -> None:
     async def work() -> None:
         log = SegmentLog(tmp_path / "log", segment_bytes=200)
         log.create("gps", ["a.0"])
         first = log.begin("gps")
-        city = City(log)
+        appender = Appender(log)
         for _ in range(20):
-            city.append("a.0", 1)
+            appender.append("a.0", 1)
         log.expire("gps", Retention(size_bytes=300))
         async with hub_on(log) as hub:
             sink = Watching()
             each = begin(hub, "", sink, first)
-            await until(lambda: each.state == "live", "it to be live")
-            assert [told.kind for told in sink.notices] == ["gap", "latest"]
+            await until(lambda: each.state == "live", "the subscriber to be live")
+            assert [notice.kind for notice in sink.notices] == ["gap", "latest"]
             assert sink.ids("s")[-1] == "a.0:20"
 
     run(work())
 
 
-def test_another_filter_meanwhile_goes_on_behind_what_was_given_with_the_newest_that_match_it(log: SegmentLog) -> None:
+def test_filter_change_during_a_snapshot_continues_with_a_new_snapshot_behind_it(log: SegmentLog) -> None:
     async def work() -> None:
-        city = City(log, keys=10)
-        city.append("a.0", 100)
+        appender = Appender(log, keys=10)
+        appender.append("a.0", 100)
         async with hub_on(log) as hub:
             sink = Watching(room_for=3, strict=True)
             each = begin(hub, "n > 0", sink, log.begin("gps"))
             await until(lambda: len(sink.given) == 3, "the first three")
             await hub.change(each, Filter("n < 97", SCHEMA))
             sink.room_for = 1_000
-            sink.drain()
-            await until(lambda: each.state == "live", "it to be live")
+            sink.make_room()
+            await until(lambda: each.state == "live", "the subscriber to be live")
             assert sink.ids("s") == [f"a.0:{n}" for n in (91, 92, 93, 94, 95, 96)]
-            assert [told.kind for told in sink.notices] == ["changed", "latest"]
+            assert [notice.kind for notice in sink.notices] == ["changed", "latest"]
 
     run(work())
 
 
-def test_who_has_no_room_leaves_its_turn_to_others_and_gets_the_rest_later(
+def test_snapshot_of_a_full_sink_gives_its_turn_to_others_and_continues_later(
     log: SegmentLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hubs, "SNAPSHOTS", 1)
-    monkeypatch.setattr(hubs, "SNAPSHOT_S", 0.02)
+    monkeypatch.setattr(snapshot_sender, "MAX_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_sender, "DRAIN_TIMEOUT_S", 0.02)
 
     async def work() -> None:
-        city = City(log, keys=10)
-        city.append("a.0", 100)
+        appender = Appender(log, keys=10)
+        appender.append("a.0", 100)
         async with hub_on(log) as hub:
             stuck, quick = Watching(room_for=3, strict=True), Watching()
             each = begin(hub, "", stuck, log.begin("gps"), "stuck")
             await until(lambda: len(stuck.given) == 3, "the first three")
             other = begin(hub, "", quick, log.begin("gps"), "quick")
             await until(lambda: other.state == "live", "the other to be live")
-            city.append("a.0", 10)
+            appender.append("a.0", 10)
             stuck.room_for = 1_000
-            stuck.drain()
+            stuck.make_room()
             await until(lambda: each.state == "live", "the stuck one to be live")
             assert stuck.ids("stuck") == [f"a.0:{n}" for n in (91, 92, 93, *range(101, 111))]
             assert quick.ids("quick") == [f"a.0:{n}" for n in range(91, 111)]

@@ -1,4 +1,4 @@
-"""A sink that takes no more than its pace allows: whatever that is, all goes out once and in order."""
+"""A paced sink takes no more events than its pace allows, and sends each event once and in order."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from tidegate.delivery.pacing import Pacing, paced
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 
 
-class Held(Sink):
-    """Takes some and no more, until it is told that it may."""
+class LimitedSink(Sink):
+    """Takes `max_events` events; each `drain` allows one more."""
 
     kind = "held"
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_events: int) -> None:
         super().__init__()
-        self.most, self.taken = most, list[int]()
+        self.max_events, self.taken = max_events, list[int]()
 
-    def render(self, batch: Any, picks: Sequence[Pick]) -> list[int]:  # noqa: ARG002 - the events' numbers do
+    def render(self, batch: Any, picks: Sequence[Pick]) -> list[int]:  # noqa: ARG002 - the indexes are enough
         return [n for n, _ in picks]
 
     def write(self, rendered: Any) -> bool:
-        self.cut = None
-        if len(self.taken) + len(rendered) > self.most:
-            self.cut = rendered[0]
+        self.first_unsent = None
+        if len(self.taken) + len(rendered) > self.max_events:
+            self.first_unsent = rendered[0]
             return False
         self.taken += rendered
-        return len(self.taken) < self.most
+        return len(self.taken) < self.max_events
 
-    async def room(self) -> None:
-        self.most += 1
+    async def drain(self) -> None:
+        self.max_events += 1
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
         raise NotImplementedError
 
 
 class Allowance:
-    """So many now, and one more each time that somebody asks how long to wait."""
+    """Allows some events now, and one more after each call of `wait_s`."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -59,23 +59,23 @@ class Allowance:
 
 
 @given(st.integers(0, 30), st.integers(1, 10), st.integers(1, 10))
-def test_what_is_not_taken_is_read_again_and_comes_once_in_order(events: int, allowed: int, most: int) -> None:
-    asyncio.run(_all(events, Held(most), Allowance(allowed)))
+def test_events_beyond_the_pace_are_sent_later_once_and_in_order(events: int, allowed: int, max_events: int) -> None:
+    asyncio.run(_all(events, LimitedSink(max_events), Allowance(allowed)))
 
 
-async def _all(events: int, inner: Held, allowance: Allowance) -> None:
-    sink, place = Pacing(inner, allowance), 0
-    while place < events:
-        picks: Any = [(n, None) for n in range(place, events)]
+async def _all(events: int, inner: LimitedSink, allowance: Allowance) -> None:
+    sink, position = Pacing(inner, allowance), 0
+    while position < events:
+        picks: Any = [(n, None) for n in range(position, events)]
         if sink.write(sink.render(None, picks)):  # type: ignore[arg-type]
-            assert sink.cut is None
-        place = events if sink.cut is None else sink.cut
-        assert inner.taken == list(range(place))
-        await sink.room()
+            assert sink.first_unsent is None
+        position = events if sink.first_unsent is None else sink.first_unsent
+        assert inner.taken == list(range(position))
+        await sink.drain()
     assert inner.taken == list(range(events))
 
 
-def test_a_sink_whose_reader_may_have_everything_is_left_as_it_is() -> None:
-    inner = Held(1)
+def test_sink_without_a_pace_is_not_wrapped() -> None:
+    inner = LimitedSink(1)
     assert paced(inner, None) is inner
     assert (Pacing(inner, Allowance(1)).final, Pacing(inner, Allowance(1)).kind) == (inner, "held")

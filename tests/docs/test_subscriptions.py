@@ -10,10 +10,10 @@ from typing import Any
 from tests.docs.test_documents import ROOT
 from tests.gateway.receiver import Receiver
 from tests.gateway.running import World
-from tidegate.delivery.webhook import CourierSettings
+from tidegate.delivery.push.context import PushSettings
 from tidegate.gateway.transports.webhook import REFUSALS, WebhookSettings
 from tidegate.model import units
-from tidegate.subscriptions import rules
+from tidegate.subscriptions import rules, webhook
 
 TEXT = (ROOT / "docs" / "spec" / "subscriptions.md").read_text(encoding="utf-8")
 ADDRESS = "https://example.com/in"
@@ -56,14 +56,14 @@ def test_fields_and_limits_agree_with_the_code() -> None:
     table = TEXT.split("| field |")[1].split("\n\n")[0]
     fields = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
     assert fields == {*rules._READERS, "from", "cursor"}
-    assert f"2 to {rules.MOST_BATCH:,}" in TEXT
-    assert f"at most {rules.MOST_TEXT:,} characters" in TEXT
-    assert f"(at most {rules.MOST_SECRETS}," in TEXT
-    assert units.duration_text(rules.MOST_S) == "1d"
-    couriers, webhooks = CourierSettings(), WebhookSettings()
+    assert f"2 to {webhook.MAX_BATCH:,}" in TEXT
+    assert f"at most {rules.MAX_TEXT:,} characters" in TEXT
+    assert f"(at most {webhook.MAX_SECRETS}," in TEXT
+    assert units.duration_text(rules.MAX_INTERVAL_S) == "1d"
+    push, webhooks = PushSettings(), WebhookSettings()
     assert f"| {', '.join(map(str, sorted(REFUSALS)))} |" in TEXT
-    assert f"none within {webhooks.timeout_s:g} s | tried again after {couriers.first_s:g} s" in TEXT
-    assert f"after {couriers.attempts} failures in a row" in TEXT
-    assert f"within {couriers.lease_s:g} s" in TEXT
-    assert couriers.most_s == 3_600.0
+    assert f"none within {webhooks.timeout_s:g} s | tried again after {push.first_retry_s:g} s" in TEXT
+    assert f"after {push.max_attempts} failures in a row" in TEXT
+    assert f"within {push.lease_s:g} s" in TEXT
+    assert push.max_retry_s == 3_600.0
     assert f"`WebHook-Request-Origin: {webhooks.origin}`" in TEXT

@@ -21,7 +21,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant
 
 from tidegate.client.tls import client_context
-from tidegate.delivery.webhook import CourierSettings
+from tidegate.delivery.push.context import PushSettings
 from tidegate.federation.link import LinkSettings
 from tidegate.filters.meaning import Semantics
 from tidegate.gateway.gateway import Gateway
@@ -49,7 +49,7 @@ STATUSES = Schema({"service": "string", "state": "string", "version": "int64", "
 HASTY = DurableSettings(
     look_s=0.02,
     ack_s=0.01,
-    couriers=CourierSettings(first_s=0.02, most_s=0.05, attempts=4, settle_s=0.05),
+    push=PushSettings(first_retry_s=0.02, max_retry_s=0.05, max_attempts=4, ack_interval_s=0.05),
     webhooks=WebhookSettings(allow_private=True, timeout_s=20.0),
 )
 """Durable subscriptions that wait for nothing long but answers, as a machine may be busy; receivers on loopback."""

@@ -1,4 +1,4 @@
-"""How far durable subscriptions have come, written down together every so often."""
+"""Acknowledged cursors of durable subscriptions, written to the registry in batches."""
 
 from __future__ import annotations
 
@@ -11,96 +11,96 @@ from tidegate.delivery.batch import ahead
 from tidegate.logs import Cursor
 from tidegate.logs.cursor import Mark
 
-DELAY_S = 0.1
-"""How long a cursor waits for others. What is lost with the process is delivered again, as it may be."""
+FLUSH_INTERVAL_S = 0.1
+"""How long a cursor waits for others. If the process ends before, its events are delivered again."""
 
 _log = structlog.get_logger("tidegate.delivery")
 
 
 class Acknowledgements:
-    """Cursors on their way to the registry: many in one transaction, of each subscription the newest.
+    """Collects cursors, and writes the newest of each subscription to the registry in one transaction.
 
-    All in one event loop. Whoever notes a cursor has made sure that it is not
-    before the one that is noted or stored already.
+    Runs on one event loop. A cursor must not be before one that was noted or stored earlier: `onward` ensures it.
     """
 
-    def __init__(self, store: Callable[[Mapping[str, str]], None], delay_s: float = DELAY_S) -> None:
-        """`store` may block: it is called in a thread, never twice at once."""
-        self._store, self._delay_s = store, delay_s
+    def __init__(self, store: Callable[[Mapping[str, str]], None], flush_interval_s: float = FLUSH_INTERVAL_S) -> None:
+        """`store` may block: it is called on a thread, one call at a time."""
+        self._store, self._flush_interval_s = store, flush_interval_s
         self._waiting: dict[str, str] = {}
         self._writing: dict[str, str] = {}
-        self._one = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._next: asyncio.Future[None] | None = None
+        self._next_write: asyncio.Future[None] | None = None
 
     def note(self, subscription: str, cursor: str) -> None:
-        """Store a cursor soon."""
+        """Store a cursor within the flush interval. Returns at once."""
         self._waiting[subscription] = cursor
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._soon())
+            self._task = asyncio.get_running_loop().create_task(self._flush_periodically())
 
     def newest(self, subscription: str) -> str | None:
-        """The cursor that is on its way; None: the registry has the newest."""
+        """Return the cursor that is not stored yet; None if the registry has the newest."""
         return self._waiting.get(subscription) or self._writing.get(subscription)
 
     def forget(self, subscription: str) -> None:
-        """Store nothing for a subscription that is gone."""
+        """Drop the cursor of a subscription that was removed."""
         self._waiting.pop(subscription, None)
 
     async def flush(self) -> None:
-        """Store all that was noted, now."""
-        await asyncio.shield(self._flush())  # a thread that writes can't be called back
+        """Store all noted cursors now. Raises what the registry raises; the cursors are kept for the next flush."""
+        await asyncio.shield(self._flush())  # a thread that writes can't be cancelled
 
     async def _flush(self) -> None:
-        async with self._one:
+        async with self._write_lock:
             if not self._waiting:
                 return
             self._writing, self._waiting = self._waiting, {}
-            told, self._next = self._next, None
+            written, self._next_write = self._next_write, None
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self._store, self._writing)
             except Exception as problem:
                 self._waiting = {**self._writing, **self._waiting}
-                _tell(told, problem)
+                _complete(written, problem)
                 raise
             finally:
                 self._writing = {}
-            _tell(told, None)
+            _complete(written, None)
 
     async def stored(self) -> None:
-        """Return when all that is noted by now is in the registry; raise what keeps it from there."""
+        """Return when all cursors noted before are in the registry. Raises what the registry raises."""
         if self._waiting:
-            if self._next is None:
-                self._next = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._next)
+            if self._next_write is None:
+                self._next_write = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next_write)
 
     async def close(self) -> None:
-        """Store what is left."""
+        """Store the remaining cursors. Raises what the registry raises."""
         if self._task is not None:
             self._task.cancel()
         await self.flush()
 
-    async def _soon(self) -> None:
+    async def _flush_periodically(self) -> None:
         while self._waiting:
-            await asyncio.sleep(self._delay_s)
+            await asyncio.sleep(self._flush_interval_s)
             try:
                 await self.flush()
             except Exception as problem:
                 _log.warning("can't store cursors, and tries again", problem=str(problem))
 
 
-def _tell(waiting: asyncio.Future[None] | None, problem: Exception | None) -> None:
-    if waiting is None:
+def _complete(written: asyncio.Future[None] | None, problem: Exception | None) -> None:
+    """Complete the future of a write, if there is one, with its result."""
+    if written is None:
         return
     if problem is None:
-        waiting.set_result(None)
+        written.set_result(None)
     else:
-        waiting.set_exception(problem)
-        waiting.exception()  # whoever waited may be gone
+        written.set_exception(problem)
+        written.exception()  # marks it as retrieved, as its waiter may have been cancelled
 
 
 def onward(cursor: Cursor, before: Cursor | None) -> Cursor:
-    """Where a subscription is that has acknowledged two cursors of one stream: nowhere back.
+    """Return a cursor that is at or after both cursors in every partition; `cursor` if they are of two generations.
 
     >>> onward(Cursor("a", {"0": 3, "1": 9}), Cursor("a", {"0": 7})).offsets
     {'0': 7, '1': 9}

@@ -1,4 +1,4 @@
-"""Some events of a service's output, as all who deliver them share them: parsed once, encoded once."""
+"""A batch of events of a service's output, shared by all subscribers: parsed once, encoded once per encoding."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from tidegate.logs.lost import told
 
 
 class Events(Protocol):
-    """Some events, as sinks render them."""
+    """Events as sinks render them: a `Batch` of the log, or a `Piece` of a snapshot or history."""
 
     @property
     def service(self) -> str:
-        """Whose they are."""
+        """The service whose events they are."""
 
     @property
     def records(self) -> Sequence[bytes]:
-        """As they are in the log."""
+        """The events as bytes of the log."""
 
     @property
     def events(self) -> Sequence[dict[str, Any]]:
-        """The records, parsed."""
+        """The records, parsed from JSON."""
 
     def encoded(self, event: int, encoding: Encoding) -> bytes:
-        """An event as it is sent."""
+        """Return an event in an encoding."""
 
-    def made(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
-        """What a transport has made of events so far, for all who get the same: it puts there what it makes."""
+    def render_cache(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
+        """Return the rendered events of a transport by index; the transport reads and fills it."""
 
-    def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:
-        """Where to go on behind an event."""
+    def cursor(self, event: int, skip_below: Mapping[str, int] | None = None) -> str:
+        """Return the cursor behind an event, moved to `skip_below` where that is further."""
 
 
 class Batch:
-    """What one read of a log gave."""
+    """The events of one read of the log. Used by the thread that read it, then by the event loop."""
 
     def __init__(self, service: str, start: Cursor, read: Read) -> None:
         read = told(read) if "@" in service else read  # of others' services it may have been lost before it came
@@ -50,62 +50,63 @@ class Batch:
         self.start, self.end, self.gaps = start, read.cursor, read.gaps
         self._cursors: dict[int, str] = {}
         self._encoded: dict[Encoding, dict[int, bytes]] = {}
-        self._made: dict[tuple[str, Encoding], dict[int, bytes]] = {}
+        self._rendered: dict[tuple[str, Encoding], dict[int, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.records)
 
     def encoded(self, event: int, encoding: Encoding) -> bytes:
-        """An event as it is sent."""
-        known = self._encoded.setdefault(encoding, {})
-        found = known.get(event)
-        if found is None:
-            found = known[event] = encoding.encode(self.service, self.records[event], self.events[event])
-        return found
+        """Return an event in an encoding."""
+        cache = self._encoded.setdefault(encoding, {})
+        data = cache.get(event)
+        if data is None:
+            data = cache[event] = encoding.encode(self.service, self.records[event], self.events[event])
+        return data
 
-    def made(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
-        """What a transport has made of events so far, for all who get the same: it puts there what it makes."""
-        return self._made.setdefault((transport, encoding), {})
+    def render_cache(self, transport: str, encoding: Encoding) -> dict[int, bytes]:
+        """Return the rendered events of a transport by index; the transport reads and fills it."""
+        return self._rendered.setdefault((transport, encoding), {})
 
-    def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:
-        """Where to go on behind an event; `floor` is what a subscriber has seen beyond the batch's start."""
-        if floor:
-            return ahead(self._behind(event), floor).text
-        found = self._cursors.get(event)
-        if found is None:
+    def cursor(self, event: int, skip_below: Mapping[str, int] | None = None) -> str:
+        """Return the cursor behind an event, moved to `skip_below` where that is further."""
+        if skip_below:
+            return ahead(self._behind(event), skip_below).text
+        text = self._cursors.get(event)
+        if text is None:
             firsts, _ = self._runs
-            before, behind = self._texts[bisect_right(firsts, event) - 1]
-            found = self._cursors[event] = encoded(b"%s%d%s" % (before, self._ends[event], behind))
-        return found
+            head, tail = self._texts[bisect_right(firsts, event) - 1]
+            text = self._cursors[event] = encoded(b"%s%d%s" % (head, self._ends[event], tail))
+        return text
 
     @cached_property
     def _texts(self) -> list[tuple[bytes, bytes]]:
-        """What cursors say around the one offset that is another from event to event, run by run."""
-        found = []
+        """Per run, the JSON of its cursors before and after the offset in which they differ."""
+        texts = []
         for first in self._runs[0]:
-            said = self._behind(first).json()
+            json = self._behind(first).json()
             key = orjson.dumps(self._places[first][0]) + b":"
-            at = said.index(key, said.index(b"{")) + len(key)
-            found.append((said[:at], said[at + len(str(self._ends[first])) :]))
-        return found
+            at = json.index(key, json.index(b"{")) + len(key)
+            texts.append((json[:at], json[at + len(str(self._ends[first])) :]))
+        return texts
 
-    def is_below(self, event: int, floor: Mapping[str, int]) -> bool:
-        """Whether a subscriber that has seen so much has seen an event."""
+    def is_below(self, event: int, offsets: Mapping[str, int]) -> bool:
+        """Return True if an event is before the offset of its partition."""
         partition, offset = self._places[event]
-        return offset < floor.get(partition, 0)
+        return offset < offsets.get(partition, 0)
 
     def partition(self, event: int) -> str:
-        """Where an event is."""
+        """Return the partition of an event."""
         return self._places[event][0]
 
     def before(self, event: int) -> Cursor:
-        """Where to go on to read an event and what comes behind it."""
+        """Return the cursor from which an event is the next to be read."""
         firsts, before = self._runs
         partition, offset = self._places[event]
         offsets = {**before[bisect_right(firsts, event) - 1], partition: offset}
         return Cursor(self.start.generation, offsets, self.start.marks)
 
     def _behind(self, event: int) -> Cursor:
+        """Return the cursor from which the event after this one is the next to be read."""
         firsts, before = self._runs
         run = bisect_right(firsts, event) - 1
         partition = self._places[event][0]
@@ -113,18 +114,18 @@ class Batch:
 
     @cached_property
     def _ends(self) -> list[int]:
-        """The offset behind each event: where the next of its partition begins."""
+        """The end offset of each event, which is the offset of the next one in its partition."""
         following = dict(self.end.offsets)
-        found = [0] * len(self._places)
-        for n in range(len(found) - 1, -1, -1):
+        ends = [0] * len(self._places)
+        for n in range(len(ends) - 1, -1, -1):
             partition, offset = self._places[n]
-            found[n] = following[partition]
+            ends[n] = following[partition]
             following[partition] = offset
-        return found
+        return ends
 
     @cached_property
     def _runs(self) -> tuple[list[int], list[Mapping[str, int]]]:
-        """Where events of another partition begin, and all offsets there."""
+        """Index of the first event of each run of one partition, and the offsets of all partitions before it."""
         firsts: list[int] = []
         before: list[Mapping[str, int]] = []
         offsets = dict(self.start.offsets)
@@ -139,21 +140,21 @@ class Batch:
         return firsts, before
 
 
-def ahead(cursor: Cursor, floor: Mapping[str, int]) -> Cursor:
-    """A cursor with each partition where it is, or where a floor is beyond."""
+def ahead(cursor: Cursor, minimum: Mapping[str, int]) -> Cursor:
+    """Return a cursor whose offsets are at least those of `minimum`."""
     offsets = dict(cursor.offsets)
-    for partition, offset in floor.items():
+    for partition, offset in minimum.items():
         offsets[partition] = max(offset, offsets.get(partition, 0))
     return Cursor(cursor.generation, offsets, cursor.marks)
 
 
 def reaches(cursor: Cursor, other: Cursor) -> bool:
-    """Whether a cursor is nowhere before another."""
+    """Return True if a cursor is at or after another in every partition."""
     return all(cursor.offsets.get(partition, -1) >= offset for partition, offset in other.offsets.items())
 
 
 def distance(begin: Cursor, end: Cursor) -> int:
-    """What is between two places, in the log's own measure.
+    """Return how much is between two cursors, in the units of the log's offsets: bytes or records.
 
     >>> distance(Cursor("a", {"0": 5}), Cursor("a", {"0": 8, "1": 2}))
     5

@@ -1,4 +1,4 @@
-"""At most the latest event of each key in a while: for those who want to know how things are, not all that happened."""
+"""Conflation: a sink that passes on only the latest event of each key in each interval."""
 
 from __future__ import annotations
 
@@ -12,57 +12,56 @@ import orjson
 from tidegate.delivery.batch import Events
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 
-MOST_KEYS = 100_000
-"""Keys that wait to be sent; with more it is full."""
+MAX_KEYS = 100_000
+"""Keys with an event that waits; with more the sink is full."""
 
 Held = dict[bytes, Any]
-"""The latest event of each key, as the other sink has rendered it, in the order of the log."""
+"""The latest event of each key, as the inner sink has rendered it, in the order of the log."""
 
 
 Conflation = tuple[float | None, str | None]
-"""How long events wait, and by which attribute they are told apart; not at all, where the time is None."""
+"""The interval in seconds, and the attribute whose values are the keys; without an interval nothing is conflated."""
 
 
 class Conflating(Sink):
-    """Stands before another sink: holds the latest event of each key, and passes all on every so often.
+    """Wraps the sink of one subscriber: holds the latest event of each key, and writes all of them every interval.
 
-    What it holds is bounded by the keys there are, not by what comes, and a slow
-    reader gets fewer events, not older ones. They leave in their order in the
-    log, so whoever comes back with the last cursor misses none. It is one
-    subscriber's own, though the other sink may have several.
+    Its memory is bounded by the number of keys, not of events, and a slow reader gets fewer events, not older ones.
+    Events are written in the order of the log, so that a reader that resumes from its last cursor misses none. The
+    inner sink may have other subscribers.
     """
 
     def __init__(self, inner: Sink, every_s: float, key: str | None) -> None:
-        """`key` is the attribute whose values are told apart; None: all events are of one key."""
+        """`key` is the attribute whose values are the keys; None: all events have the same key."""
         super().__init__()
         self.kind, self.caller = inner.kind, inner.caller
         self._inner, self._every_s, self._key = inner, every_s, key
         self._loop = asyncio.get_running_loop()
         self._latest: Held = {}
         self._older: deque[tuple[Held, Subscriber, Notice]] = deque()
-        """Notices that wait for what was before them, which the other sink has not taken yet."""
+        """Notices that the inner sink gets after the events before them, which it has not taken yet."""
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Task[None] | None = None
-        self._free = asyncio.Event()
-        self._free.set()
+        self._flushing: asyncio.Task[None] | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     @property
-    def said(self) -> Conflation:
-        """As it was asked for."""
+    def conflation(self) -> Conflation:
+        """The interval and the key."""
         return self._every_s, self._key
 
     @property
     def final(self) -> Sink:
-        """The other one."""
+        """The innermost sink."""
         return self._inner.final
 
     @property
-    def is_settled(self) -> bool:
-        """Whether all that was taken has been passed on."""
-        return not self._latest and not self._older and self._inner.is_settled
+    def is_flushed(self) -> bool:
+        """True if no event waits, here and in the inner sink."""
+        return not self._latest and not self._older and self._inner.is_flushed
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> list[tuple[bytes, Any]]:
-        """The latest of each key, in the order of the events."""
+        """Render the latest event of each key, in the order of the events."""
         latest: dict[bytes, Pick] = {}
         for pick in picks:
             key = key_of(batch.events[pick[0]], self._key)
@@ -71,88 +70,91 @@ class Conflating(Sink):
         return [(key, self._inner.render(batch, [pick])) for key, pick in latest.items()]
 
     def write(self, rendered: Any) -> bool:
-        """Hold them, in place of older ones."""
+        """Hold events, in place of older ones of their keys."""
         for key, event in rendered:
             self._latest.pop(key, None)
             self._latest[key] = event
-        if self._timer is None and self._waiting is None and self._latest:
-            self._timer = self._loop.call_later(self._every_s, self._strike)
-        if len(self._latest) > MOST_KEYS:
-            self._free.clear()
-        return self._free.is_set()
+        if self._timer is None and self._flushing is None and self._latest:
+            self._timer = self._loop.call_later(self._every_s, self._start_flush)
+        if len(self._latest) > MAX_KEYS:
+            self._has_room.clear()
+        return self._has_room.is_set()
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return when there are not too many keys."""
-        await self._free.wait()
+        await self._has_room.wait()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
-        """Pass on what came before a notice, and the notice."""
-        if self._push(though_full=True) or notice.kind == "error":  # then nobody takes what is left
-            self._inner.tell(subscriber, notice)
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+        """Write the events before a notice, then the notice; later, if the inner sink does not take them now."""
+        if self._flush(though_full=True) or notice.kind == "error":  # after an error no event is taken
+            self._inner.send_notice(subscriber, notice)
         else:
             self._older.append((self._latest, subscriber, notice))
             self._latest = {}
-            if self._waiting is None:
-                self._strike()
+            if self._flushing is None:
+                self._start_flush()
 
     def release(self) -> Sink | None:
-        """Pass on what there is, hold nothing any more, and give the other sink; None: it does not take all now."""
-        if not self._push(though_full=True):
+        """Write all events, stop conflating, and return the inner sink; None if that does not take all now."""
+        if not self._flush(though_full=True):
             return None
         self.close()
         return self._inner
 
     def end(self) -> None:
-        """Pass on what there is, and end."""
-        self._push(though_full=True)
+        """Write all events, and end the inner sink."""
+        self._flush(though_full=True)
         self._inner.end()
 
     def close(self) -> None:
-        """Pass nothing on any more."""
+        """Stop the timer and the flush."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
 
-    def _strike(self) -> None:
-        """When the time has come, and whenever the reader has room."""
+    def _start_flush(self) -> None:
+        """Start the task that writes all events as soon as the inner sink has room."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._waiting = None, self._loop.create_task(self._pass_on())
+        self._timer, self._flushing = None, self._loop.create_task(self._flush_all())
 
-    async def _pass_on(self) -> None:
+    async def _flush_all(self) -> None:
         while True:
-            await self._inner.room()
-            if self._push(though_full=False):
+            await self._inner.drain()
+            if self._flush(though_full=False):
                 break
-            await asyncio.sleep(0)  # a socket that was closed has room for ever
-        self._waiting = None
+            await asyncio.sleep(0)  # a socket that was closed always has room, and takes nothing
+        self._flushing = None
 
-    def _push(self, *, though_full: bool) -> bool:
-        """Pass on as much as the other sink takes; say whether that was all."""
+    def _flush(self, *, though_full: bool) -> bool:
+        """Write events and notices until the inner sink takes no more; `though_full`: or until it refuses one.
+
+        Returns True if nothing is left.
+        """
         while self._older:
             events, subscriber, notice = self._older[0]
             if not self._write_out(events, though_full):
                 return False
             self._older.popleft()
-            self._inner.tell(subscriber, notice)
+            self._inner.send_notice(subscriber, notice)
         return self._write_out(self._latest, though_full)
 
     def _write_out(self, events: Held, though_full: bool) -> bool:
         for key in list(events):
             has_room = self._inner.write(events[key])
-            if self._inner.cut is not None:
+            if self._inner.first_unsent is not None:
                 break
             del events[key]
             if not has_room and not though_full:
                 break
-        if len(self._latest) <= MOST_KEYS:
-            self._free.set()
+        if len(self._latest) <= MAX_KEYS:
+            self._has_room.set()
         return not events
 
 
 def key_of(event: Mapping[str, Any], key: str | None) -> bytes:
-    """What tells an event apart by an attribute; without one nothing does.
+    """Return the key of an event: the value of an attribute as JSON; empty if there is no attribute.
 
     >>> key_of({"vid": "B17"}, "vid"), key_of({"vid": "B17"}, None)
     (b'"B17"', b'')
@@ -160,19 +162,19 @@ def key_of(event: Mapping[str, Any], key: str | None) -> bytes:
     return b"" if key is None else orjson.dumps(event.get(key))
 
 
-def conflated(sink: Sink, said: Conflation) -> Sink:
-    """A sink, or what stands before it."""
-    every_s, key = said
+def conflated(sink: Sink, conflation: Conflation) -> Sink:
+    """Return a sink that conflates; the sink itself if there is no interval."""
+    every_s, key = conflation
     return sink if every_s is None else Conflating(sink, every_s, key)
 
 
-def reconflated(sink: Sink, said: Conflation) -> Sink:
-    """A subscriber's sink with another conflation; the same where it can't be changed now, or need not be."""
-    had = sink.said if isinstance(sink, Conflating) else (None, None)
-    if not sink.final.may_conflate or had == said:
+def reconflated(sink: Sink, conflation: Conflation) -> Sink:
+    """Return a subscriber's sink with another conflation; the same sink if it need not or can't be changed now."""
+    before = sink.conflation if isinstance(sink, Conflating) else (None, None)
+    if not sink.final.may_conflate or before == conflation:
         return sink
     plain = sink.release() if isinstance(sink, Conflating) else sink
     if plain is None:
         return sink
     plain.caller = sink.caller
-    return conflated(plain, said)
+    return conflated(plain, conflation)

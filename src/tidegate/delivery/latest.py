@@ -1,4 +1,4 @@
-"""The newest event of each key among those that are there already: how things are, before what happens next."""
+"""Snapshots: the latest event of each key in the log, for subscribers that need the current state first."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ import orjson
 
 from tidegate.delivery.batch import Batch, ahead, distance, reaches
 from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.notices import gap
 from tidegate.delivery.subscriber import Notice
-from tidegate.delivery.worker import gap
 from tidegate.logs import Cursor, EventLog
 
-MOST_EVENTS = 1_000_000
-"""How far back is looked, about: a few seconds' reading. What is older is not looked at."""
-MOST_KEYS = 100_000
-"""Keys of one snapshot; those whose newest event is the oldest are left out."""
-MOST_BYTES = 32 * 1024 * 1024
-"""Of what one snapshot holds, so that its memory is bounded whatever keys and events there are."""
-READ = 1_000
-"""Events that are read at a time."""
+MAX_EVENTS = 1_000_000
+"""About how many events a snapshot reads, which takes a few seconds. Older ones are not read."""
+MAX_KEYS = 100_000
+"""Keys of one snapshot. With more, those that were updated longest ago are left out."""
+MAX_BYTES = 32 * 1024 * 1024
+"""Maximum size of the records of one snapshot, so that its memory is bounded."""
+READ_EVENTS = 1_000
+"""Events of one read."""
 PAUSE_S = 0.001
-"""After each read: those who are live run meanwhile."""
-MOMENTS = 45
-"""Halvings of the time since 1970 until the moment where to begin is known: to a tenth of a millisecond."""
+"""After each read, so that the live workers run."""
+BISECTIONS = 45
+"""Halvings of the time since 1970 in the search for a start: to a tenth of a millisecond."""
 
 
 class Entry(NamedTuple):
-    """One event of a snapshot."""
+    """One event of a snapshot or of a page of history."""
 
     number: int
-    """Its place in the order in which it was read."""
+    """Its index in the order of reading."""
     cursor: str
-    """The place right behind it, in that order."""
+    """The cursor behind it, in that order."""
     record: bytes
     time: str
 
     @property
     def size_bytes(self) -> int:
-        """What it takes, about."""
+        """Return about how much memory it takes."""
         return len(self.record) + len(self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The newest event of each key, in the order of the log."""
+    """The latest event of each key, in the order of the log."""
 
     entries: list[Entry]
     end: Cursor
-    """What comes behind it is not among them."""
+    """Where the read ended; delivery continues there."""
     is_complete: bool
-    """Whether all that the stream keeps was looked at, and no key left out."""
+    """True if all events that the stream keeps were read, and no key was left out."""
     missed: Notice | None
-    """What was gone when it was to be read."""
+    """The gap notice for events that retention removed before they were read."""
 
 
 class Piece:
-    """Some events of a snapshot, as sinks render those of a `Batch`."""
+    """Some events of a snapshot or of history, for one subscriber. Sinks render it as they do a `Batch`."""
 
     def __init__(self, service: str, entries: list[Entry], missed: Notice | None = None) -> None:
-        """`missed` is what should be before them, and is gone."""
+        """`missed` is the notice of a gap before the events."""
         self.service, self.missed = service, missed
         self.records = [each.record for each in entries]
         self.events: list[dict[str, Any]] = [orjson.loads(record) for record in self.records]
@@ -72,130 +72,131 @@ class Piece:
         return len(self.records)
 
     def encoded(self, event: int, encoding: Encoding) -> bytes:
-        """An event as it is sent."""
+        """Return an event in an encoding."""
         return encoding.encode(self.service, self.records[event], self.events[event])
 
-    def made(self, transport: str, encoding: Encoding) -> dict[int, bytes]:  # noqa: ARG002 - it is one subscriber's
-        """What a transport has made of events so far."""
+    def render_cache(self, transport: str, encoding: Encoding) -> dict[int, bytes]:  # noqa: ARG002 - nothing is shared
+        """Return an empty cache, as the events are for one subscriber."""
         return {}
 
-    def cursor(self, event: int, floor: Mapping[str, int] | None = None) -> str:  # noqa: ARG002 - nobody has one here
-        """Where to go on behind an event."""
+    def cursor(self, event: int, skip_below: Mapping[str, int] | None = None) -> str:  # noqa: ARG002 - it is in no lane
+        """Return the cursor behind an event."""
         return self._cursors[event]
 
 
 class Latest:
-    """What a subscriber that begins with the newest of each key has yet to be given."""
+    """The request for a snapshot, and how much of it was sent. Used on the event loop."""
 
     __slots__ = ("at", "is_complete", "key", "sent", "snapshot")
 
     def __init__(self, key: str) -> None:
-        """`key` is the attribute whose values are told apart."""
+        """`key` is the attribute whose values are the keys."""
         self.key = key
         self.snapshot: Snapshot | None = None
         self.at = 0
-        """How much of the snapshot was given."""
+        """Number of events of this snapshot that were sent."""
         self.sent = 0
+        """Number of events that were sent, also of earlier snapshots."""
         self.is_complete = True
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Give a snapshot from its first event on."""
+        """Start to send a snapshot."""
         self.snapshot, self.at = snapshot, 0
         self.is_complete = self.is_complete and (snapshot.is_complete or self.sent > 0)
 
-    def forget(self) -> None:
-        """Let go of the snapshot: another is taken from the subscriber's place on."""
+    def discard_snapshot(self) -> None:
+        """Drop the snapshot. The next one starts at the subscriber's cursor."""
         self.snapshot, self.at = None, 0
 
-    def piece(self, service: str, most: int) -> Piece:
-        """The next events."""
+    def piece(self, service: str, max_events: int) -> Piece:
+        """Return the next events of the snapshot."""
         assert self.snapshot is not None
-        return Piece(service, self.snapshot.entries[self.at : self.at + most])
+        return Piece(service, self.snapshot.entries[self.at : self.at + max_events])
 
-    def gave(self, count: int) -> Cursor | None:
-        """So many more were given: the place behind them; None: none was."""
+    def advance(self, count: int) -> Cursor | None:
+        """Note that `count` more events were sent, and return the cursor behind them; None if `count` is 0."""
         assert self.snapshot is not None
         self.at += count
         self.sent += count
         return Cursor.from_text(self.snapshot.entries[self.at - 1].cursor) if count else None
 
     @property
-    def is_given(self) -> bool:
-        """Whether all of the snapshot was given."""
+    def is_sent(self) -> bool:
+        """True if the whole snapshot was sent."""
         return self.snapshot is not None and self.at == len(self.snapshot.entries)
 
-    def told(self, place: Cursor | None) -> Notice:
-        """What the subscriber is told behind the last of them."""
-        said = {"events": self.sent, "complete": self.is_complete}
-        return Notice("latest", "" if place is None else place.text, said)
+    def notice(self, cursor: Cursor | None) -> Notice:
+        """Return the notice `latest`, which follows the last event of the snapshot."""
+        details = {"events": self.sent, "complete": self.is_complete}
+        return Notice("latest", "" if cursor is None else cursor.text, details)
 
 
 def newest(
     log: EventLog,
     service: str,
-    place: Cursor,
+    start: Cursor,
     wants: Callable[[Mapping[str, Any]], bool],
     key: str,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Snapshot:
-    """The newest event of each key from a place on that a subscriber wants.
+    """Return the latest event of each key among the matching events behind a cursor.
 
-    A key that is in several partitions has one event, the one that happened last. Reads until where the log ended
-    when it began, or a little further. Blocks: it is called in a thread. It ends early when it is not wanted any more.
+    If a key is in several partitions, the event with the latest time counts. Reads up to the end of the log at the time
+    of the call, or a little further. Blocks, so it runs on a thread. Ends early, with an unusable result, as soon as
+    `is_wanted` returns False.
     """
     begin, end = log.begin(service), log.end(service)
-    earliest = stretch(log, service, begin, end, MOST_EVENTS)
-    looks_at_all = reaches(ahead(begin, place.offsets), earliest)
-    start = place if looks_at_all else ahead(earliest, place.offsets)
-    held = _Held()
-    position, missed = start, None
+    earliest = stretch(log, service, begin, end, MAX_EVENTS)
+    reads_all = reaches(ahead(begin, start.offsets), earliest)
+    position = start if reads_all else ahead(earliest, start.offsets)
+    entries, missed = _LatestEntries(), None
     while is_wanted() and not reaches(position, end):
-        batch = Batch(service, position, log.read(service, position, READ))
+        batch = Batch(service, position, log.read(service, position, READ_EVENTS))
         if batch.gaps and missed is None:
             missed = gap(batch)
         if not batch.records and not batch.gaps:
             break
-        held.take(batch, wants, key)
+        entries.add(batch, wants, key)
         position = batch.end
         time.sleep(PAUSE_S)
-    return Snapshot(held.of_each_key(), position, looks_at_all and not held.has_dropped, missed)
+    return Snapshot(entries.one_per_key(), position, reads_all and not entries.has_dropped, missed)
 
 
-def stretch(log: EventLog, service: str, begin: Cursor, end: Cursor, most: int) -> Cursor:
-    """Where about so many events, the newest, begin; never much fewer, unless there are no more.
+def stretch(log: EventLog, service: str, begin: Cursor, end: Cursor, events: int) -> Cursor:
+    """Return a cursor with about `events` events behind it, or more; `begin` if there are fewer.
 
-    Offsets are bytes or records, as the log has it: how much an event takes is seen from the first.
+    Offsets are bytes or records, depending on the log: the size of an event is estimated from the first ones.
     """
-    first = log.read(service, begin, READ)
+    first = log.read(service, begin, READ_EVENTS)
     if not first.records:
         return begin
-    each = max(1.0, distance(begin, first.cursor) / len(first.records))
-    if distance(begin, end) <= most * each:
+    max_distance = events * max(1.0, distance(begin, first.cursor) / len(first.records))
+    if distance(begin, end) <= max_distance:
         return begin
-    too_old, new_enough = 0, time.time_ns() // 1_000
-    found = begin
-    for _ in range(MOMENTS):
-        moment = (too_old + new_enough) // 2
-        cursor = log.since(service, moment)
-        if distance(cursor, end) <= most * each:
-            new_enough = moment
+    too_old, recent = 0, time.time_ns() // 1_000
+    start = begin
+    for _ in range(BISECTIONS):
+        middle = (too_old + recent) // 2
+        cursor = log.since(service, middle)
+        if distance(cursor, end) <= max_distance:
+            recent = middle
         else:
-            too_old, found = moment, cursor
-    return found
+            too_old, start = middle, cursor
+    return start
 
 
-class _Held:
-    """The newest event of each key in each partition, the longest unchanged first."""
+class _LatestEntries:
+    """The latest event of each key in each partition, the least recently updated first."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, bytes], Entry] = {}
         self._size_bytes = self._read = 0
         self.has_dropped = False
 
-    def take(self, batch: Batch, wants: Callable[[Mapping[str, Any]], bool], key: str) -> None:
-        """Put what is new in the place of what was."""
+    def add(self, batch: Batch, wants: Callable[[Mapping[str, Any]], bool], key: str) -> None:
+        """Replace the entries of the keys that a batch has matching events of."""
         newest: dict[tuple[str, bytes], int] = {}
-        for n in range(len(batch) - 1, -1, -1):  # so that an event behind which is a newer one is not matched
+        for n in range(len(batch) - 1, -1, -1):  # backwards, so that the filter runs only until it matches a key
             event = batch.events[n]
             name = batch.partition(n), orjson.dumps(event.get(key))
             if name not in newest and wants(event):
@@ -209,14 +210,15 @@ class _Held:
             self._entries[name] = entry
             self._size_bytes += entry.size_bytes
         self._read += len(batch)
-        while len(self._entries) > MOST_KEYS or self._size_bytes > MOST_BYTES:
+        while len(self._entries) > MAX_KEYS or self._size_bytes > MAX_BYTES:
             self._size_bytes -= self._entries.pop(next(iter(self._entries))).size_bytes
             self.has_dropped = True
 
-    def of_each_key(self) -> list[Entry]:
-        found: dict[bytes, Entry] = {}
+    def one_per_key(self) -> list[Entry]:
+        """Return the entry with the latest time of each key, in the order of reading."""
+        latest: dict[bytes, Entry] = {}
         for (_, key), entry in self._entries.items():
-            other = found.get(key)
+            other = latest.get(key)
             if other is None or (other.time, other.number) < (entry.time, entry.number):
-                found[key] = entry
-        return sorted(found.values())
+                latest[key] = entry
+        return sorted(latest.values())

@@ -1,4 +1,4 @@
-"""No more events in a second than somebody may have: the rest waits in the log, as for any slow reader."""
+"""Rate limits: a sink that is full while its caller has used up the events of this second."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 
 
 class Pace(Protocol):
-    """How many events may go out, of all sinks together that share it."""
+    """A rate limit, shared by all sinks of a caller."""
 
     def take(self) -> bool:
-        """Let one more go out; false: it has to wait."""
+        """Count one event. Returns False if the event must wait."""
 
     def give_back(self) -> None:
-        """One that was taken has not gone out."""
+        """Uncount an event that was not sent."""
 
     def wait_s(self) -> float:
-        """How long until it is worth to go on; 0: now."""
+        """Return how many seconds to wait before the next event; 0 if it may be sent now."""
 
 
 class Pacing(Sink):
-    """Stands before another sink, and is full whenever its pace says so.
+    """Wraps the sink of one subscriber, and is full while its pace allows no event.
 
-    It holds nothing: what it does not take is read again from the log. It is one subscriber's own, though the other
-    sink may have several.
+    It holds no events: those that it does not take are read again from the log. The inner sink may have other
+    subscribers.
     """
 
     def __init__(self, inner: Sink, pace: Pace) -> None:
@@ -37,48 +37,48 @@ class Pacing(Sink):
 
     @property
     def final(self) -> Sink:
-        """The other one."""
+        """The innermost sink."""
         return self._inner.final
 
     @property
-    def is_settled(self) -> bool:
-        """As the other one is."""
-        return self._inner.is_settled
+    def is_flushed(self) -> bool:
+        """True if the inner sink is flushed."""
+        return self._inner.is_flushed
 
     def render(self, batch: Events, picks: Sequence[Pick]) -> list[tuple[int, Any]]:
-        """Each event by itself: how many of them may go out shows when they are written."""
+        """Render each event alone, as `write` decides how many of them may be sent."""
         return [(pick[0], self._inner.render(batch, [pick])) for pick in picks]
 
     def write(self, rendered: Any) -> bool:
-        """Pass on as many as may go out, and the other sink takes."""
-        self.cut, has_room = None, True
+        """Write as many events to the inner sink as the pace allows and the sink takes."""
+        self.first_unsent, has_room = None, True
         for n, event in rendered:
             if not self._pace.take():
-                self.cut = n
+                self.first_unsent = n
                 return False
             has_room = self._inner.write(event)
-            if self._inner.cut is not None:
+            if self._inner.first_unsent is not None:
                 self._pace.give_back()
-                self.cut = n
+                self.first_unsent = n
                 return False
         return has_room
 
-    async def room(self) -> None:
-        """Return when the other sink has room, and something may go out."""
-        await self._inner.room()
+    async def drain(self) -> None:
+        """Return when the inner sink has room, and the pace allows an event."""
+        await self._inner.drain()
         while (wait_s := self._pace.wait_s()) > 0:
             await asyncio.sleep(wait_s)
-            await self._inner.room()
+            await self._inner.drain()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
-        """Pass on a notice: those are free."""
-        self._inner.tell(subscriber, notice)
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
+        """Send a notice; notices do not count."""
+        self._inner.send_notice(subscriber, notice)
 
     def end(self) -> None:
-        """End."""
+        """End the inner sink."""
         self._inner.end()
 
 
 def paced(sink: Sink, pace: Pace | None) -> Sink:
-    """A sink, or what stands before it; None: nothing needs to."""
+    """Return a sink that keeps a pace; the sink itself if there is none."""
     return sink if pace is None else Pacing(sink, pace)

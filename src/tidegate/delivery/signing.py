@@ -1,4 +1,4 @@
-"""Standard Webhooks signatures: who holds a secret knows that a message is ours, whole and fresh."""
+"""Standard Webhooks signatures: a receiver with the secret can verify origin, content and time of a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PREFIX = "whsec_"
 
 
 def signature(secret: str, id_: str, timestamp: int, body: bytes) -> str:
-    """Sign a message with one secret.
+    """Return the signature of a message with one secret.
 
     >>> signature("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk", 1649367553,
     ...           b'{"email":"test@example.com","username":"test_user"}')
@@ -23,16 +23,16 @@ def signature(secret: str, id_: str, timestamp: int, body: bytes) -> str:
 
 
 def headers(secrets: Sequence[str], id_: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of a message; while a secret is replaced, each of them signs."""
+    """Return the headers of a message, signed with every secret: a receiver may still have an old one."""
     return {
         "webhook-id": id_,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": " ".join(signature(each, id_, timestamp, body) for each in secrets),
+        "webhook-signature": " ".join(signature(secret, id_, timestamp, body) for secret in secrets),
     }
 
 
 def message_id(subscription: str, cursor: str) -> str:
-    """The id of the message that ends at a cursor: the same however often it is sent.
+    """Return the id of the message that ends at a cursor. A message that is sent again has the same id.
 
     >>> message_id("sub_1", "abc") == message_id("sub_1", "abc")
     True

@@ -1,4 +1,4 @@
-"""A thread that serves subscribers of one service, and how it and the event loop talk."""
+"""A thread that reads, matches and renders for one service, and its queues to and from the event loop."""
 
 from __future__ import annotations
 
@@ -16,189 +16,183 @@ import structlog
 
 from tidegate.delivery.batch import Batch, ahead
 from tidegate.delivery.lane import Lane, Step
-from tidegate.delivery.subscriber import Member, Notice, Sink
+from tidegate.delivery.notices import gap
+from tidegate.delivery.subscriber import LaneMembership, Sink
 from tidegate.errors import TidegateError
 from tidegate.logs import Cursor
 
-LOOK_S = 0.02
-"""How long a command waits where no event comes."""
-LINGER_S = 1.0
-"""How long the thread stays when it has nothing to do."""
-COMMANDS = 50
-"""Commands that are obeyed between two passes: who is served must not wait for all who come at once."""
-
-LOST = "lost at the service's origin: older than what it keeps, or its stream was made anew"
-"""Why a subscriber of another broker's service is told of a gap."""
+POLL_INTERVAL_S = 0.02
+"""How long the thread waits for events, and so how long a command waits if none comes."""
+IDLE_TIMEOUT_S = 1.0
+"""How long the thread lives without work."""
+MAX_COMMANDS = 50
+"""Commands that run between two passes, so that many new subscribers do not delay those that are served."""
 
 _log = structlog.get_logger("tidegate.delivery")
 
 
 @dataclass(frozen=True, slots=True)
-class Handing:
-    """How the loop takes what passes have found."""
+class DeliveryContext:
+    """What all workers of a hub share."""
 
     loop: asyncio.AbstractEventLoop
-    overflowed: Callable[[Sink], None]
-    """Called, in the loop, with a sink that is full."""
-    together: AbstractContextManager[None]
-    """All of a pass is written within one block: sockets may send it at its end."""
+    on_overflow: Callable[[Sink], None]
+    """Called on the event loop with a sink that is full."""
+    write_batch: AbstractContextManager[None]
+    """All output of a pass is written inside this context, so that sockets can send it at its end."""
 
 
 class Worker(ABC):
-    """Has a thread while there is something to do.
+    """Has a thread while there is work.
 
-    The thread owns lanes; the loop owns sinks and the states of subscribers.
-    They meet in two queues, both in order: commands one way, calls the other.
+    The thread owns the lanes; the event loop owns the sinks and the states of subscribers. They exchange commands (from
+    the loop to the thread) and calls (from the thread to the loop), both in order.
     """
 
-    under_way = 8
-    """Passes whose output the loop has not taken yet; then the thread waits for it."""
+    max_pending_passes = 8
+    """Passes whose output the event loop has not written yet; with more the thread waits."""
 
-    def __init__(self, service: str, handing: Handing, name: str) -> None:
+    def __init__(self, service: str, context: DeliveryContext, name: str) -> None:
+        """`name` is the first part of the thread's name."""
         self.service, self._name = service, name
-        self._loop, self._overflowed, self._together = handing.loop, handing.overflowed, handing.together
+        self._loop, self._on_overflow, self._write_batch = context.loop, context.on_overflow, context.write_batch
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._under_way = threading.Semaphore(self.under_way)
+        self._pending_passes = threading.Semaphore(self.max_pending_passes)
         self.is_cancelled = False
 
-    # For the event loop ---------------------------------------------------------------
+    # On the event loop -----------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Hand nothing over any more, also of what is on its way; the thread ends."""
+        """Let the thread end soon, and drop output that is not written yet."""
         self.is_cancelled = True
 
     def close(self) -> None:
-        """Wait until the thread has ended."""
+        """Cancel, and wait until the thread has ended. Blocks."""
         self.cancel()
         if self._thread is not None:
             self._thread.join()
 
-    def _tell(self, command: Callable[[], None]) -> None:
+    def _command(self, command: Callable[[], None]) -> None:
+        """Run a command on the thread, after those before it. Starts the thread if there is none."""
         self._commands.put(command)
         if self._thread is None and not self.is_cancelled:
             self._thread = threading.Thread(target=self._run, name=f"{self._name}-{self.service}", daemon=True)
             self._thread.start()
 
-    def _hand(self, lane: Lane, step: Step) -> None:
-        self._under_way.release()
+    def _write(self, lane: Lane, step: Step) -> None:
+        """Write the output of a pass to the sinks."""
+        self._pending_passes.release()
         if self.is_cancelled:
             return
         lane.delivered = step.batch.end
-        with self._together:
+        with self._write_batch:
             for sink, epoch, rendered in step.outputs:
                 if sink.epoch == epoch and not sink.write(rendered):
-                    if sink.cut is not None:
-                        _put_back(sink, lane, step.batch.before(sink.cut))
-                    self._overflowed(sink)
+                    if sink.first_unsent is not None:
+                        _rewind(sink, lane, step.batch.before(sink.first_unsent))
+                    self._on_overflow(sink)
 
-    # The thread -------------------------------------------------------------------------
+    # On the thread -----------------------------------------------------------------------
 
     @abstractmethod
     def _work(self) -> bool:
-        """Do some work; false: there is nobody to work for."""
+        """Do one pass. Returns False if there is no subscriber to work for."""
 
     @abstractmethod
     def _fail(self, problem: Exception) -> None:
-        """Give everybody back: their lanes can't go on."""
+        """Close all lanes after an exception, and return their subscribers to the event loop."""
 
     def _run(self) -> None:
         idle_s = 0.0
         while not self.is_cancelled:
             try:
-                self._obey()
+                self._run_commands()
                 if self._work():
                     idle_s = 0.0
                     continue
             except Exception as problem:
                 self._fail(problem)
-            idle_s += LOOK_S
-            if idle_s >= LINGER_S and self._may_end():
+            idle_s += POLL_INTERVAL_S
+            if idle_s >= IDLE_TIMEOUT_S and self._may_end():
                 return
             with suppress(Empty):
-                self._commands.get(timeout=LOOK_S)()
-        self._dismiss()
+                self._commands.get(timeout=POLL_INTERVAL_S)()
+        self._run_last_commands()
 
-    def _dismiss(self) -> None:
-        """Obey what was told before the end: whoever waits for an answer gets one."""
+    def _run_last_commands(self) -> None:
+        """Run the commands that are left after a cancellation, so that each one that is awaited gets its answer."""
         with suppress(Empty):
             while True:
                 self._commands.get_nowait()()
 
-    def _obey(self) -> None:
-        for _ in range(COMMANDS):
+    def _run_commands(self) -> None:
+        for _ in range(MAX_COMMANDS):
             if self._commands.empty():
                 return
             self._commands.get()()
 
     def _may_end(self) -> bool:
-        """End only where no command can come unseen: the loop itself looks."""
-        looked, ends = threading.Event(), False
+        """Return True if the thread may end. The event loop decides, as it alone adds commands."""
+        decided, may_end = threading.Event(), False
 
-        def look() -> None:
-            nonlocal ends
-            ends = self._commands.empty()
-            if ends:
+        def decide() -> None:
+            nonlocal may_end
+            may_end = self._commands.empty()
+            if may_end:
                 self._thread = None
-            looked.set()
+            decided.set()
 
-        self._post(look)
-        return looked.wait(LINGER_S) and ends
+        self._call(decide)
+        return decided.wait(IDLE_TIMEOUT_S) and may_end
 
-    def _pass_on(self, lane: Lane, step: Step) -> None:
-        """Let the loop hand over what a pass has found."""
-        while not self._under_way.acquire(timeout=LINGER_S):
+    def _deliver(self, lane: Lane, step: Step) -> None:
+        """Let the event loop write the output of a pass; wait while too many passes are pending."""
+        while not self._pending_passes.acquire(timeout=IDLE_TIMEOUT_S):
             if self.is_cancelled:
                 return
         if step.batch.gaps:
-            self._post(partial(_tell_gap, list(lane.members.values()), step.batch))
-        self._post(partial(self._hand, lane, step))
-        for member in lane.lowered():
-            self._post(partial(_forget_floor, member))
+            self._call(partial(_send_gap, list(lane.members.values()), step.batch))
+        self._call(partial(self._write, lane, step))
+        for member in lane.caught_up_members():
+            self._call(partial(_skip_nothing, member))
 
-    def _post(self, call: Callable[[], Any]) -> None:
+    def _call(self, call: Callable[[], Any]) -> None:
+        """Run a call on the event loop, after those before it."""
         try:
             self._loop.call_soon_threadsafe(call)
-        except RuntimeError:  # the loop is closed: nobody is left to tell
+        except RuntimeError:  # the event loop is closed
             self.is_cancelled = True
 
     def _answer(self, done: asyncio.Future[Any], value: Any) -> None:
-        self._post(lambda: None if done.done() else done.set_result(value))
+        """Set the result of a future of the event loop."""
+        self._call(lambda: None if done.done() else done.set_result(value))
 
-    def _complain(self, problem: Exception) -> None:
-        """A fault of ours is told to whoever runs this; what streams do is told to subscribers."""
+    def _answer_error(self, done: asyncio.Future[Any], problem: Exception) -> None:
+        """Set the exception of a future of the event loop."""
+        self._call(lambda: None if done.done() else done.set_exception(problem))
+
+    def _log_failure(self, problem: Exception) -> None:
+        """Log an error of ours. Those of streams are sent to the subscribers as notices."""
         if not isinstance(problem, TidegateError):
             _log.error("a pass has failed", service=self.service, exc_info=problem)
 
-    def _refuse(self, done: asyncio.Future[Any], problem: Exception) -> None:
-        self._post(lambda: None if done.done() else done.set_exception(problem))
+
+def _rewind(sink: Sink, lane: Lane, cursor: Cursor) -> None:
+    """Let the subscribers of a sink that took only a part of a batch continue inside it."""
+    for subscriber in sink.subscribers:
+        membership = subscriber.membership
+        if membership is not None and membership.lane is lane:
+            skip_below = membership.skip_below
+            subscriber.cursor, membership.lane = ahead(cursor, skip_below) if skip_below else cursor, None
 
 
-def _put_back(sink: Sink, lane: Lane, place: Cursor) -> None:
-    """Those of a lane whose sink has not taken all of a batch go on within it."""
-    for each in sink.subscribers:
-        if each.member is not None and each.member.lane is lane:
-            floor = each.member.floor
-            each.place, each.member.lane = ahead(place, floor) if floor else place, None
+def _skip_nothing(member: LaneMembership) -> None:
+    member.skip_below = None
 
 
-def _forget_floor(member: Member) -> None:
-    member.floor = None
-
-
-def _tell_gap(members: list[Member], batch: Batch) -> None:
+def _send_gap(members: list[LaneMembership], batch: Batch) -> None:
     notice = gap(batch)
-    for each in members:
-        if each.is_current:
-            each.subscriber.sink.tell(each.subscriber, notice)
-
-
-def gap(batch: Batch) -> Notice:
-    """What was missed before a batch."""
-    missed = [
-        {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
-        for each in batch.gaps
-    ]
-    here = {each.partition: each.resumed_at for each in batch.gaps if not each.at_origin}
-    reason = "older than what the stream keeps" if here else LOST
-    return Notice("gap", ahead(batch.start, here).text, {"reason": reason, "missed": missed})
+    for member in members:
+        if member.is_current:
+            member.subscriber.sink.send_notice(member.subscriber, notice)

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delivery.batch import ahead
-from tidegate.delivery.hub import Start
+from tidegate.delivery.history import HistoryReader
 from tidegate.delivery.latest import Entry, Piece
-from tidegate.delivery.past import Past
+from tidegate.delivery.notices import LOST_AT_ORIGIN
+from tidegate.delivery.start import Start
 from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.worker import LOST
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
 from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
@@ -93,7 +93,7 @@ class FederationAdapter:
 
     # What is needed here -----------------------------------------------------------------
 
-    def heed(self, subscriber: Subscriber, is_here: bool) -> None:
+    def on_subscription_change(self, subscriber: Subscriber, is_here: bool) -> None:
         """Somebody listens, wants something else, or listens no more."""
         if "@" not in subscriber.service:
             return
@@ -116,7 +116,7 @@ class FederationAdapter:
 
     # What is not here ------------------------------------------------------------------------
 
-    async def place(self, service: str, start: Start, filter_: Filter | None) -> Cursor | None:
+    async def start_cursor(self, service: str, start: Start, filter_: Filter | None) -> Cursor | None:
         """The place of a start in another broker's history, where its mirror alone would not do.
 
         Who begins now begins in the mirror, if that has what they want from now on: else what is put out until it
@@ -134,18 +134,18 @@ class FederationAdapter:
         moment = at_moment(now_micros())
         return None if await self.federation.joins(service, filter_, JOIN_S) else moment
 
-    def now(self, subscriber: Subscriber) -> Cursor | None:
+    def now_cursor(self, subscriber: Subscriber) -> Cursor | None:
         """This moment, where a mirror has not all that is wanted from now on."""
         is_ours = subscriber.service not in self.remotes
         if is_ours or self.federation.joint(subscriber.service, subscriber.filter) is not None:
             return None
         return at_moment(now_micros())
 
-    def has(self, place: Cursor | None) -> bool:
+    def is_historical(self, cursor: Cursor | None) -> bool:
         """Whether a place is one in another broker's history."""
-        return is_past(place)
+        return is_past(cursor)
 
-    def lacks(self, subscriber: Subscriber) -> bool:
+    def needs_history(self, subscriber: Subscriber) -> bool:
         """Whether a mirror has not all that is wanted from a place on: it is history, or was not asked for then."""
         place = subscriber.position
         if place is None or subscriber.service not in self.remotes:
@@ -154,16 +154,16 @@ class FederationAdapter:
         is_elsewhere = joint is not None and joint.here.generation != place.generation  # the mirror was made anew
         return is_past(place) or joint is None or not (is_elsewhere or joint.is_before(place))
 
-    async def settle(self, subscriber: Subscriber) -> None:
+    async def wait_for_sync(self, subscriber: Subscriber) -> None:
         """Return when a mirror has what is wanted from now on, or that takes too long."""
         if subscriber.service in self.remotes:
             await self.federation.joins(subscriber.service, subscriber.filter, JOIN_S)
 
-    def is_part(self, service: str) -> bool:
+    def is_partial(self, service: str) -> bool:
         """A mirror has what was asked for."""
         return "@" in service
 
-    def open(self, subscriber: Subscriber) -> Past:
+    def open(self, subscriber: Subscriber) -> HistoryReader:
         """What a subscriber is given of it."""
         return _Past(self.federation, subscriber)
 
@@ -172,19 +172,19 @@ class _Past:
     """One subscriber's way through another broker's history, up to where the mirror goes on."""
 
     def __init__(self, federation: Federation, subscriber: Subscriber) -> None:
-        assert subscriber.place is not None
-        self._federation, self._subscriber, self._place = federation, subscriber, subscriber.place
+        assert subscriber.cursor is not None
+        self._federation, self._subscriber, self._place = federation, subscriber, subscriber.cursor
         self._page: Page | None = None
         self._mirror: Cursor | None = None
         """The mirror's end before the first page was asked for."""
-        self.joint: Cursor | None = None
+        self.log_cursor: Cursor | None = None
 
-    async def piece(self) -> Piece | None:
+    async def next_page(self) -> Piece | None:
         """The next events, which its filter matches."""
         federation, service, filter_ = self._federation, self._subscriber.service, self._subscriber.filter
         page = self._page
         if page is not None and page.is_last and self._place == page.end:
-            self.joint = await federation.joined(service, self._mirror, page.until)
+            self.log_cursor = await federation.joined(service, self._mirror, page.until)
             return None
         if page is None:
             # What it wants is asked for first: so nothing is between the history and what comes.
@@ -195,7 +195,7 @@ class _Past:
                 found = await self._behind()
                 if found is not None:
                     return found
-                if self.joint is not None:
+                if self.log_cursor is not None:
                     return None
             self._mirror = await federation.mirror_end(service)
         try:
@@ -209,7 +209,7 @@ class _Past:
 
     async def _behind(self) -> Piece | None:
         """Find the place in history of one in the mirror, which has not all behind it; a piece: what is told of it."""
-        if self.joint is not None:
+        if self.log_cursor is not None:
             return None
         service, place = self._subscriber.service, self._place
         known = self._federation.joint(service, self._subscriber.filter)
@@ -217,10 +217,10 @@ class _Past:
         if found is not None:
             self._place = found
             return None
-        self.joint = place if known is None else ahead(place, known.here.offsets)
+        self.log_cursor = place if known is None else ahead(place, known.here.offsets)
         return Piece(service, [], Notice("gap", place.text, {"reason": UNKNOWN}))
 
-    def gave(self, count: int) -> Cursor:
+    def advance(self, count: int) -> Cursor:
         """So many were given: the place behind them."""
         if self._page is None:
             return self._place
@@ -236,4 +236,4 @@ def _missed(page: Page) -> Notice:
         {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
         for each in page.lost
     ]
-    return Notice("gap", page.start.text, {"reason": LOST, "missed": missed})
+    return Notice("gap", page.start.text, {"reason": LOST_AT_ORIGIN, "missed": missed})

@@ -52,7 +52,7 @@ from tidegate.services import Definitions, Service, Stream, audit_stream, catalo
 from tidegate.services.check import Usable, usable
 from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import Subscription
 
 POLL_INTERVAL_S = 0.25
 """Between two reads of the registry and `_status`."""
@@ -154,10 +154,11 @@ class Gateway:
         """Collects the writes of one dispatch to all sockets."""
         if links is None:
             self.linked = None
-            self.hub = Hub(self.log, self._dispatched, together=self.outbox)
+            self.hub = Hub(self.log, self._dispatched, write_batch=self.outbox)
         else:
             self.linked = FederationAdapter(self.registry, self.log, self.policies, links, self._define)
-            self.hub = Hub(self.log, self._dispatched, self.linked.heed, self.linked, together=self.outbox)
+            on_change = self.linked.on_subscription_change
+            self.hub = Hub(self.log, self._dispatched, on_change, self.linked, write_batch=self.outbox)
         self.durable = Durable(
             self.registry,
             self.log,
@@ -176,7 +177,7 @@ class Gateway:
     def _on_durable_change(self, id_: str, found: RegisteredSubscription | None) -> None:
         if found is None:
             self.metrics.forget(id_)
-        elif not isinstance(found.subscription.deliver, Webhook):
+        elif found.subscription.push_target is None:
             self.metrics.failures.pop(id_, None)
         if self.linked is not None:
             self.linked.heed_durable(id_, found)

@@ -16,9 +16,9 @@ from tidegate.registry.registry import DeadLetter, RegisteredSubscription, State
 from tidegate.registry.secrets import SecretKey
 from tidegate.registry.store import Store, unchanged
 from tidegate.registry.tables import DEAD_LETTERS, DEFINITIONS, SUBSCRIPTIONS
-from tidegate.subscriptions import Deliver, Grant, Pull, Subscription, Webhook
+from tidegate.subscriptions import PUSH_TARGETS, Deliver, Grant, Pull, Subscription
 
-_KINDS: dict[str, type[Deliver]] = {"pull": Pull, "webhook": Webhook}
+_KINDS: dict[str, type[Deliver]] = {"pull": Pull, **PUSH_TARGETS}
 _ACTIVE: dict[str, Any] = {"state": "active", "reason": None, "attempts": 0, "retry_at": None}
 
 
@@ -163,24 +163,24 @@ class SqlSubscriptions(Store):
         return _record(row, lambda sealed: self._opened(sealed, *_place(row.id)))
 
     def _sealed(self, connection: sa.Connection, subscription: Subscription) -> str:
-        """Return a record as JSON, with the secrets of its webhook encrypted."""
-        key, deliver = self._sealing_key(connection), subscription.deliver
-        if key is None or not isinstance(deliver, Webhook):
+        """Return a record as JSON, with the secrets of its push target encrypted."""
+        key, target = self._sealing_key(connection), subscription.push_target
+        if key is None or target is None:
             return _document(subscription)
-        secrets = tuple(key.seal(each, _place(subscription.id)) for each in deliver.secrets)
-        return _document(replace(subscription, deliver=replace(deliver, secrets=secrets)))
+        secrets = tuple(key.seal(each, _place(subscription.id)) for each in target.secrets)
+        return _document(replace(subscription, deliver=target.with_secrets(secrets)))
 
     def _reseal_subscriptions(self, connection: sa.Connection, key: SecretKey) -> int:
-        """Encrypt all secrets of webhooks with a key, and return how many there are."""
+        """Encrypt all secrets of push targets with a key, and return how many there are."""
         count = 0
         for row in connection.execute(sa.select(SUBSCRIPTIONS).order_by(SUBSCRIPTIONS.c.id)).all():
-            deliver = self._registered(row).subscription.deliver
-            if isinstance(deliver, Webhook) and deliver.secrets:
+            target = self._registered(row).subscription.push_target
+            if target is not None and target.secrets:
                 document = json.loads(row.document)
-                document["deliver"]["secrets"] = [key.seal(each, _place(row.id)) for each in deliver.secrets]
+                document["deliver"]["secrets"] = [key.seal(each, _place(row.id)) for each in target.secrets]
                 values = {"document": json.dumps(document)}
                 connection.execute(SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == row.id).values(values))
-                count += len(deliver.secrets)
+                count += len(target.secrets)
         return count
 
     # Dead letters --------------------------------------------------------------

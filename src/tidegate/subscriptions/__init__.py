@@ -1,15 +1,19 @@
 """A subscription: a filter and a cursor on a service's output, and how to deliver. Values and rules, no I/O."""
 
-from tidegate.subscriptions.rules import BEGINNINGS, MOST_SECRETS, changed, compiled, new_secret, wants_handshake
-from tidegate.subscriptions.subscription import Deliver, Format, Grant, Pull, Subscription, Webhook, new_id
+from tidegate.subscriptions.push_target import PushTarget
+from tidegate.subscriptions.rules import BEGINNINGS, PUSH_TARGETS, changed, compiled, wants_handshake
+from tidegate.subscriptions.subscription import Deliver, Format, Grant, Pull, Subscription, new_id
+from tidegate.subscriptions.webhook import MAX_SECRETS, Webhook, new_secret
 
 __all__ = [
     "BEGINNINGS",
-    "MOST_SECRETS",
+    "MAX_SECRETS",
+    "PUSH_TARGETS",
     "Deliver",
     "Format",
     "Grant",
     "Pull",
+    "PushTarget",
     "Subscription",
     "Webhook",
     "changed",

@@ -5,41 +5,31 @@ All problems of a document are reported at once.
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from tidegate.errors import DefinitionProblem, SubscriptionError, did_you_mean
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.filters.tokens import tokenize
 from tidegate.model import Schema, units
-from tidegate.subscriptions.subscription import Deliver, Pull, Subscription, Webhook
+from tidegate.subscriptions.push_target import BadValue, PushTarget
+from tidegate.subscriptions.subscription import Deliver, Pull, Subscription
+from tidegate.subscriptions.webhook import Webhook
+
+PUSH_TARGETS: dict[str, type[PushTarget]] = {target.kind: target for target in (Webhook,)}
+"""All push targets, by the kind that documents and the registry use."""
 
 FORMATS = ("cloudevents", "plain")
-MOST_BATCH = 1_000
-"""Maximum number of events in one request of a webhook: the receiver reads the body as a whole."""
-MOST_TEXT = 10_000
+MAX_TEXT = 10_000
 """Maximum number of characters of a filter or a description."""
-MOST_URL = 2_000
-MOST_S = 86_400.0
+MAX_INTERVAL_S = 86_400.0
+"""Maximum length of an interval: a day."""
 BEGINNINGS = ("from", "cursor")
 """Fields that set the start position of a subscription."""
-LEAST_S = 0.01
+MIN_INTERVAL_S = 0.01
 """Minimum interval of a timer, so that it can't run all the time."""
-MOST_SECRETS = 4
-"""Maximum number of secrets that sign at the same time: each makes the header of every request longer."""
-
-
-class _BadValue(Exception):  # noqa: N818 - caught right here
-    """A value that can't be used, and its path inside the field."""
-
-    def __init__(self, message: str, path: str = "") -> None:
-        super().__init__(message)
-        self.message, self.path = message, path
 
 
 def changed(
@@ -70,7 +60,7 @@ def changed(
         if name in document:
             try:
                 values[target] = read(document[name], record, schema)
-            except _BadValue as bad:
+            except BadValue as bad:
                 problems.append(DefinitionProblem(name + bad.path, bad.message))
     if not problems:
         if record.params and "filter" in values:
@@ -106,15 +96,6 @@ def compiled(
     return filter_
 
 
-def new_secret() -> str:
-    """Return a new secret for Standard Webhooks.
-
-    >>> new_secret().startswith("whsec_")
-    True
-    """
-    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-
-
 def _named(text: str) -> int:
     """Return how many parameters a filter's text needs.
 
@@ -141,7 +122,7 @@ def _together(record: Subscription) -> list[DefinitionProblem]:
         problems.append(DefinitionProblem("params", "expected no parameters, as there is no filter"))
     if record.key is not None and record.every_s is None:
         problems.append(DefinitionProblem("key", "expected `every` beside it: a key tells apart what is conflated"))
-    if isinstance(record.deliver, Webhook) and record.idle_s is not None:
+    if record.push_target is not None and record.idle_s is not None:
         problems.append(
             DefinitionProblem("idle", "expected deliver `pull` beside it: a webhook is not told of idleness")
         )
@@ -157,9 +138,9 @@ def _text(value: Any, _: Subscription, __: Schema) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _BadValue(f"expected a text, not {value!r:.60}")
-    if len(value) > MOST_TEXT:
-        raise _BadValue(f"expected at most {MOST_TEXT:,} characters, not {len(value):,}")
+        raise BadValue(f"expected a text, not {value!r:.60}")
+    if len(value) > MAX_TEXT:
+        raise BadValue(f"expected at most {MAX_TEXT:,} characters, not {len(value):,}")
     return value
 
 
@@ -167,10 +148,10 @@ def _params(value: Any, _: Subscription, __: Schema) -> tuple[Any, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise _BadValue(f"expected a list of values for %0, %1, ..., not {value!r:.60}")
+        raise BadValue(f"expected a list of values for %0, %1, ..., not {value!r:.60}")
     for n, param in enumerate(value):
         if not isinstance(param, str | int | float | bool):
-            raise _BadValue(f"expected a text, a number or a boolean, not {param!r:.60}", f"[{n}]")
+            raise BadValue(f"expected a text, a number or a boolean, not {param!r:.60}", f"[{n}]")
     return tuple(value)
 
 
@@ -180,11 +161,11 @@ def _select(value: Any, _: Subscription, schema: Schema) -> tuple[str, ...] | No
     if isinstance(value, str):  # as in a query string
         value = [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, list):
-        raise _BadValue(f"expected a list of attributes, not {value!r:.60}")
+        raise BadValue(f"expected a list of attributes, not {value!r:.60}")
     for n, name in enumerate(value):
         _attribute(name, schema, f"[{n}]")
     if not value:
-        raise _BadValue("expected at least one attribute, or null for all of them")
+        raise BadValue("expected at least one attribute, or null for all of them")
     return tuple(value)
 
 
@@ -196,7 +177,7 @@ def _attribute(name: Any, schema: Schema, path: str = "") -> str:
     known = tuple(field.name for field in schema.root)
     if not isinstance(name, str) or name not in known:
         hint = did_you_mean(name, known) if isinstance(name, str) else ""
-        raise _BadValue(f"unknown attribute {name!r:.60}{hint or '; expected one of ' + ', '.join(known)}", path)
+        raise BadValue(f"unknown attribute {name!r:.60}{hint or '; expected one of ' + ', '.join(known)}", path)
     return name
 
 
@@ -204,7 +185,7 @@ def _format(value: Any, _: Subscription, __: Schema) -> str:
     if value is None:
         return FORMATS[0]
     if value not in FORMATS:
-        raise _BadValue(f"expected {' or '.join(FORMATS)}, not {value!r:.60}")
+        raise BadValue(f"expected {' or '.join(FORMATS)}, not {value!r:.60}")
     return str(value)
 
 
@@ -213,89 +194,59 @@ def _seconds(value: Any, _: Subscription, __: Schema) -> float | None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     seconds = float(value) if is_number else units.seconds(value) if isinstance(value, str) else None
-    if seconds is None or not LEAST_S <= seconds <= MOST_S:
-        raise _BadValue(f"expected a length of time from 10ms to 1d, such as '500ms', not {value!r:.60}")
+    if seconds is None or not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_S:
+        raise BadValue(f"expected a length of time from 10ms to 1d, such as '500ms', not {value!r:.60}")
     return seconds
 
 
 def _deliver(value: Any, record: Subscription, _: Schema) -> Deliver:
-    way = _named_way(value)
-    if way == "pull":
+    named = _kind_and_fields(value)
+    if named is None:
+        raise BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {value!r:.60}")
+    kind, fields = named
+    if kind == "pull":
         return Pull()
-    if not isinstance(way, Mapping):
-        raise _BadValue(f"expected 'pull' or {{'webhook': {{'url': ...}}}}, not {value!r:.60}")
-    return _webhook(way["webhook"], record.deliver)
+    try:
+        return PUSH_TARGETS[kind].parse(fields, record.push_target)
+    except BadValue as bad:
+        raise BadValue(bad.message, f".{kind}{bad.path}") from bad
 
 
 PULLED = ("pull", "sse", "websocket", "poll")
 """Names of pull delivery; the transport is chosen when the consumer connects."""
 
 
-def _named_way(value: Any) -> Any:
-    """Return `pull`, or an object with only `webhook`, for every accepted notation; None for anything else.
+def _kind_and_fields(value: Any) -> tuple[str, Any] | None:
+    """Return `pull` or a kind of push target, and its fields, for every accepted notation; None for anything else.
 
-    >>> _named_way({"type": "webhook", "url": "https://example.com/in"})
-    {'webhook': {'url': 'https://example.com/in'}}
+    >>> _kind_and_fields({"type": "webhook", "url": "https://example.com/in"})
+    ('webhook', {'url': 'https://example.com/in'})
     """
-    match value:
-        case None:
-            return "pull"
-        case str():
-            is_address = value.startswith(("http://", "https://"))
-            return {"webhook": {"url": value}} if is_address else "pull" if value in PULLED else None
-        case {"webhook": str() as url} if len(value) == 1 and "://" in url:
-            return {"webhook": {"url": url}}
-        case {"webhook": _} if len(value) == 1:
-            return value
-        case {"type": str() as way, **rest} if not isinstance(rest.get("webhook"), Mapping):
-            return {"webhook": rest} if way == "webhook" else "pull" if way in PULLED and not rest else None
-        case {"url": _, **rest} if "webhook" not in rest:
-            return {"webhook": value}
-    return None
-
-
-def _webhook(value: Any, before: Deliver) -> Webhook:
-    known = ("url", "batch", "handshake")
+    if value is None or (isinstance(value, str) and value in PULLED):
+        return "pull", {}
+    for kind, target in PUSH_TARGETS.items():
+        fields = target.shorthand(value)
+        if fields is not None:
+            return kind, fields
     if not isinstance(value, Mapping):
-        raise _BadValue(f"expected an object with a url, not {value!r:.60}", ".webhook")
-    for name in value:
-        if name not in known:
-            raise _BadValue(f"unknown field {name!r}{_hint(name, known)}", f".webhook.{name}")
-    old = before if isinstance(before, Webhook) else None
-    batch = value.get("batch", old.batch if old else 1)
-    if type(batch) is not int or not 1 <= batch <= MOST_BATCH:
-        raise _BadValue(f"expected a whole number from 1 to {MOST_BATCH:,}, not {batch!r:.60}", ".webhook.batch")
-    if not isinstance(value.get("handshake", True), bool):
-        raise _BadValue(f"expected true or false, not {value['handshake']!r:.60}", ".webhook.handshake")
-    url = _url(value.get("url", old.url if old else None))
-    return Webhook(url, old.secrets if old else (new_secret(),), batch)
-
-
-def _url(value: Any) -> str:
-    where = ".webhook.url"
-    if not isinstance(value, str) or len(value) > MOST_URL or not value.isascii() or not value.isprintable():
-        raise _BadValue(f"expected an address such as https://example.com/events, not {value!r:.60}", where)
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError as error:
-        raise _BadValue(f"{value!r:.60} is no address: {error}", where) from error
-    if parts.scheme not in ("http", "https"):
-        raise _BadValue(f"expected http or https, not {parts.scheme or value!r:.60}", where)
-    if not parts.hostname or port == 0 or " " in value:
-        raise _BadValue(f"expected a host, as in https://example.com/events, not {value!r:.60}", where)
-    if parts.username is not None or parts.password is not None:
-        raise _BadValue("expected no user or password in the address: requests are signed", where)
-    if parts.fragment:
-        raise _BadValue("expected no #fragment: it is never sent", where)
-    return value
+        return None
+    if len(value) == 1 and (kind := next(iter(value))) in PUSH_TARGETS:
+        return kind, value[kind]
+    type_ = value.get("type")
+    fields = {name: field for name, field in value.items() if name != "type"}
+    if not isinstance(type_, str) or isinstance(fields.get(type_), Mapping):
+        return None
+    if type_ in PULLED:
+        return None if fields else ("pull", {})
+    return (type_, fields) if type_ in PUSH_TARGETS else None
 
 
 def wants_handshake(document: Any) -> bool:
-    """Return True if the webhook of a document must confirm that it wants events."""
-    deliver = _named_way(document.get("deliver")) if isinstance(document, Mapping) else None
-    webhook = deliver.get("webhook") if isinstance(deliver, Mapping) else None
-    return bool(webhook.get("handshake", True)) if isinstance(webhook, Mapping) else False
+    """Return True if the push target of a document must confirm that it wants events."""
+    named = _kind_and_fields(document.get("deliver")) if isinstance(document, Mapping) else None
+    if named is None or named[0] == "pull" or not isinstance(named[1], Mapping):
+        return False
+    return bool(named[1].get("handshake", True))
 
 
 _READERS: dict[str, tuple[str, _Reader]] = {

@@ -6,6 +6,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tidegate.subscriptions.push_target import PushTarget
+
 Format = Literal["cloudevents", "plain"]
 """How an event is written: in a CloudEvents envelope, or as the object alone."""
 
@@ -15,25 +17,14 @@ class Pull:
     """The consumer fetches its events: by SSE, WebSocket or polling."""
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """The gateway sends events to a URL, signed."""
-
-    url: str
-    secrets: tuple[str, ...] = ()
-    """Standard Webhooks secrets (`whsec_...`), the newest first: while one is replaced, all of them sign."""
-    batch: int = 1
-    """Events in one request, at most; more than one makes a CloudEvents batch."""
-
-
-Deliver = Pull | Webhook
+Deliver = Pull | PushTarget
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What the owner of a subscription may see, as their token or certificate said when it was created or renewed.
 
-    A webhook is delivered by it while its owner is away. Owners with an API key need none: the key is looked up.
+    Push delivery uses it while the owner is away. Owners with an API key need none: the key is looked up.
     """
 
     name: str
@@ -63,16 +54,21 @@ class Subscription:
     key: str | None = None
     """The attribute that is the conflation key; None: all events have the same key."""
     idle_s: float | None = None
-    """Tell when nothing has come for so long."""
+    """Seconds without an event after which the consumer is notified; None: never."""
     description: str = ""
     owner: str | None = None
-    """Whose it is: the id of an API key, or a token's subject; None: created while no keys were required."""
+    """The id of an API key, or a token's subject; None: created while no keys were required."""
     grant: Grant | None = None
     """What an owner without an API key may see."""
 
+    @property
+    def push_target(self) -> PushTarget | None:
+        """Where the gateway sends the events; None if the consumer fetches them."""
+        return self.deliver if isinstance(self.deliver, PushTarget) else None
+
 
 def new_id() -> str:
-    """An id for a new subscription: no two are the same, and none can be guessed.
+    """Return a new id, which is unique and can't be guessed.
 
     >>> new_id().startswith("sub_")
     True

@@ -85,7 +85,7 @@ class RecordingSink(Sink):
             Recorded(
                 to.subscriber.id,
                 batch.events[n].get("_id", ""),
-                batch.cursor(n, to.floor),
+                batch.cursor(n, to.skip_below),
                 orjson.loads(batch.encoded(n, to.encoding)),
             )
             for n, to in picks
@@ -100,11 +100,11 @@ class RecordingSink(Sink):
             self._free.clear()
         return self._free.is_set()
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return when there is room."""
         await self._free.wait()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - of whichever
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - of whichever
         """Remember a notice."""
         self.notices.append(notice)
         self._came.set()

@@ -57,7 +57,7 @@ def test_cloudevents_format_has_an_envelope(world: World) -> None:
 def test_gap_is_a_warning(world: World) -> None:
     elsewhere = Cursor("another", {"gps_taxi.0": 0}).text
     result = subscribe(world, "--cursor", elsewhere, "--max", "1")
-    assert "warning: events were missed: the cursor is no place in this stream" in result.stderr
+    assert "warning: events were missed: the cursor is not valid in this stream" in result.stderr
     assert json.loads(result.stdout)["_id"] == "gps_taxi:0:0"
 
 

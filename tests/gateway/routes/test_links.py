@@ -260,7 +260,7 @@ def test_who_is_behind_what_its_origin_keeps_is_told_of_a_gap(tmp_path: Path) ->
                 lines = stream.iter_lines()
                 assert next(line for line in lines if line.startswith(("event: ", "data: {"))) == "event: gap"
                 said = json.loads(next(lines).removeprefix("data: "))
-                reason = "lost at the service's origin: older than what it keeps, or its stream was made anew"
+                reason = "lost at the service's origin: older than what it keeps, or its stream was created again"
                 assert (said["reason"], said["missed"][0]["partition"]) == (reason, "gps_taxi.0")
                 assert next(line for line in lines if line.startswith("data: {"))
             later = here.call("GET", path, params={"cursor": page["cursor"]})

@@ -17,7 +17,7 @@ import pytest
 from tests.gateway.receiver import Receiver, is_signed
 from tests.gateway.routes.test_subscriptions import until
 from tests.gateway.running import HASTY, World
-from tidegate.delivery.webhook import CourierSettings
+from tidegate.delivery.push.context import PushSettings
 from tidegate.gateway.transports.addresses import is_public
 from tidegate.gateway.transports.webhook import WebhookSettings
 
@@ -102,7 +102,7 @@ def test_plain_alone(world: World, http: httpx.Client, receiver: Receiver) -> No
 
 def test_events_beyond_the_buffer_arrive_in_order(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
-    world.durable = replace(HASTY, couriers=replace(HASTY.couriers, held=10))
+    world.durable = replace(HASTY, push=replace(HASTY.push, max_queued=10))
     with world.running(), world.client() as http:
         receiver.free.clear()
         made(http, receiver, batch=50)
@@ -300,7 +300,7 @@ def test_cursor_advances_without_matching_events(world: World, http: httpx.Clien
 def test_message_becomes_a_dead_letter_after_repeated_failures(
     world: World, http: httpx.Client, receiver: Receiver
 ) -> None:
-    receiver.statuses = [500] * HASTY.couriers.attempts
+    receiver.statuses = [500] * HASTY.push.max_attempts
     sub = made(http, receiver)
     world.append(2)
     (letter,) = until(lambda: letters(http, sub), "a dead letter")
@@ -419,7 +419,7 @@ def test_changed_filter_and_address_apply_between_two_events(
 
 def test_new_address_is_tried_without_waiting_for_the_backoff(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
-    world.durable = replace(HASTY, couriers=CourierSettings(first_s=1_000.0))
+    world.durable = replace(HASTY, push=PushSettings(first_retry_s=1_000.0))
     with world.running(), world.client() as http:
         receiver.status = 500
         sub = made(http, receiver)
@@ -470,7 +470,7 @@ def test_restart_continues_at_the_cursor(tmp_path: Path, receiver: Receiver) -> 
 
 def test_restart_keeps_failures_and_retry_time(tmp_path: Path, receiver: Receiver) -> None:
     world = World(tmp_path)
-    world.durable = replace(HASTY, couriers=CourierSettings(first_s=1_000.0, attempts=3))
+    world.durable = replace(HASTY, push=PushSettings(first_retry_s=1_000.0, max_attempts=3))
     receiver.status = 500
     with world.running(), world.client() as http:
         sub = made(http, receiver)
@@ -494,7 +494,7 @@ def test_restart_keeps_failures_and_retry_time(tmp_path: Path, receiver: Receive
 def test_one_of_two_gateways_delivers_and_the_other_takes_over(tmp_path: Path, receiver: Receiver) -> None:
     first, second = World(tmp_path), World(tmp_path)
     for each in (first, second):
-        each.durable = replace(HASTY, couriers=replace(HASTY.couriers, lease_s=0.6))
+        each.durable = replace(HASTY, push=replace(HASTY.push, lease_s=0.6))
     with ExitStack() as outer:
         with first.running(), first.client() as http:
             outer.enter_context(second.running())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.delivery.sinks import Recording
 from tests.gateway.running import World
+from tidegate.delivery.encoding import encoding_of
 from tidegate.delivery.subscriber import Subscriber
-from tidegate.delivery.webhook import encoding_of
 from tidegate.subscriptions import Subscription, compiled
 
 

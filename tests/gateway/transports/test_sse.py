@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.gateway.running import record
 from tidegate.delivery.batch import Batch
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.subscriber import Member, Subscriber
+from tidegate.delivery.subscriber import LaneMembership, Subscriber
 from tidegate.gateway.telemetry.metrics import Tally
 from tidegate.gateway.transports.protocol import Socket
 from tidegate.gateway.transports.sse import SseSink, chunk
@@ -49,11 +49,11 @@ def test_shared_block_equals_the_block_of_each_subscriber(
     batch = Batch("gps", begin, read)
     for n, (encoding, has_floor, events) in enumerate(subscribers):
         sink = SseSink(NOBODY, Tally())
-        member = Member(Subscriber(str(n), "gps", None, sink, encoding, begin))
-        member.floor = {"0": 100, "another": 7} if has_floor else None
+        member = LaneMembership(Subscriber(str(n), "gps", None, sink, encoding, begin))
+        member.skip_below = {"0": 100, "another": 7} if has_floor else None
         alone = Batch("gps", begin, read)
         blocks = [
-            b"id: %s\ndata: %s\n\n" % (alone.cursor(k, member.floor).encode(), alone.encoded(k, encoding))
+            b"id: %s\ndata: %s\n\n" % (alone.cursor(k, member.skip_below).encode(), alone.encoded(k, encoding))
             for k in sorted(events)
         ]
         assert sink.render(batch, [(k, member) for k in sorted(events)]) == (len(blocks), chunk(b"".join(blocks)))

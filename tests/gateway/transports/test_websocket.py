@@ -234,7 +234,7 @@ def test_cursor_of_another_stream_gives_a_gap(world: World) -> None:
         client.ask("subscribe", id="a", service="gps", cursor=cursor)
         heard = client.hear()
         assert (heard["op"], heard["id"]) == ("gap", "a")
-        assert "the cursor is no place in this stream" in heard["reason"]
+        assert "the cursor is not valid in this stream" in heard["reason"]
         assert heard["cursor"]
         assert numbers(client.take(2)) == [0, 1]
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import cast, get_args
 
-from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.webhook import encoding_of
+from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.gateway.auth.callers import ANYBODY, GUEST, Caller, of_key
 from tidegate.gateway.auth.certificates import ID_PREFIX, Certificates
 from tidegate.gateway.auth.policy import Policies

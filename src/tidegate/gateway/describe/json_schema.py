@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.registry.links import MOST_NAME
-from tidegate.subscriptions.rules import LEAST_S, MOST_S
+from tidegate.subscriptions.rules import MAX_INTERVAL_S, MIN_INTERVAL_S
 
 Schema = dict[str, Any]
 DURATION = r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*$"
@@ -52,7 +52,7 @@ def or_null(schema: Schema) -> Schema:
 LENGTH: Schema = {
     "anyOf": [
         {"type": "string", "pattern": DURATION},
-        {"type": "number", "minimum": LEAST_S, "maximum": MOST_S},
+        {"type": "number", "minimum": MIN_INTERVAL_S, "maximum": MAX_INTERVAL_S},
         {"type": "null"},
     ],
     "description": "A length of time such as 500ms or 30s, or a number of seconds; from 10ms to a day.",

@@ -26,14 +26,15 @@ from tidegate.gateway.describe.json_schema import (
     ref,
 )
 from tidegate.gateway.quarantine import MAX_EVENTS as MAX_QUARANTINED
-from tidegate.subscriptions.rules import MOST_BATCH, MOST_TEXT, MOST_URL, PULLED
+from tidegate.subscriptions.rules import MAX_TEXT, PULLED
+from tidegate.subscriptions.webhook import MAX_BATCH, MAX_URL
 
 
 def _webhook(*, changed: bool) -> Schema:
     return record(
         {
-            "url": {"type": "string", "maxLength": MOST_URL, "description": "http or https."},
-            "batch": {"type": "integer", "minimum": 1, "maximum": MOST_BATCH, "default": 1},
+            "url": {"type": "string", "maxLength": MAX_URL, "description": "http or https."},
+            "batch": {"type": "integer", "minimum": 1, "maximum": MAX_BATCH, "default": 1},
             "handshake": {"type": "boolean", "default": True},
         },
         optional=("url", "batch", "handshake") if changed else ("batch", "handshake"),
@@ -45,7 +46,7 @@ def _wanted(*, changed: bool) -> Schema:
     """Return the fields of a subscription that its creator sets."""
     deliver = [{"enum": [*PULLED, None]}, record({"webhook": _webhook(changed=changed)}, closed=True)]
     return {
-        "filter": {"type": ["string", "null"], "maxLength": MOST_TEXT},
+        "filter": {"type": ["string", "null"], "maxLength": MAX_TEXT},
         "params": or_null(array({"type": ["string", "number", "boolean"]})),
         "deliver": {"anyOf": deliver, "default": "pull"},
         "select": {"anyOf": [array(TEXT, minItems=1), TEXT, {"type": "null"}]},
@@ -53,7 +54,7 @@ def _wanted(*, changed: bool) -> Schema:
         "every": LENGTH,
         "key": or_null(TEXT),
         "idle": LENGTH,
-        "description": {"type": ["string", "null"], "maxLength": MOST_TEXT},
+        "description": {"type": ["string", "null"], "maxLength": MAX_TEXT},
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tidegate.delivery.conflation import Conflation
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.hub import Start
+from tidegate.delivery.start import Start
 from tidegate.filters import Filter
 from tidegate.filters.meaning import Meaning
 from tidegate.gateway.http.problems import Problem, bad_parameter

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tidegate.delivery.conflation import Conflation, conflated
 from tidegate.delivery.encoding import Encoding
-from tidegate.delivery.hub import Start
 from tidegate.delivery.latest import Latest
+from tidegate.delivery.start import Start
 from tidegate.delivery.subscriber import Sink, Subscriber
 from tidegate.filters import Filter
 from tidegate.gateway.auth.view import View
@@ -23,7 +23,7 @@ from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.transports.poll import page
 from tidegate.gateway.transports.sse import EventStream
 from tidegate.logs import Cursor
-from tidegate.subscriptions.rules import LEAST_S, MOST_S
+from tidegate.subscriptions.rules import MAX_INTERVAL_S, MIN_INTERVAL_S
 
 MAX_WAIT_S = 60.0
 MAX_PAGE_EVENTS = 10_000
@@ -74,7 +74,7 @@ async def _events(
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
     latest_by = parameters.latest(latest, schema, view.key(name))
-    every_s = parameters.seconds("every", every, MOST_S, LEAST_S)
+    every_s = parameters.seconds("every", every, MAX_INTERVAL_S, MIN_INTERVAL_S)
     start = parameters.start(after or cursor, None if after else begin, latest_by)
     subscription = _AdHoc(
         gateway,
@@ -87,7 +87,7 @@ async def _events(
         None if after or start.is_now else latest_by,
     )
     wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
-    idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)
+    idle_s = parameters.seconds("idle", idle, MAX_INTERVAL_S, MIN_INTERVAL_S)
     if is_stream:
         return await subscription.stream(idle_s)
     return await subscription.page(limit, wait_s)

@@ -13,7 +13,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from tidegate import __version__
-from tidegate.delivery.subscriber import Subscriber
+from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.federation.link import Remote
 from tidegate.gateway.auth.callers import GUEST, Caller, caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_status
@@ -106,7 +106,7 @@ class _Counted:
         self.lost = gateway.finder.lost() | unreached
         self.broken = gateway.finder.broken()
         self.dispatched = gateway.metrics.dispatch_buckets()
-        self.behind = Counter(each.service for each in listening if each.state != "live")
+        self.behind = Counter(each.service for each in listening if each.state is not SubscriberState.LIVE)
         self.kinds: dict[str, Counter[str]] = defaultdict(Counter)
         for each in listening:
             self.kinds[each.service][each.sink.kind] += 1

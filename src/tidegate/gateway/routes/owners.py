@@ -17,7 +17,7 @@ from tidegate.gateway.http.problems import Problem, forbidden
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import RegisteredSubscription
-from tidegate.subscriptions import Subscription, Webhook, compiled
+from tidegate.subscriptions import Subscription, compiled
 
 router = APIRouter(prefix="/v1", tags=["subscriptions"])
 
@@ -47,7 +47,7 @@ async def _adopt(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
 async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
     """Store a subscription with a new owner or new rights. Raises if they do not cover its filter."""
     await gateway.sweep.read_keys()
-    if isinstance(record.deliver, Webhook):
+    if record.push_target is not None:
         schema = gateway.policies.schema(gateway.owners.owner(record), record.service)
         compiled(record, schema, gateway.policies.meaning(record.service))
     version = before.version

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -43,7 +42,7 @@ from tidegate.matching import Matcher
 from tidegate.model import Schema, timestamps, units
 from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
-from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
+from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, changed, compiled, new_id, wants_handshake
 
 MAX_BODY_BYTES = 256 * 1024
 """Size of the document of a subscription."""
@@ -236,8 +235,11 @@ async def _ack(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
         detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {body!r:.60}"
         raise SubscriptionError([DefinitionProblem("cursor", detail)])
     found = await found_for(gateway, request, id_)
-    if isinstance(found.subscription.deliver, Webhook):
-        raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+    target = found.subscription.push_target
+    if target is not None:
+        raise consuming.conflict(
+            f"{id_!r} is delivered by {target.kind}: its cursor moves with what the receiver takes"
+        )
     at, has_moved = await gateway.durable.acknowledge(id_, Cursor.from_text(body["cursor"]))
     detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
     return {"cursor": at, "moved": has_moved, "detail": detail}
@@ -288,19 +290,18 @@ def _response(
 
 
 async def _check_receiver(gateway: Gateway, record: Subscription, body: Any, caller: Caller) -> None:
-    if isinstance(record.deliver, Webhook):
+    target = record.push_target
+    if target is not None:
         async with gateway.executors.turn(caller):  # DNS and the receiver may be slow
-            await gateway.durable.sender.check(record.deliver.url)
-            if wants_handshake(body):
-                await gateway.durable.sender.shake_hands(record.deliver.url)
+            await gateway.durable.transports.validate(target, handshake=wants_handshake(body))
 
 
 async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -> None:
-    """Raise unless the filter of a webhook uses only attributes that its owner sees.
+    """Raise unless the filter of a pushed subscription uses only attributes that its owner sees.
 
-    A webhook is delivered with the rights of its owner, who may not be the caller.
+    It is delivered with the rights of its owner, who may not be the caller.
     """
-    if isinstance(record.deliver, Webhook):
+    if record.push_target is not None:
         await gateway.sweep.read_keys()
         owner = gateway.owners.owner(record)
         schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
@@ -313,13 +314,8 @@ async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -
 def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
     """Return the document of a subscription. A secret is included only with `show_secret`, once, when it is new."""
     record = found.subscription
-    deliver: Any = "pull"
-    if isinstance(record.deliver, Webhook):
-        webhook: dict[str, Any] = {"url": record.deliver.url, "batch": record.deliver.batch}
-        webhook["secrets"] = len(record.deliver.secrets)
-        if show_secret:
-            webhook["secret"] = record.deliver.secrets[0]
-        deliver = {"webhook": webhook}
+    target = record.push_target
+    deliver: Any = "pull" if target is None else {target.kind: target.describe(show_secret=show_secret)}
     return {
         "id": record.id,
         "service": record.service,
@@ -425,9 +421,9 @@ def _for_caller(gateway: Gateway, caller: Caller, described: dict[str, Any], rec
     """
     if may_touch(caller, record):
         return described
-    if isinstance(record.deliver, Webhook):
-        webhook = {**described["deliver"]["webhook"], "url": f"{urlsplit(record.deliver.url).scheme}://…"}
-        described = {**described, "deliver": {"webhook": webhook}}
+    target = record.push_target
+    if target is not None:
+        described = {**described, "deliver": {target.kind: target.describe(show_address=False)}}
     if gateway.policies.withheld(caller, record.service):
         described = {**described, "filter": "", "params": [], "select": None, "key": None}
     return described
@@ -469,7 +465,8 @@ def _moment(at_s: float) -> str:
 
 
 def _address(record: Subscription) -> str | None:
-    return record.deliver.url if isinstance(record.deliver, Webhook) else None
+    target = record.push_target
+    return None if target is None else f"{target.kind} {target.address}"
 
 
 def _if_match(request: Request) -> int | None:

@@ -20,7 +20,7 @@ from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
+from tidegate.subscriptions import MAX_SECRETS, Subscription, Webhook, new_secret
 
 MAX_LETTERS = 1_000
 """Dead letters in one request or response."""
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1", tags=["webhooks"])
 @router.post("/subscriptions/{id}/secret", summary="Make a new secret; older ones sign too until dropped")
 async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
     record, webhook, version = await _webhook_of(gateway, request, id_)
-    if len(webhook.secrets) >= MOST_SECRETS:
+    if len(webhook.secrets) >= MAX_SECRETS:
         detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
         raise Problem(409, "conflict", "The subscription won't do that", detail)
     secrets = (new_secret(), *webhook.secrets)
@@ -52,7 +52,7 @@ async def _enable(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]
     before = await found_for(gateway, request, id_)
     record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
     obstacle = gateway.owners.lapsed(record, datetime.now(UTC))
-    if obstacle is not None and isinstance(record.deliver, Webhook):
+    if obstacle is not None and record.push_target is not None:
         raise Problem(409, "conflict", "The subscription won't do that", obstacle)
     found = await gateway.durable.change(partial(_enabled, record, before.version))
     return describe(found, gateway.durable.cursor(found))

@@ -7,14 +7,14 @@ from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.subscriptions.durable import Durable
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription
-from tidegate.subscriptions import Webhook
 
 
 def need_pull(found: RegisteredSubscription) -> None:
     """Raise a `Problem` (409) if a subscription is delivered by webhook or is not active."""
     id_ = found.subscription.id
-    if isinstance(found.subscription.deliver, Webhook):
-        raise conflict(f"{id_!r} is delivered by webhook: change its deliver to 'pull' to consume it here")
+    target = found.subscription.push_target
+    if target is not None:
+        raise conflict(f"{id_!r} is delivered by {target.kind}: change its deliver to 'pull' to consume it here")
     if found.state != "active":
         call = "enable" if found.state == "disabled" else "renew"
         raise conflict(f"{id_!r} is {found.state}: {found.reason}; POST /v1/subscriptions/{id_}/{call}")

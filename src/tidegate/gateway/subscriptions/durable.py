@@ -16,21 +16,23 @@ from weakref import WeakValueDictionary
 import orjson
 import structlog
 
-from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
+from tidegate.delivery.acks import FLUSH_INTERVAL_S, Acknowledgements, onward
 from tidegate.delivery.batch import distance, reaches
 from tidegate.delivery.conflation import reconflated
-from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.pacing import Pace
-from tidegate.delivery.subscriber import Notice, Subscriber
-from tidegate.delivery.webhook import Couriers, CourierSettings, Obstacle, Outcome, Parcel, Post, encoding_of
+from tidegate.delivery.push.context import Obstacle, PushContext, PushSettings
+from tidegate.delivery.push.pool import PushPool
+from tidegate.delivery.push.transport import Outcome, PendingEvent, PushTransports
+from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.errors import LogError, TidegateError
 from tidegate.federation.link.history import is_past
 from tidegate.gateway.telemetry.tracing import Tracing
-from tidegate.gateway.transports.webhook import WebhookSender, WebhookSettings
+from tidegate.gateway.transports.webhook import WebhookSettings, WebhookTransport
 from tidegate.logs import Cursor, EventLog
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import Subscription
 
 _log = structlog.get_logger("tidegate.gateway")
 
@@ -49,9 +51,9 @@ class DurableSettings:
 
     look_s: float = 0.25
     """Poll interval for changes that other gateways make."""
-    ack_s: float = DELAY_S
+    ack_s: float = FLUSH_INTERVAL_S
     """How long acknowledgements are collected before they are stored in one transaction."""
-    couriers: CourierSettings = field(default_factory=CourierSettings)
+    push: PushSettings = field(default_factory=PushSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
 
 
@@ -109,20 +111,20 @@ class Durable:
         self.on_change: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
         """Called when a subscription is created or changed, and with None when it is removed."""
         self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
-        self.sender = WebhookSender(settings.webhooks, tracing=tracing)
+        self.transports = PushTransports({"webhook": WebhookTransport(settings.webhooks, tracing=tracing)})
         self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
         for_maker = partial(encoding, caller=None)
-        post = Post(
+        context = PushContext(
             registry,
             self.acks,
-            self.sender.send,
-            settings.couriers,
+            self.transports,
+            settings.push,
             encoding=for_maker,
             pace=pace,
-            sent=sent,
+            on_sent=sent,
             obstacle=lambda record: self.obstacle(record),
         )
-        self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
+        self._push_pool = PushPool(hub, context, f"gateway_{secrets.token_hex(8)}")
         self._known: dict[str, RegisteredSubscription] = {}
         self._connected: dict[str, set[Subscriber]] = {}
         self._revision = -1
@@ -142,7 +144,7 @@ class Durable:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
-        for close in (self._couriers.close, self.acks.close, self.sender.close):
+        for close in (self._push_pool.close, self.acks.close, self.transports.close):
             try:
                 await close()
             except Exception as problem:  # registry unreachable: events after the stored cursor are sent again
@@ -175,14 +177,14 @@ class Durable:
                 for subscription in registered.values():
                     await self._apply(subscription)
                 self._revision = revision
-            await self._couriers.look()
+            await self._push_pool.reconcile()
 
     async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
         """Change a subscription in the registry. Connected subscribers use the new state when this returns."""
         async with self._changing:
             found = await self.ask(call)
             await self._apply(found)
-            await self._couriers.look()
+            await self._push_pool.reconcile()
             return found
 
     async def remove(self, id_: str) -> None:
@@ -198,15 +200,15 @@ class Durable:
         if before is not None and before.version == found.version:
             return
         self.on_change(id_, found)
-        await self._couriers.want(found)
-        courier = self._couriers.subscriber(id_)
-        if courier is not None:
-            await self._update(courier, found.subscription)
+        await self._push_pool.want(found)
+        pushed = self._push_pool.subscriber(id_)
+        if pushed is not None:
+            await self._update(pushed, found.subscription)
         for each in self.connected(id_):
             if found.state != "active":
-                self._dismiss(each, f"the subscription is {found.state}: {found.reason}")
-            elif isinstance(found.subscription.deliver, Webhook):
-                self._dismiss(each, "the subscription is delivered by webhook from now on")
+                self._hub.dismiss(each, f"the subscription is {found.state}: {found.reason}")
+            elif (target := found.subscription.push_target) is not None:
+                self._hub.dismiss(each, f"the subscription is delivered by {target.kind} from now on")
             else:
                 await self._update(each, found.subscription)
 
@@ -218,7 +220,7 @@ class Durable:
         try:
             self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
         except TidegateError as problem:  # its service was removed
-            self._dismiss(subscriber, str(problem))
+            self._hub.dismiss(subscriber, str(problem))
             return
         old = subscriber.filter
         has_changed = (record.filter.strip(), record.params) != (
@@ -228,39 +230,34 @@ class Durable:
             try:
                 await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
             except TidegateError as problem:
-                self._dismiss(subscriber, str(problem))
+                self._hub.dismiss(subscriber, str(problem))
 
     async def _forget(self, id_: str) -> None:
         self._known.pop(id_, None)
         self.acks.forget(id_)
         for each in self.connected(id_):
-            self._dismiss(each, "the subscription was removed")
+            self._hub.dismiss(each, "the subscription was removed")
         self._connected.pop(id_, None)
-        await self._couriers.drop(id_)
+        await self._push_pool.drop(id_)
         self.on_change(id_, None)
 
     async def recheck_webhooks(self) -> None:
         """Disable webhooks of this gateway whose owners lost their rights; apply new policies to the others."""
         for id_ in list(self._known):
-            courier, record = self._couriers.subscriber(id_), self._known[id_].subscription
-            if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state != "active":
+            pushed, record = self._push_pool.subscriber(id_), self._known[id_].subscription
+            if pushed is None or record.push_target is None or self._known[id_].state != "active":
                 continue
             obstacle = self.obstacle(record)
             if obstacle is not None:
                 await self.change(partial(_disabled, id_, obstacle))
-            elif courier.encoding != self.encoding(record, None):
+            elif pushed.encoding != self.encoding(record, None):
                 async with self._changing:
-                    await self._update(courier, record)
+                    await self._update(pushed, record)
 
     def notify_all(self) -> None:
         """Call `on_change` for all subscriptions, because the definitions of their services may have changed."""
         for id_, found in self._known.items():
             self.on_change(id_, found)
-
-    def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
-        position = subscriber.position
-        self._hub.unsubscribe(subscriber)
-        subscriber.sink.tell(subscriber, Notice("error", position.text if position else "", {"detail": detail}))
 
     def count(self, owner: str | None) -> int:
         """Return the number of subscriptions of an owner."""
@@ -283,13 +280,13 @@ class Durable:
             subscriber.sink.subscribers.add(subscriber)
             subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
         connected = self._connected.setdefault(id_, set())
-        connected -= {other for other in connected if other.state == "gone"}
+        connected -= {other for other in connected if other.state is SubscriberState.GONE}
         connected.add(subscriber)
         return subscriber
 
     def connected(self, id_: str) -> list[Subscriber]:
         """Return the subscribers in this gateway that consume a subscription now."""
-        subscribers = [each for each in self._connected.get(id_, ()) if each.state != "gone"]
+        subscribers = [each for each in self._connected.get(id_, ()) if each.state is not SubscriberState.GONE]
         if not subscribers:
             self._connected.pop(id_, None)
         return subscribers
@@ -330,7 +327,7 @@ class Durable:
         if now - self._measured_at < fresh_s:
             return
         self._measured_at = now
-        places = self._hub.places()
+        places = self._hub.positions_behind()
         try:
             found = await self.ask(lambda registry: registry.subscriptions())
             stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
@@ -351,7 +348,7 @@ class Durable:
         encoding, done = self.encoding(record, None), Redelivered([], [], [])
         for n, letter in enumerate(letters):
             data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
-            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record, encoding)])
+            outcome = await self.transports.send(record, [PendingEvent(letter.cursor, data, letter.record, encoding)])
             if outcome.kind == "taken":
                 await self.ask(partial(_unbury, record.id, letter.id))
                 done.taken.append(letter.id)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import structlog
 
 from tidegate.delivery.hub import Hub
-from tidegate.delivery.subscriber import Notice, Sink, Subscriber
-from tidegate.delivery.webhook import Obstacle
+from tidegate.delivery.push.context import Obstacle
+from tidegate.delivery.subscriber import Sink, Subscriber, SubscriberState
 from tidegate.errors import RegistryError
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.owner_rights import OwnerRights
@@ -117,11 +117,12 @@ class Sweep:
             if index % CHECKS_PER_TURN == CHECKS_PER_TURN - 1:
                 await asyncio.sleep(0)
             caller: Caller | None = subscriber.sink.caller
-            if caller is None or (caller.id is None and caller.may("operate")) or subscriber.state == "gone":
+            is_gone = subscriber.state is SubscriberState.GONE
+            if caller is None or (caller.id is None and caller.may("operate")) or is_gone:
                 continue
             problem = self.void(caller) or self._obstacle(subscriber, caller, verdicts)
             if problem is not None:
-                self._dismiss(subscriber, problem)
+                self._hub.dismiss(subscriber, problem)
                 await self._close_idle(subscriber.sink, problem)
         for socket in list(self.connections):
             problem = self.void(socket.caller)
@@ -157,11 +158,6 @@ class Sweep:
         ):
             return f"what you see of {subscriber.service!r} has changed: connect again"
         return verdicts[about]
-
-    def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
-        position = subscriber.position
-        self._hub.unsubscribe(subscriber)
-        subscriber.sink.tell(subscriber, Notice("error", position.text if position else "", {"detail": detail}))
 
     async def _close_idle(self, sink: Sink, problem: str) -> None:
         for socket in [each for each in self.connections if each.is_left_idle(sink)]:

@@ -16,7 +16,7 @@ from tidegate.gateway.http.connections import REASONS
 from tidegate.services.quality import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
-    from tidegate.delivery.webhook import Outcome
+    from tidegate.delivery.push.transport import Outcome
     from tidegate.gateway.gateway import Gateway
     from tidegate.subscriptions import Subscription
 

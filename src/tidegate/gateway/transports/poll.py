@@ -35,7 +35,7 @@ class EventPage:
     def to_json(self) -> bytes:
         """Return the response body."""
         notices = b"".join(
-            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.said))
+            b'"%s":%s,' % (each.kind.encode(), orjson.dumps(each.details))
             for each in self.notices
             if each.kind in PAGE_NOTICES
         )
@@ -68,7 +68,7 @@ class PageSink(Sink):
         return [
             (
                 key_of(batch.events[n], self._key) if self._conflates else None,
-                (batch.cursor(n, to.floor), batch.encoded(n, to.encoding)),
+                (batch.cursor(n, to.skip_below), batch.encoded(n, to.encoding)),
             )
             for n, to in picks
         ]
@@ -90,12 +90,12 @@ class PageSink(Sink):
         """True if the page has its maximum number of events."""
         return len(self._held) >= self.limit
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return while the page is not full; a full one is never emptied."""
         if self.is_full:
             await asyncio.Event().wait()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
         """Hold a notice."""
         self.notices.append(notice)
         if notice.kind == "error":
@@ -125,7 +125,7 @@ async def page(
     begun = asyncio.get_running_loop().time()
     try:
         for _ in range(MAX_READS if gather_s else sys.maxsize):
-            if sink.is_full or await hub.give(subscriber) != "more":
+            if sink.is_full or await hub.poll(subscriber) != "more":
                 break
         if wait_s > 0 and not sink.is_full and (gather_s or not sink.filled.is_set()):
             hub.subscribe(subscriber)
@@ -137,7 +137,7 @@ async def page(
                             await sink.done.wait()
     finally:
         hub.unsubscribe(subscriber)
-    errors = [notice.said["detail"] for notice in sink.notices if notice.kind == "error"]
+    errors = [notice.details["detail"] for notice in sink.notices if notice.kind == "error"]
     if errors:
         raise SubscriptionEnded(errors[0])
     held = sink.events

@@ -43,13 +43,13 @@ class SseSink(Sink):
     def render(self, batch: Events, picks: Sequence[Pick]) -> tuple[int, bytes]:
         """Return one chunk with all events. Subscribers with the same encoding and cursor share rendered blocks."""
         encoding = picks[0][1].encoding  # a response has one subscriber
-        blocks = batch.made("sse", encoding)
+        blocks = batch.render_cache("sse", encoding)
         parts = []
         for n, to in picks:
-            block = None if to.floor else blocks.get(n)
+            block = None if to.skip_below else blocks.get(n)
             if block is None:
-                block = b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.floor).encode(), batch.encoded(n, encoding))
-                if not to.floor:
+                block = b"id: %s\ndata: %s\n\n" % (batch.cursor(n, to.skip_below).encode(), batch.encoded(n, encoding))
+                if not to.skip_below:
                     blocks[n] = block
             parts.append(block)
         return len(parts), chunk(b"".join(parts))
@@ -61,16 +61,16 @@ class SseSink(Sink):
         self._tally.add(count)
         return self._socket.write(data)
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return when the socket's buffer is nearly empty."""
         await self._socket.room()
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:  # noqa: ARG002 - there is just one
         """Write a notice as an event with a name; where it began is the reader's first place."""
         if notice.kind == "began":
             self.beat(notice.cursor or None)
             return
-        self._socket.write(chunk(event(notice.kind, dict(notice.said), notice.cursor)))
+        self._socket.write(chunk(event(notice.kind, dict(notice.details), notice.cursor)))
         if notice.kind == "error":
             self.end()
 
@@ -164,6 +164,6 @@ class _Heartbeat(PeriodicTimer):
         return HEARTBEAT_INTERVAL_S * random.uniform(0.8, 1.0)  # spread over time
 
     def _fire(self) -> None:
-        position = self._subscriber.position if self._subscriber.sink.is_settled else self._last
+        position = self._subscriber.position if self._subscriber.sink.is_flushed else self._last
         self._sink.beat(None if position is None or position == self._last else position.text)
         self._last = position

@@ -13,11 +13,11 @@ import httpx
 
 from tidegate import __version__
 from tidegate.delivery import signing
-from tidegate.delivery.webhook import Outcome, Parcel
+from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.errors import WebhookError
 from tidegate.gateway.telemetry.tracing import Tracing, failed
 from tidegate.gateway.transports.addresses import CheckedBackend, resolve
-from tidegate.subscriptions import Subscription, Webhook
+from tidegate.subscriptions import PushTarget, Subscription, Webhook
 
 REFUSALS = frozenset({400, 406, 413, 415, 422})
 """Status codes that refuse a message for good. Other errors may be temporary, so the message is sent again."""
@@ -39,8 +39,8 @@ class WebhookSettings:
     """The value of `WebHook-Request-Origin` in the handshake."""
 
 
-class WebhookSender:
-    """Sends messages to receivers, and does the handshake before the first one. Runs on the event loop."""
+class WebhookTransport:
+    """The push transport of webhooks: sends messages, and does the handshake. Runs on the event loop."""
 
     def __init__(
         self, settings: WebhookSettings, clock: Callable[[], float] = time.time, tracing: Tracing | None = None
@@ -53,13 +53,19 @@ class WebhookSender:
         if self._created is not None:
             await self._created.aclose()
 
-    async def check(self, url: str) -> None:
+    async def validate(self, target: PushTarget, *, handshake: bool) -> None:
+        """Raise `WebhookError` if messages must not be sent to a webhook's address, or the receiver does not agree."""
+        await self._check_address(target.address)
+        if handshake:
+            await self._shake_hands(target.address)
+
+    async def _check_address(self, url: str) -> None:
         """Raise a `WebhookError` if the host of a URL can't be resolved, or has an address that is not public."""
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
         await resolve(parts.hostname or "", port, allow_private=self._settings.allow_private)
 
-    async def shake_hands(self, url: str) -> None:
+    async def _shake_hands(self, url: str) -> None:
         """Do the handshake of CloudEvents webhooks. Raises a `WebhookError` if the receiver does not agree."""
         hint = "a receiver agrees to OPTIONS with WebHook-Allowed-Origin (or create it with handshake: false)"
         origin = self._settings.origin
@@ -75,16 +81,16 @@ class WebhookSender:
         if allowed.strip() not in ("*", origin):
             raise WebhookError(f"{url} allows the origin {allowed!r}, not {origin!r}; {hint}")
 
-    async def send(self, subscription: Subscription, parcels: Sequence[Parcel]) -> Outcome:
+    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
         """Send events as one message. Returns the outcome; network errors are an outcome as well."""
         webhook = subscription.deliver
         assert isinstance(webhook, Webhook)
-        kind, body = content(subscription, webhook, parcels)
-        id_ = signing.message_id(subscription.id, parcels[-1].cursor)
+        kind, body = content(subscription, webhook, events)
+        id_ = signing.message_id(subscription.id, events[-1].cursor)
         headers = {"content-type": kind, **signing.headers(webhook.secrets, id_, int(self._clock()), body)}
         if self._tracing is None:
             return await self._post(webhook.url, headers, body)
-        records = [parcel.record for parcel in parcels]
+        records = [each.record for each in events]
         with self._tracing.webhook(subscription.service, subscription.id, webhook.url, records, headers) as span:
             outcome = await self._post(webhook.url, headers, body)
             if outcome.kind != "taken":
@@ -141,7 +147,7 @@ class _Transport(httpx.AsyncHTTPTransport):
 
     def __init__(self, backend: httpcore.AsyncNetworkBackend) -> None:
         super().__init__()
-        # No connection limit: each webhook has at most one open request, and must not wait for other receivers.
+        # No connection limit: each push worker has at most one open request, and must not wait for other receivers.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(trust_env=False),
             max_connections=None,
@@ -151,12 +157,12 @@ class _Transport(httpx.AsyncHTTPTransport):
         )
 
 
-def content(subscription: Subscription, webhook: Webhook, parcels: Sequence[Parcel]) -> tuple[str, bytes]:
+def content(subscription: Subscription, webhook: Webhook, events: Sequence[PendingEvent]) -> tuple[str, bytes]:
     """Return the content type and the body of a message."""
     is_plain = subscription.format == "plain"
-    if webhook.batch == 1 and len(parcels) == 1:
-        return "application/json" if is_plain else "application/cloudevents+json", parcels[0].data
-    body = b"[%s]" % b",".join(each.data for each in parcels)
+    if webhook.batch == 1 and len(events) == 1:
+        return "application/json" if is_plain else "application/cloudevents+json", events[0].data
+    body = b"[%s]" % b",".join(each.data for each in events)
     return "application/json" if is_plain else "application/cloudevents-batch+json", body
 
 

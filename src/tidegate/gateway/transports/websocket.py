@@ -18,7 +18,7 @@ from tidegate.delivery.conflation import conflated
 from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.hub import Hub
 from tidegate.delivery.latest import Latest
-from tidegate.delivery.subscriber import Member, Notice, Pick, Sink, Subscriber
+from tidegate.delivery.subscriber import LaneMembership, Notice, Pick, Sink, Subscriber, SubscriberState
 from tidegate.errors import TidegateError
 from tidegate.filters import Filter
 from tidegate.gateway.auth.view import View
@@ -35,7 +35,7 @@ from tidegate.gateway.transports.protocol import FrameSocket
 from tidegate.gateway.transports.timers import Idle
 from tidegate.logs import Cursor
 from tidegate.registry import RegisteredSubscription
-from tidegate.subscriptions.rules import LEAST_S, MOST_S
+from tidegate.subscriptions.rules import MAX_INTERVAL_S, MIN_INTERVAL_S
 
 SUBPROTOCOL = "tidegate.v1"
 MAX_SUBSCRIPTIONS = 10_000
@@ -104,7 +104,7 @@ class Rendered:
 class DelayedFrame:
     """The frame of one event that conflation delays. Does not keep its batch in memory."""
 
-    member: Member
+    member: LaneMembership
     frame: bytes
 
 
@@ -128,7 +128,7 @@ class SocketSink(Sink):
         """Render the frames of all picks, up to the credit. Runs in the worker thread."""
         event, member = picks[0]
         if member.sink is not self:
-            cursor = batch.cursor(event, member.floor)
+            cursor = batch.cursor(event, member.skip_below)
             return DelayedFrame(member, frame(_event(batch, event, _label(member), cursor, member.encoding)))
         return self._rendered(batch, picks)
 
@@ -159,23 +159,23 @@ class SocketSink(Sink):
         has_left = any(not member.is_current for _, member in rendered.picks)
         if has_left or (credit is not None and rendered.events > credit):
             rendered = self._rendered(rendered.batch, [pick for pick in rendered.picks if pick[1].is_current])
-        self.cut = rendered.cut
+        self.first_unsent = rendered.cut
         self._spend(rendered.events)
         self._tally(rendered.batch.service).add(rendered.events)
         if self.counts_events:
             for event, member in rendered.picks:
-                if self.cut is None or event < self.cut:
+                if self.first_unsent is None or event < self.first_unsent:
                     _count(member)
         room = self._socket.write(rendered.frames) if rendered.frames else True
-        return room and self.cut is None and self._has_credit.is_set()
+        return room and self.first_unsent is None and self._has_credit.is_set()
 
     def _write_delayed(self, delayed: DelayedFrame) -> bool:
         """Write one delayed event; without credit it stays delayed."""
-        self.cut = None
-        if delayed.member.subscriber.state == "gone":
+        self.first_unsent = None
+        if delayed.member.subscriber.state is SubscriberState.GONE:
             return True
         if self._credit is not None and self._credit <= 0:
-            self.cut = 0
+            self.first_unsent = 0
             return False
         self._spend(1)
         self._tally(delayed.member.subscriber.service).add(1)
@@ -188,7 +188,7 @@ class SocketSink(Sink):
             if self._credit <= 0:
                 self._has_credit.clear()
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Return when the socket's buffer is nearly empty, and there is credit."""
         while self._socket.is_open:
             await self._has_credit.wait()
@@ -196,7 +196,7 @@ class SocketSink(Sink):
             if self._has_credit.is_set():
                 return
 
-    def tell(self, subscriber: Subscriber, notice: Notice) -> None:
+    def send_notice(self, subscriber: Subscriber, notice: Notice) -> None:
         """Write a notice as a message of its own."""
         assert isinstance(subscriber, SocketSubscriber)
         about: dict[str, Any] = {"id": subscriber.name}
@@ -207,7 +207,7 @@ class SocketSink(Sink):
                 self._ended(subscriber)
                 self.say("error", **about, problem=_ended(notice).document)
             case _:
-                self.say(notice.kind, **about, cursor=notice.cursor or None, **notice.said)
+                self.say(notice.kind, **about, cursor=notice.cursor or None, **notice.details)
 
     def say(self, op: str, **members: Any) -> None:
         """Write one control message."""
@@ -230,10 +230,10 @@ def _groups(batch: Events, picks: Sequence[Pick], first: int, end: int) -> list[
     """Return the labels, cursor and encoding of each frame of one event."""
     event, member = picks[first]
     if end == first + 1:
-        return [(_label(member), batch.cursor(event, member.floor), member.encoding)]
+        return [(_label(member), batch.cursor(event, member.skip_below), member.encoding)]
     groups: dict[tuple[str, Encoding], list[bytes]] = {}
     for _, each in picks[first:end]:
-        groups.setdefault((batch.cursor(event, each.floor), each.encoding), []).append(_label(each))
+        groups.setdefault((batch.cursor(event, each.skip_below), each.encoding), []).append(_label(each))
     return [(b",".join(labels), cursor, encoding) for (cursor, encoding), labels in groups.items()]
 
 
@@ -242,20 +242,20 @@ def _event(batch: Events, event: int, labels: bytes, cursor: str, encoding: Enco
     return b'{"op":"event","subscriptions":[%s],"cursor":"%s","event":%s}' % (labels, cursor.encode(), data)
 
 
-def _count(member: Member) -> None:
+def _count(member: LaneMembership) -> None:
     subscriber: SocketSubscriber = member.subscriber  # type: ignore[assignment]  # always, on a SocketSink
     subscriber.event_count += 1
     if subscriber.tally is not None:
         subscriber.tally.count += 1
 
 
-def _label(member: Member) -> bytes:
+def _label(member: LaneMembership) -> bytes:
     label: bytes = member.subscriber.label  # type: ignore[attr-defined]  # a SocketSubscriber
     return label
 
 
 def _ended(notice: Notice) -> Problem:
-    return Problem(410, "subscription-ended", "The subscription can't go on", str(notice.said["detail"]))
+    return Problem(410, "subscription-ended", "The subscription can't go on", str(notice.details["detail"]))
 
 
 Find = Callable[[str], Awaitable[RegisteredSubscription]]
@@ -351,7 +351,7 @@ class WebSocketSession:
             detail = f"expected at most {MAX_SUBSCRIPTIONS} subscriptions on one socket"
             raise Problem(429, "too-many", "There are too many subscriptions", detail)
         made = await (self._ad_hoc(message) if message.subscription is None else self._of_durable(message))
-        self._hub.subscribe(made, now=made.begins_now)
+        self._hub.subscribe(made, now=made.starts_now)
 
     async def _ad_hoc(self, message: Subscribe) -> SocketSubscriber:
         assert message.service is not None
@@ -362,14 +362,14 @@ class WebSocketSession:
         key = self._view.key(message.service)
         latest = parameters.latest(message.latest, schema, key)
         start = parameters.start(message.cursor, message.begin, latest)
-        every_s = parameters.seconds("every", message.every, MOST_S, LEAST_S)
-        idle_s = parameters.seconds("idle", message.idle, MOST_S, LEAST_S)
+        every_s = parameters.seconds("every", message.every, MAX_INTERVAL_S, MIN_INTERVAL_S)
+        idle_s = parameters.seconds("idle", message.idle, MAX_INTERVAL_S, MIN_INTERVAL_S)
         conflation = parameters.conflation(every_s, message.key, schema, key)
         place = None if start.is_now else await self._hub.begin(message.service, start, filter_)
         self._view.meter.take("subscriptions", self._view.caller)
         sink = conflated(self._view.paced(self._sink), conflation)
         made = SocketSubscriber(message.id, message.service, filter_, sink, encoding, place)
-        made.begins_now = start.is_now
+        made.starts_now = start.is_now
         self._begin(made, latest, idle_s)
         return made
 
@@ -404,11 +404,11 @@ class WebSocketSession:
         if idle_s:
             self._sink.counts_events = True
             made.idle = Idle(idle_s, lambda: made.event_count, partial(self._tell_idle, made.name))
-        if made.begins_now:
+        if made.starts_now:
             return
         made.latest = Latest(latest) if latest else None
         about = {} if made.durable is None else {"subscription": made.durable, "filter": str(made.filter or "")}
-        cursor = made.place.text if made.place is not None else None
+        cursor = made.cursor.text if made.cursor is not None else None
         self._sink.say("subscribed", id=made.name, **about, cursor=cursor)
 
     def _tell_idle(self, name: str, seconds: float) -> None:

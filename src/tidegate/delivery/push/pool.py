@@ -1,0 +1,161 @@
+"""Runs a push worker for each subscription that this gateway has a lease on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import structlog
+
+from tidegate.delivery.hub import Hub
+from tidegate.delivery.push.context import PushContext
+from tidegate.delivery.push.worker import PushWorker, disable
+from tidegate.delivery.subscriber import Subscriber
+from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
+from tidegate.registry import RegisteredSubscription, Registry
+
+_log = structlog.get_logger("tidegate.delivery")
+
+
+class PushPool:
+    """The push workers of one gateway. Runs on the event loop.
+
+    Several gateways share the subscriptions of a registry: a lease decides which of them delivers each one.
+    """
+
+    def __init__(self, hub: Hub, context: PushContext, holder: str, seconds: Callable[[], float] | None = None) -> None:
+        """`holder` is the name of this gateway in leases; `seconds` is a monotonic clock, by default the loop's."""
+        self._hub, self._context, self._holder = hub, context, holder
+        self._wanted: dict[str, RegisteredSubscription] = {}
+        self._running: dict[str, tuple[PushWorker, asyncio.Task[None]]] = {}
+        self._leased_until: dict[str, float] = {}
+        """For each lease a time, on our clock, before which it does not end."""
+        self._leasing: asyncio.Future[list[str]] | None = None
+        """The call that takes leases. It takes them even if its caller is cancelled."""
+        self._leased_at = self._acknowledged_at = float("-inf")
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds or self._loop.time
+
+    def subscriber(self, subscription: str) -> Subscriber | None:
+        """Return the subscriber of a subscription that is delivered here; None if it is not."""
+        running = self._running.get(subscription)
+        return None if running is None else running[0].subscriber
+
+    async def want(self, registered: RegisteredSubscription) -> None:
+        """Deliver a subscription if it is active and pushed, with its current record; stop delivering it otherwise."""
+        id_ = registered.subscription.id
+        if registered.state == "active" and registered.subscription.push_target is not None:
+            if id_ not in self._wanted:
+                self._leased_at = float("-inf")
+            self._wanted[id_] = registered
+            if id_ in self._running:
+                self._running[id_][0].change(registered.subscription)
+        else:
+            await self.drop(id_)
+
+    async def drop(self, subscription: str) -> None:
+        """Stop delivering a subscription, and release its lease."""
+        self._wanted.pop(subscription, None)
+        await self._stop(subscription)
+        if self._leased_until.pop(subscription, None) is not None:
+            await self._context.ask(partial(_release, [subscription], self._holder))
+
+    async def reconcile(self) -> None:
+        """Take and renew leases, start and stop workers, and move the cursors of idle ones. Called periodically."""
+        now, lease_s = self._seconds(), self._context.settings.lease_s
+        if now >= self._leased_at + lease_s / 3:
+            self._leased_at = now
+            try:
+                call = self._context.ask(partial(_lease, list(self._wanted), self._holder, lease_s))
+                self._leasing = asyncio.ensure_future(call)
+                self._leased_until = dict.fromkeys(await asyncio.shield(self._leasing), now + lease_s)
+            except Exception as problem:
+                _log.warning("can't renew leases", problem=str(problem))
+        # A worker stops a little before its lease ends, so that it can't move the cursor of the next holder.
+        stop_at = self._seconds() + lease_s / 10
+        self._leased_until = {id_: until for id_, until in self._leased_until.items() if until >= stop_at}
+        for id_ in self._running.keys() - self._leased_until.keys():
+            await self._stop(id_)
+        for id_ in self._leased_until:
+            if id_ in self._wanted and (id_ not in self._running or self._running[id_][1].done()):
+                await self._start(id_)
+        if now >= self._acknowledged_at + self._context.settings.ack_interval_s:
+            self._acknowledged_at = now
+            for worker, _ in self._running.values():
+                worker.acknowledge_position()
+
+    async def close(self) -> None:
+        """Stop all workers, store their cursors, and release all leases, so that other gateways take over at once."""
+        for id_ in list(self._running):
+            await self._stop(id_)
+        await self._context.acks.flush()
+        leased, self._leased_until = set(self._leased_until), {}
+        if self._leasing is not None:
+            with suppress(Exception):  # a call that failed has taken no lease
+                leased |= set(await self._leasing)
+        if leased:
+            await self._context.ask(partial(_release, sorted(leased), self._holder))
+
+    async def _start(self, id_: str) -> None:
+        await self._stop(id_)
+        await self._context.acks.flush()
+        try:
+            # Another gateway may have delivered it before: its cursor and attempts are those of the registry.
+            registered = await self._context.ask(partial(_registered, id_))
+            if registered.state != "active":
+                return
+            obstacle = self._context.obstacle(registered.subscription)
+            if obstacle is not None:
+                await self._context.ask(partial(disable, id_, obstacle.reason, state=obstacle.state))
+                return
+            worker = PushWorker(registered, self._hub, self._context)
+        except NotRegistered:
+            return  # its service is not served yet, or the subscription was removed: the next `reconcile` decides
+        except Exception as problem:
+            # Semantics that are missing here may be there after a restart, or at another gateway.
+            if isinstance(problem, FilterError) and not isinstance(problem, SemanticsUnavailable):
+                await self._context.ask(partial(disable, id_, str(problem)))
+                return
+            _log.warning("a push worker can't start, and tries again", subscription=id_, problem=str(problem))
+            return
+        self._running[id_] = worker, self._loop.create_task(self._run(worker))
+
+    async def _run(self, worker: PushWorker) -> None:
+        id_ = worker.subscription.id
+        try:
+            await worker.run()
+        except NotRegistered:
+            pass  # the subscription was removed
+        except TidegateError as problem:
+            _log.warning("a push worker starts again", subscription=id_, problem=str(problem))
+        except Exception:
+            _log.exception("a push worker has failed, and starts again", subscription=id_)
+
+    async def _stop(self, id_: str) -> None:
+        running = self._running.pop(id_, None)
+        if running is not None:
+            running[1].cancel()
+            await asyncio.wait([running[1]])
+
+
+def _lease(wanted: Sequence[str], holder: str, seconds: float, registry: Registry) -> list[str]:
+    """Take or renew the leases that no other gateway has, and return the ids of their subscriptions. Blocks."""
+    others = {name for name, lease in registry.leases().items() if lease.holder != holder} if wanted else set()
+    names = {id_: _lease_name(id_) for id_ in wanted}
+    return [id_ for id_, name in names.items() if name not in others and registry.lease(name, holder, seconds)]
+
+
+def _release(ids: Sequence[str], holder: str, registry: Registry) -> None:
+    for id_ in ids:
+        registry.release(_lease_name(id_), holder)
+
+
+def _registered(id_: str, registry: Registry) -> RegisteredSubscription:
+    return registry.subscription(id_)
+
+
+def _lease_name(id_: str) -> str:
+    # The same for every kind of target, and as in older versions, so that gateways of both respect each other.
+    return f"webhook/{id_}"

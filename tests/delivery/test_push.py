@@ -1,0 +1,233 @@
+"""Push workers without HTTP: what they send, when they retry, when they stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.delivery.test_hub import Truth, hub_on, run, until
+from tidegate.delivery.acks import Acknowledgements
+from tidegate.delivery.push.context import PushContext, PushSettings
+from tidegate.delivery.push.pool import PushPool
+from tidegate.delivery.push.transport import Outcome, PendingEvent
+from tidegate.errors import RegistryError
+from tidegate.logs import SegmentLog
+from tidegate.registry import SqliteRegistry
+from tidegate.services import loads
+from tidegate.subscriptions import PushTarget, Subscription, Webhook, new_secret
+
+SERVICE = """
+streams: {raw: {schema: {n: int64, speed: float64}}}
+services: {gps: {from: raw}}
+"""
+HASTY = PushSettings(first_retry_s=0.001, max_retry_s=0.01, max_attempts=3, lease_s=60.0, ack_interval_s=0.01)
+"""Short delays, but a long lease: a busy machine may renew it late."""
+
+
+class Receiving:
+    """Records messages, and returns the given outcomes in order, then `taken`."""
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes = list(outcomes)
+        self.got: list[tuple[str, list[str]]] = []
+
+    async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+        self.got.append((subscription.id, [each.record.split(b'"')[3].decode() for each in events]))
+        return self.outcomes.pop(0) if self.outcomes else Outcome("taken")
+
+    async def validate(self, target: PushTarget, *, handshake: bool) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def ids(self) -> list[str]:
+        return [id_ for _, ids in self.got for id_ in ids]
+
+
+class PushWorld:
+    def __init__(self, folder: Path, settings: PushSettings = HASTY) -> None:
+        self.seconds = 1_000.0
+        """The clock of leases, for the registry and for the holder; only tests move it."""
+        self.registry = SqliteRegistry(folder / "registry.sqlite", clock=lambda: round(self.seconds * 1e6))
+        self.registry.apply(loads(SERVICE))
+        self.log = SegmentLog(folder / "log")
+        self.log.create("gps", ["a.0", "b.0"])
+        self.truth, self.settings = Truth(self.log), settings
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def subscribe(self, id_: str = "s", text: str = "", batch: int = 1) -> None:
+        webhook = Webhook("http://example.com/", (new_secret(),), batch)
+        self.registry.subscribe(Subscription(id_, "gps", text, deliver=webhook), self.log.begin("gps").text)
+
+    @asynccontextmanager
+    async def push_pool(self, transport: Receiving, holder: str = "h") -> AsyncIterator[PushPool]:
+        async with hub_on(self.log) as hub:
+            acks = Acknowledgements(self.registry.acknowledge_all, 0.005)
+            context = PushContext(self.registry, acks, transport, self.settings, lambda: self.now, Random(1))
+            pool = PushPool(hub, context, holder, lambda: self.seconds)
+            for each in self.registry.subscriptions().values():
+                await pool.want(each)
+
+            async def follow() -> None:
+                while True:
+                    await pool.reconcile()
+                    await asyncio.sleep(0.005)
+
+            follower = asyncio.create_task(follow())
+            try:
+                yield pool
+            finally:
+                follower.cancel()
+                await asyncio.wait([follower])
+                await pool.close()
+                await acks.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> PushWorld:
+    return PushWorld(tmp_path)
+
+
+def test_retry_delays_double_up_to_a_limit_with_jitter() -> None:
+    settings, chance = PushSettings(first_retry_s=2.0, max_retry_s=3_600.0), Random(7)
+    for failures in range(1, 2_000):
+        whole = min(3_600.0, 2.0 * 2.0 ** min(failures - 1, 20))
+        assert whole / 2 <= settings.retry_delay_s(failures, chance) <= whole
+    assert len({settings.retry_delay_s(3, chance) for _ in range(20)}) == 20
+    assert settings.retry_delay_s(1, chance, min_s=60.0) == 60.0
+    assert settings.retry_delay_s(1, chance, min_s=1e9) == 3_600.0
+
+
+def test_cursor_in_the_registry_reaches_the_end_of_the_log(world: PushWorld) -> None:
+    async def work() -> None:
+        world.subscribe(text="speed > 90")
+        world.truth.append("a.0", 200)
+        receiving = Receiving()
+        async with world.push_pool(receiving):
+            end = world.log.end("gps").text
+            await until(lambda: world.registry.subscription("s").cursor == end, "the cursor to be at the end")
+        assert receiving.ids == world.truth.wanted("a.0", 0, lambda n: n % 100 > 90)
+
+    run(work())
+
+
+def test_failure_is_stored_before_the_retry_delay_and_survives_a_restart(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = PushWorld(tmp_path, replace(HASTY, first_retry_s=100.0, max_retry_s=1_000.0))
+        world.subscribe()
+        world.truth.append("a.0", 3)
+        receiving = Receiving(Outcome("taken"), Outcome("failed", "no answer"))
+        async with world.push_pool(receiving):
+            await until(lambda: world.registry.subscription("s").attempts == 1, "the failure")
+            stored = world.registry.subscription("s")
+        assert receiving.ids == ["a.0:0", "a.0:1"]
+        assert stored.retry_at is not None
+        assert timedelta(seconds=50) <= stored.retry_at - world.now <= timedelta(seconds=100)
+        world.now = stored.retry_at  # the retry is due
+        receiving = Receiving()
+        async with world.push_pool(receiving):
+            await until(lambda: receiving.ids == ["a.0:1", "a.0:2"], "the rest, none again")
+            await until(lambda: world.registry.subscription("s").attempts == 0, "the attempts to be reset")
+
+    run(work())
+
+
+def test_refused_batch_is_sent_again_one_event_at_a_time(world: PushWorld) -> None:
+    async def work() -> None:
+        world.subscribe(batch=3)
+        world.truth.append("a.0", 4)
+        refused = Outcome("refused", "what is that?")
+        receiving = Receiving(refused, Outcome("taken"), refused)
+        async with world.push_pool(receiving):
+            await until(lambda: len(receiving.got) == 5, "all messages")
+            await until(lambda: bool(world.registry.dead_letters("s")), "the dead letter")
+        sent = [ids for _, ids in receiving.got]
+        assert sent == [["a.0:0", "a.0:1", "a.0:2"], ["a.0:0"], ["a.0:1"], ["a.0:2"], ["a.0:3"]]
+        (letter,) = world.registry.dead_letters("s")
+        assert (b'"a.0:1"' in letter.record, letter.error, letter.attempts) == (True, "what is that?", 1)
+
+    run(work())
+
+
+def test_filter_that_does_not_fit_the_schema_disables_the_subscription(world: PushWorld) -> None:
+    async def work() -> None:
+        world.subscribe(text="sped > 3")
+        async with world.push_pool(Receiving()):
+            await until(lambda: world.registry.subscription("s").state == "disabled", "it to be disabled")
+        assert "unknown field 'sped'" in (world.registry.subscription("s").reason or "")
+
+    run(work())
+
+
+def test_each_subscription_is_delivered_by_one_of_two_gateways(world: PushWorld) -> None:
+    async def work() -> None:
+        for n in range(5):
+            world.subscribe(f"s{n}")
+        one, other = Receiving(), Receiving()
+        async with world.push_pool(one, "one"), world.push_pool(other, "other"):
+            world.truth.append("a.0", 20)
+            await until(lambda: len(one.ids) + len(other.ids) == 100, "all events, each once")
+        by = [{id_ for id_, _ in each.got} for each in (one, other)]
+        assert not by[0] & by[1]
+        assert world.registry.leases() == {}
+
+    run(work())
+
+
+def test_gateway_that_cannot_renew_a_lease_stops_before_the_lease_ends(
+    world: PushWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def fail(*_: object) -> bool:
+        nonlocal asked
+        asked += 1
+        raise RegistryError("the database is away")
+
+    async def work() -> None:
+        world.subscribe()
+        async with world.push_pool(Receiving()) as pool:
+            await until(lambda: pool.subscriber("s") is not None, "it to be delivered")
+            monkeypatch.setattr(world.registry, "lease", fail)
+            world.seconds += HASTY.lease_s * 0.85
+            await until(lambda: asked == 1, "the lease to be asked for")
+            assert pool.subscriber("s") is not None, "the lease has not ended yet"
+            world.seconds += HASTY.lease_s * 0.1
+            await until(lambda: pool.subscriber("s") is None, "it to stop")
+            assert [each.holder for each in world.registry.leases().values()] == ["h"]
+            world.seconds += HASTY.lease_s
+            for _ in range(3):  # it does not start again with a lease that has ended
+                await pool.reconcile()
+                assert pool.subscriber("s") is None
+            monkeypatch.undo()
+            world.seconds += HASTY.lease_s
+            await until(lambda: pool.subscriber("s") is not None, "it to be delivered again")
+
+    run(work())
+
+
+def test_push_worker_that_raised_is_started_again(world: PushWorld) -> None:
+    class Broken(Receiving):
+        async def send(self, subscription: Subscription, events: Sequence[PendingEvent]) -> Outcome:
+            await super().send(subscription, events)
+            if len(self.got) == 2:
+                raise ZeroDivisionError
+            return Outcome("taken")
+
+    async def work() -> None:
+        world.subscribe()
+        world.truth.append("a.0", 3)
+        receiving = Broken()
+        async with world.push_pool(receiving):
+            await until(lambda: receiving.ids == ["a.0:0", "a.0:1", "a.0:1", "a.0:2"], "all events")
+
+    run(work())
