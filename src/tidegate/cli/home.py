@@ -204,7 +204,7 @@ class Home:
 
         database, keyring = self.profile.database, self.keyring()
         place = self.folder / "registry.sqlite" if database is None else database.address()
-        return open_registry(place, keyring=keyring, ends=self._ends)
+        return open_registry(place, keyring=keyring, read_ends=self._ends)
 
     def _ends(self, streams: Collection[str]) -> Mapping[str, str]:
         from tidegate.logs import ends_of

@@ -28,7 +28,7 @@ from tidegate.delivery.pacing import Pace, paced
 from tidegate.delivery.subscriber import Notice, Pick, Sink, Subscriber
 from tidegate.errors import FilterError, NotRegistered, SemanticsUnavailable, TidegateError
 from tidegate.logs import Cursor
-from tidegate.registry import RegisteredSubscription, Registry, State
+from tidegate.registry import RegisteredSubscription, Registry, SubscriptionState
 from tidegate.subscriptions import Subscription, Webhook
 
 _log = structlog.get_logger("tidegate.delivery")
@@ -93,7 +93,7 @@ class Outcome:
 class Obstacle(NamedTuple):
     """Why a subscription is not delivered, and the state that it gets."""
 
-    state: State
+    state: SubscriptionState
     reason: str
 
 
@@ -288,10 +288,10 @@ class Courier:
 
 
 def _bury(id_: str, parcel: Parcel, error: str, attempts: int, registry: Registry) -> None:
-    registry.bury(id_, parcel.cursor, parcel.record, error, attempts)
+    registry.add_dead_letter(id_, parcel.cursor, parcel.record, error, attempts)
 
 
-def _disable(id_: str, reason: str, registry: Registry, state: State = "disabled") -> None:
+def _disable(id_: str, reason: str, registry: Registry, state: SubscriptionState = "disabled") -> None:
     if registry.subscription(id_).state == "active":  # else whoever disabled it knows the reason better
         registry.disable(id_, reason, state)
 

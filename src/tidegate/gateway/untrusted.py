@@ -6,7 +6,7 @@ from tidegate.gateway.callers import Caller
 from tidegate.gateway.changes import CallerGuard
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.policy import is_among
-from tidegate.registry import Changes
+from tidegate.registry import AppliedChanges
 from tidegate.services import Definitions
 from tidegate.services.trust import Allowed, admit
 
@@ -19,7 +19,7 @@ def apply_untrusted(
     force: bool = False,
     prune: bool = False,
     backfill: bool = False,
-) -> Changes:
+) -> AppliedChanges:
     """Apply a caller's definitions to the registry. Blocks: looks at files, and waits for the database.
 
     Imports nothing. Raises a `DefinitionError` with everything in them that is not open to the caller, and a `Problem`

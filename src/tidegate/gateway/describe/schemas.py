@@ -10,14 +10,14 @@ from typing import Any
 
 from tidegate.discovery.request import MOST_RESULTS
 from tidegate.gateway.quarantine import MOST as MOST_REFUSED
-from tidegate.registry.links import LEAST_SECRET, MOST_NAME
+from tidegate.registry.links import MAX_BROKER_NAME, MIN_LINK_SECRET
 from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL, PULLED
 
 Schema = dict[str, Any]
 
 DURATION = r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-BROKER = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{MOST_NAME - 1}}}$"
+BROKER = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_BROKER_NAME - 1}}}$"
 SERVICE = f"{NAME[:-1]}(@{BROKER[1:-1]})?$"
 """A service's name, with its origin where that is another broker."""
 
@@ -433,7 +433,7 @@ SCHEMAS: dict[str, Schema] = {
         {
             "name": {"type": "string", "pattern": BROKER},
             "url": or_null({"type": "string", "pattern": r"^(https?|wss?)://[a-z0-9.:-]+$"}),
-            "secret": or_null({"type": "string", "minLength": LEAST_SECRET}),
+            "secret": or_null({"type": "string", "minLength": MIN_LINK_SECRET}),
             "services": or_null(array(TEXT)),
             "transit": or_null(array({"type": "string", "pattern": rf"{BROKER}|^\*$"})),
             "public": or_null(array({"type": "string", "pattern": rf"{SERVICE}|^\*$"})),

@@ -11,7 +11,7 @@ from tidegate.gateway.bodies import need_short, unreadable
 from tidegate.gateway.callers import caller_of
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.untrusted import apply_untrusted
-from tidegate.registry import Changes
+from tidegate.registry import AppliedChanges
 from tidegate.services import load_texts
 
 
@@ -37,7 +37,7 @@ def router(gateway: Gateway) -> APIRouter:
     ) -> dict[str, dict[str, int]]:
         body, caller = await request.body(), caller_of(request)
 
-        def change() -> Changes:
+        def change() -> AppliedChanges:
             texts = _texts(body, name)
             return apply_untrusted(gateway, caller, load_texts(texts), force=force, prune=prune, backfill=backfill)
 
