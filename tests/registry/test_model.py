@@ -1,4 +1,4 @@
-"""Subscriptions, cursors and leases that come, change and go: the registry holds what a dict would."""
+"""Random changes of subscriptions, cursors and leases: the registry always agrees with a dict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDS = st.builds(
 
 
 class Model(RuleBasedStateMachine):
-    """Each subscription is a dict: its record, version, cursor, state, attempts and dead letters."""
+    """The model of a subscription is a dict of record, version, cursor, state, attempts and dead letters."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -132,9 +132,9 @@ class Model(RuleBasedStateMachine):
             return
         letters = self.held[name]["letters"]
         if take and letters:
-            assert self.registry.unbury(name, [letters.pop(0).id]) == 1
+            assert self.registry.remove_dead_letters(name, [letters.pop(0).id]) == 1
         else:
-            letters.append(self.registry.bury(name, "c", b"{}", "why", 1))
+            letters.append(self.registry.add_dead_letter(name, "c", b"{}", "why", 1))
 
     @precondition(lambda self: "cars" in self.services)
     @rule(force=st.booleans())
@@ -194,7 +194,7 @@ class Model(RuleBasedStateMachine):
         assert (self.registry.revision(), self.registry.subscriptions_revision()) == (self.definitions, self.revision)
 
 
-def test_it_holds_what_a_dict_would(new_store: MakeStore) -> None:
+def test_registry_agrees_with_a_dict(new_store: MakeStore) -> None:
     class Here(Model):
         def __init__(self) -> None:
             super().__init__(new_store())

@@ -21,7 +21,7 @@ from tidegate.registry import SqliteRegistry
 from tidegate.services import Definitions, from_dict, loads
 
 
-def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_registry_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("not a database, but long enough to look at it" * 100)
     with pytest.raises(RegistryError, match=r"expected a registry in .*: file is not a database"):
         SqliteRegistry(tmp_path / "text.db")
@@ -30,7 +30,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
         SqliteRegistry(tmp_path / "file" / "registry.db")
 
 
-def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
+def test_file_has_a_write_ahead_log(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     SqliteRegistry(path).close()
     connection = sqlite3.connect(path)
@@ -38,7 +38,7 @@ def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_nobody_else_reads_what_webhooks_are_signed_with(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.db")
     registry.apply(CITY)
     assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
@@ -49,13 +49,13 @@ def test_nobody_else_reads_what_webhooks_are_signed_with(tmp_path: Path) -> None
     registry.close()
 
 
-def test_a_file_that_can_not_be_used_is_told_of(tmp_path: Path) -> None:
+def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(RegistryError, match=r"can't use the registry in '.*folder': unable to open database file"):
         SqliteRegistry(tmp_path / "folder")
 
 
-def test_a_change_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_that_waits_for_a_lock_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
     registry = SqliteRegistry(tmp_path / "registry.db")
     other = sqlite3.connect(tmp_path / "registry.db")
@@ -67,23 +67,23 @@ def test_a_change_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     registry.close()
 
 
-def test_a_new_file_that_another_writes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_waits_for_a_process_that_writes_the_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = sqlite3.connect(tmp_path / "registry.db")
     other.execute("BEGIN IMMEDIATE")
     waits: list[float] = []
 
-    def end_on_the_third(seconds: float) -> None:
+    def close_on_third_wait(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
             other.close()
 
-    monkeypatch.setattr("tidegate.registry.sqlite.time.sleep", end_on_the_third)
+    monkeypatch.setattr("tidegate.registry.sqlite.time.sleep", close_on_third_wait)
     registry = SqliteRegistry(tmp_path / "registry.db")
     assert (len(waits), registry.revision()) == (3, 0)
     registry.close()
 
 
-def test_a_new_file_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_locked_new_file_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
     other = sqlite3.connect(tmp_path / "registry.db")
     other.execute("BEGIN IMMEDIATE")
@@ -92,7 +92,7 @@ def test_a_new_file_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pyte
     other.close()
 
 
-def test_it_survives_being_closed(tmp_path: Path) -> None:
+def test_definitions_survive_closing(tmp_path: Path) -> None:
     first = SqliteRegistry(tmp_path / "registry.db")
     first.apply(CITY)
     first.close()
@@ -101,7 +101,7 @@ def test_it_survives_being_closed(tmp_path: Path) -> None:
     second.close()
 
 
-def test_threads_apply_at_once(tmp_path: Path) -> None:
+def test_threads_apply_concurrently(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.db")
 
     def apply(n: int) -> None:
@@ -133,7 +133,7 @@ registry.close()
 """
 
 
-def test_processes_apply_at_once(tmp_path: Path) -> None:
+def test_processes_apply_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     processes = [
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(path), name], stdin=subprocess.PIPE, text=True)
@@ -152,7 +152,7 @@ def test_processes_apply_at_once(tmp_path: Path) -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Streams and services that come, change and go: the registry holds what a dict would."""
+    """Random changes of streams: the registry always agrees with a dict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Model(RuleBasedStateMachine):
             self.revision += 1
 
     @invariant()
-    def holds_what_the_model_does(self) -> None:
+    def agrees_with_the_model(self) -> None:
         assert self.registry.definitions() == _streams(self.held)
         assert {name: each.version for name, each in self.registry.streams().items()} == {
             name: self.versions[name] for name in self.held
@@ -204,7 +204,7 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=LARGE_EXAMPLES // 3, stateful_step_count=12, deadline=None)
 
 
-def test_lines_of_the_file_are_told(tmp_path: Path) -> None:
+def test_error_names_file_and_line(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.db")
     with pytest.raises(Exception, match=r"a\.yaml:1: services\.s\.from"):
         registry.apply(loads("services: {s: {from: nothing}}", "a.yaml"))
