@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tidegate.model import Schema
-from tidegate.services.functions import FUNCTIONS, OPERATORS
+from tidegate.services.expressions.functions import FUNCTIONS, OPERATORS
 
 SCHEMA = Schema(
     {

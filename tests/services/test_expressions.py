@@ -18,8 +18,8 @@ from tidegate import ExpressionError, Schema
 from tidegate.errors import Problem
 from tidegate.model.events import value_violations
 from tidegate.model.types import parse_type
-from tidegate.services.casts import quoted
 from tidegate.services.expressions import Expression, evaluate, resolve, to_sql
+from tidegate.services.expressions.casts import quoted
 
 SCHEMA = generate.SCHEMA
 EVENT = {
