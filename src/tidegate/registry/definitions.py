@@ -115,7 +115,7 @@ class SqlDefinitions(Store):
             row = find_row(name, rows, "stream or service", hints=guard is None)
             if guard is not None:
                 guard.need(DefinitionChange(parse_rows(rows), Definitions(), frozenset({name}), {}))
-            others = parse_rows({other: each for other, each in rows.items() if other != name})
+            others = parse_rows({other: rows[other] for other in rows if other != name})
             refuse_if_read(name, others, guard or ALLOW_ALL)
             disable_subscriptions(connection, service_names({name: row}), self._clock, force=force)
             self._delete(connection, row)

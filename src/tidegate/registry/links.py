@@ -133,8 +133,8 @@ class SqlLinks(Store):
         """Remove the pinned keys of a broker."""
         with self._change_transaction("subscriptions") as connection:
             if connection.execute(LINK_ORIGINS.delete().where(LINK_ORIGINS.c.name == name)).rowcount == 0:
-                known = connection.execute(sa.select(LINK_ORIGINS.c.name)).scalars().all()
-                raise NotRegistered(f"no keys of {name!r} are pinned{did_you_mean(name, known)}")
+                names = connection.execute(sa.select(LINK_ORIGINS.c.name)).scalars().all()
+                raise NotRegistered(f"no keys of {name!r} are pinned{did_you_mean(name, names)}")
 
     def trusted_origins(self) -> dict[str, str]:
         """Return the pinned keys by the name of the broker."""
@@ -182,8 +182,8 @@ def _public_json(services: Iterable[str], link: str) -> str:
 
 
 def _missing(connection: sa.Connection, name: str) -> NotRegistered:
-    known = connection.execute(sa.select(LINKS.c.name)).scalars().all()
-    return NotRegistered(f"there is no link to {name!r}{did_you_mean(name, known)}")
+    names = connection.execute(sa.select(LINKS.c.name)).scalars().all()
+    return NotRegistered(f"there is no link to {name!r}{did_you_mean(name, names)}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:
