@@ -355,7 +355,7 @@ def test_demo_source_is_for_admins(place: Place) -> None:
 )
 def test_source_with_a_host_of_its_own_is_refused(place: Place, who: str, source: dict[str, Any]) -> None:
     detail = refusal(put(place, who, {**RAW, "source": source}, "streams/mine"))
-    assert "names no host of its own: expected {connection: NAME, ...}" in detail
+    assert "can't name a host: expected {connection: NAME, ...}" in detail
     assert "there are: " + ("none" if "kafka" in source else "shared" if who == "weak" else "plant, shared") in detail
 
 

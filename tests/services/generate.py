@@ -1,4 +1,4 @@
-"""Random expressions and events for them, from one `random.Random`."""
+"""Generates random expressions, and events for them, from one `random.Random`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FLOATS = [0.0, -0.0, 1.0, -1.5, 2.675, 0.1, 1e16, 1e19, -1e19, 1e308, 5e-324, 9.
 
 
 def expression(random: Random, depth: int = 3) -> str:
-    """Draw a text that parses; its types may not fit."""
+    """Draw an expression that parses; it may have type errors."""
     roll = random.random()
     if depth == 0 or roll < 0.3:
         return random.choice(PATHS) if random.random() < 0.7 else literal(random)
@@ -68,7 +68,7 @@ def literal(random: Random) -> str:
 
 
 def event(random: Random) -> dict[str, Any]:
-    """Draw an event that fits `SCHEMA`."""
+    """Draw an event of `SCHEMA`."""
     number = random.choice(FLOATS)
     made: dict[str, Any] = {
         "flag": random.random() < 0.5,

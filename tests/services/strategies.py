@@ -1,4 +1,4 @@
-"""Random definitions: every form that a service file can say, whether or not it holds together."""
+"""Strategies for random definitions in every form of a service file, valid or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language of projections."""
+"""The expression language of projections."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def value(text: str, **options: Any) -> Any:
         ("time", "timestamp", datetime(2026, 11, 15, 11, 34, 56, 789012, tzinfo=UTC)),
     ],
 )
-def test_values_and_types(text: str, kind: str, expected: Any) -> None:
+def test_expression_has_the_expected_type_and_value(text: str, kind: str, expected: Any) -> None:
     found = resolve(text, SCHEMA)
     assert found.type == parse_type(kind)
     assert evaluate(found, EVENT) == expected
@@ -150,7 +150,7 @@ def test_values_and_types(text: str, kind: str, expected: Any) -> None:
         ("greatest(speed, small)", True),
     ],
 )
-def test_whether_a_value_is_always_there(text: str, required: bool) -> None:
+def test_expression_is_required_if_it_is_never_null(text: str, required: bool) -> None:
     assert resolve(text, SCHEMA).required is required
 
 
@@ -192,13 +192,13 @@ def test_whether_a_value_is_always_there(text: str, required: bool) -> None:
         ("null", "int32", None, False),
     ],
 )
-def test_casts(text: str, kind: str, expected: Any, required: bool) -> None:
+def test_cast_has_the_expected_type_and_value(text: str, kind: str, expected: Any, required: bool) -> None:
     found = resolve(text, SCHEMA, type=kind)
     assert (str(found.type), evaluate(found, EVENT), found.required) == (kind, expected, required)
     assert to_sql(found)
 
 
-def test_a_default_stands_where_nothing_is() -> None:
+def test_default_replaces_null() -> None:
     found = resolve("tiny", SCHEMA, default=5)
     assert (str(found.type), found.required, evaluate(found, EVENT), evaluate(found, {"tiny": 1})) == (
         "int8",
@@ -229,7 +229,7 @@ def test_a_default_stands_where_nothing_is() -> None:
         ("1e300", "1e+300D"),
     ],
 )
-def test_spark_sql(text: str, sql: str) -> None:
+def test_expression_is_written_as_the_expected_sql(text: str, sql: str) -> None:
     assert to_sql(resolve(text, SCHEMA)) == sql
 
 
@@ -270,14 +270,14 @@ def test_spark_sql(text: str, sql: str) -> None:
         ("1" * 5000, "expected at most 4096 characters, not 5000", 0),
     ],
 )
-def test_problems_have_their_place(text: str, problem: str, at: int) -> None:
+def test_problem_points_to_its_position(text: str, problem: str, at: int) -> None:
     with pytest.raises(ExpressionError) as caught:
         resolve(text, SCHEMA)
     assert problem in caught.value.problems[0].message
     assert caught.value.position == at
 
 
-def test_all_problems_come_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(ExpressionError) as caught:
         resolve("sped + cuont + upper(1)", SCHEMA)
     assert [problem.at for problem in caught.value.problems] == [0, 7, 15]
@@ -293,18 +293,18 @@ def test_all_problems_come_at_once() -> None:
         ({"default": "x"}, "default: expected a number (float64), not 'x'"),
     ],
 )
-def test_casts_and_defaults_that_do_not_fit(options: dict[str, Any], problem: str) -> None:
+def test_impossible_casts_and_defaults_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         resolve("speed", SCHEMA, **options)
     assert caught.value.problems[0].message == problem
 
 
-def test_a_name_that_spark_would_substitute_is_refused() -> None:
+def test_name_that_spark_would_substitute_is_refused() -> None:
     with pytest.raises(ExpressionError, match="expected a name without"):
         resolve('"${x}"', Schema({"${x}": "string"}))
 
 
-def test_a_plain_selection_knows_its_attribute() -> None:
+def test_only_a_plain_selection_has_an_attribute() -> None:
     assert resolve("speed", SCHEMA).attribute == "speed"
     assert resolve("pos.x", SCHEMA).attribute is None
     assert resolve("speed * 1", SCHEMA).attribute is None
@@ -314,7 +314,7 @@ def test_a_plain_selection_knows_its_attribute() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_a_value_has_the_type_that_was_foretold(seed: int) -> None:
+def test_value_has_the_inferred_type(seed: int) -> None:
     random = Random(seed)
     found: Expression | None = None
     while found is None:
@@ -329,7 +329,7 @@ def test_a_value_has_the_type_that_was_foretold(seed: int) -> None:
 
 
 @given(st.text(alphabet="ab1.'\"()[]+-*/%, \\$speed", max_size=30) | st.text(max_size=20))
-def test_any_text_is_an_expression_or_an_error(text: str) -> None:
+def test_any_text_parses_or_raises_an_expression_error(text: str) -> None:
     problems: Sequence[Problem] = ()
     try:
         to_sql(resolve(text, SCHEMA))
@@ -339,7 +339,7 @@ def test_any_text_is_an_expression_or_an_error(text: str) -> None:
 
 
 @given(st.text())
-def test_a_quoted_text_ends_where_it_should(text: str) -> None:
+def test_quoted_text_ends_at_its_last_quote(text: str) -> None:
     inner = quoted(text)[1:-1]
     assert inner.replace("\\\\", "").replace("\\'", "").find("'") < 0
     assert "${" not in inner

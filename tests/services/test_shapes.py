@@ -265,7 +265,7 @@ def test_a_table_in_a_parquet_file(tmp_path: Path) -> None:
     assert found.to_dict() == {**GPS.to_dict(), "seats": "int32?"}
     (tmp_path / "bad.parquet").write_text("no")
     (found_problem,) = problems(f"enrich: {{table: {tmp_path}/bad.parquet, on: vid}}")
-    assert "expected a Parquet file: 'bad.parquet' is none" in found_problem
+    assert "expected a Parquet file, and 'bad.parquet' is not one" in found_problem
 
 
 def test_a_custom_operator_gives_what_it_says() -> None:

@@ -148,24 +148,24 @@ def _time_text(text: str) -> str:
     return f"""date_format({text}, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")"""
 
 
-def value(given: Any, source: Type | None, target: Type) -> Any:
+def convert(value: Any, source: Type | None, target: Type) -> Any:
     """Cast a value in Python, with the same result as Spark; None is null."""
-    if given is None or source is None or source == target:
-        return given
+    if value is None or source is None or source == target:
+        return value
     if isinstance(target, Enum):
-        return given if given in target.labels else None
+        return value if value in target.labels else None
     if target.kind == "char":
-        return given if len(given) == 1 else None
+        return value if len(value) == 1 else None
     if source.kind in TEXTS:
-        return _value_of_text(given, target)
+        return _value_of_text(value, target)
     match target.kind:
         case "string":
-            return _text_of_value(given)
+            return _text_of_value(value)
         case "int":
-            return _whole(given, str(target))
+            return _whole(value, str(target))
         case "float":
-            return nearest_float32(given) if str(target) == "float32" else nearest_float(given)
-    return given
+            return nearest_float32(value) if str(target) == "float32" else nearest_float(value)
+    return value
 
 
 def _value_of_text(text: str, target: Type) -> Any:
@@ -184,22 +184,22 @@ def _value_of_text(text: str, target: Type) -> Any:
     return text
 
 
-def _text_of_value(given: Any) -> str:
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    return timestamps.to_text(timestamps.from_datetime(given)) if isinstance(given, datetime) else str(given)
+def _text_of_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return timestamps.to_text(timestamps.from_datetime(value)) if isinstance(value, datetime) else str(value)
 
 
-def _whole(given: float, name: str) -> int | None:
+def _whole(value: float, name: str) -> int | None:
     """Truncate a number to an integer type; None if it is out of range."""
-    if isinstance(given, float):
-        if not math.isfinite(given):
+    if isinstance(value, float):
+        if not math.isfinite(value):
             return None
-        if given == 2.0**63 and name == "int64":  # Spark compares with the greatest int64 as a double
+        if value == 2.0**63 and name == "int64":  # Spark compares with the greatest int64 as a double
             return 2**63 - 1
-        given = math.trunc(given)
+        value = math.trunc(value)
     low, high = INTEGER_RANGES[name]
-    return int(given) if low <= given <= high else None
+    return int(value) if low <= value <= high else None
 
 
 def _within(source: Type, target: Type) -> bool:
@@ -209,8 +209,8 @@ def _within(source: Type, target: Type) -> bool:
     if source.kind != "int" or target.kind != "int":
         return False
     low, high = INTEGER_RANGES[str(source)]
-    least, most = INTEGER_RANGES[str(target)]
-    return least <= low and high <= most
+    target_low, target_high = INTEGER_RANGES[str(target)]
+    return target_low <= low and high <= target_high
 
 
 def type_name(kind: Type) -> str:

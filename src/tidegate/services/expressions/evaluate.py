@@ -28,7 +28,7 @@ def _evaluate(node: ExpressionNode, event: Mapping[str, Any]) -> Any:
         case AttributePath():
             return to_python(_value_at(event, node.parts), node.type)
         case Cast():
-            return casts.value(_evaluate(node.argument, event), node.argument.type, node.type)
+            return casts.convert(_evaluate(node.argument, event), node.argument.type, node.type)
         case FunctionCall():
             values = [_evaluate(argument, event) for argument in node.arguments]
             if not node.overload.takes_nulls and any(value is None for value in values):
