@@ -23,13 +23,13 @@ class FakeEnds:
 
     def __init__(self) -> None:
         self.end = "1"
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
         self.problem: Exception | None = None
 
     def __call__(self, streams: Collection[str]) -> Mapping[str, str]:
         if self.problem is not None:
             raise self.problem
-        self.asked.append(sorted(streams))
+        self.requests.append(sorted(streams))
         return {name: self.end for name in streams if name in ("a", "b")}
 
 
@@ -52,7 +52,7 @@ def begins(registry: SqliteRegistry, service: str) -> dict[str, Beginning]:
 def test_new_service_starts_at_the_end_of_its_inputs(registry: SqliteRegistry, ends: FakeEnds) -> None:
     registry.apply(loads(defined("x: {from: a}")))
     assert begins(registry, "x") == {"a": Beginning("1", 1)}
-    assert ends.asked == [["a"]]
+    assert ends.requests == [["a"]]
 
 
 def test_input_missing_in_the_log_starts_at_its_beginning(registry: SqliteRegistry) -> None:

@@ -25,8 +25,8 @@ def test_dead_letters_are_returned_in_order(city: Registry) -> None:
     rest = [city.add_dead_letter("s1", f"c{n}", b"{}", "why", 1) for n in range(3)]
     city.add_dead_letter("s2", "c", b"{}", "why", 1)
     assert city.dead_letters("s1") == [first, *rest]
-    assert city.dead_letters("s1", most=2) == [first, rest[0]]
-    assert city.dead_letters("s1", after=rest[0].id, most=2) == rest[1:]
+    assert city.dead_letters("s1", limit=2) == [first, rest[0]]
+    assert city.dead_letters("s1", after=rest[0].id, limit=2) == rest[1:]
     assert len(city.dead_letters("s2")) == 1
     assert city.subscriptions_revision() == before
 

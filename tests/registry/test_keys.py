@@ -33,10 +33,10 @@ def test_key_can_be_for_all_services_or_for_none(registry: Registry) -> None:
 
 
 def test_keys_of_the_same_name_have_different_ids_and_secrets(registry: Registry) -> None:
-    made = [registry.create_key("same", "admin") for _ in range(5)]
-    assert len({secret for _, secret in made}) == len({key.id for key, _ in made}) == 5
-    assert [registry.find_key(secret) for _, secret in made] == [key for key, _ in made]
-    assert list(registry.keys().values()) == [key for key, _ in made]
+    created = [registry.create_key("same", "admin") for _ in range(5)]
+    assert len({secret for _, secret in created}) == len({key.id for key, _ in created}) == 5
+    assert [registry.find_key(secret) for _, secret in created] == [key for key, _ in created]
+    assert list(registry.keys().values()) == [key for key, _ in created]
 
 
 def test_wrong_secret_finds_no_key(registry: Registry) -> None:
@@ -50,12 +50,11 @@ def test_wrong_secret_finds_no_key(registry: Registry) -> None:
 
 
 def test_keys_with_the_same_prefix_are_distinguished(registry: Registry, where: str) -> None:
-    made = [registry.create_key(name, "admin") for name in "ab"]
-    prefix = made[0][0].prefix
+    created = [registry.create_key(name, "admin") for name in "ab"]
+    prefix = created[0][0].prefix
     with connected(where) as connection:
         connection.exec_driver_sql(f"UPDATE keys SET prefix = '{prefix}'")
-    found = registry.find_key(made[0][1])
-    assert found == made[0][0]
+    assert registry.find_key(created[0][1]) == created[0][0]
 
 
 def test_secret_is_not_stored_in_the_database(registry: Registry, where: str) -> None:
@@ -65,7 +64,7 @@ def test_secret_is_not_stored_in_the_database(registry: Registry, where: str) ->
     _, prefix, hidden = secret.split("_", 2)  # what is hidden may have such a stroke itself
     assert prefix in repr(row)
     assert hidden not in repr(row)
-    assert secret.encode() not in [bytes(each) for each in row if isinstance(each, bytes | memoryview)]
+    assert secret.encode() not in [bytes(value) for value in row if isinstance(value, bytes | memoryview)]
 
 
 def test_revoked_key_reports_its_problem(registry: Registry) -> None:

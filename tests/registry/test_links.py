@@ -13,14 +13,14 @@ SECRET = "what both ends of a link know"
 
 
 def test_link_is_stored_with_its_states(registry: Registry, make: MakeRegistry) -> None:
-    made = registry.add_link("city", "https://city.example", SECRET, ["gps", "cars", "gps"])
-    assert (made.name, made.url, made.secret) == ("city", "https://city.example", SECRET)
-    assert made.services == ("cars", "gps")
-    assert SECRET not in repr(made)
+    link = registry.add_link("city", "https://city.example", SECRET, ["gps", "cars", "gps"])
+    assert (link.name, link.url, link.secret) == ("city", "https://city.example", SECRET)
+    assert link.services == ("cars", "gps")
+    assert SECRET not in repr(link)
     awaited = registry.add_link("fleet")
     assert (awaited.url, awaited.services, len(awaited.secret)) == (None, None, 43)
     other = make()
-    assert other.links() == {"city": made, "fleet": awaited}
+    assert other.links() == {"city": link, "fleet": awaited}
     registry.save_link_states("city", {("mirror", "gps@city"): "1", ("routes", "gps@me"): "2"})
     registry.save_link_states("city", {("mirror", "gps@city"): "3", ("routes", "gps@me"): None})
     assert other.link_states("city") == {("mirror", "gps@city"): "3"}

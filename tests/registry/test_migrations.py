@@ -57,9 +57,9 @@ def make_old(where: str, tables: str = OLD_TABLES) -> None:
 
 def fill_old(where: str) -> None:
     rows = [
-        {"n": each.name, "k": kind, "d": json.dumps(to_dict(each)), "f": kind == "service"}
+        {"n": definition.name, "k": kind, "d": json.dumps(to_dict(definition)), "f": kind == "service"}
         for kind, definitions in (("stream", CITY.streams), ("service", CITY.services))
-        for each in definitions.values()
+        for definition in definitions.values()
     ]
     with connected(where) as connection:
         for table in ("definitions", "history"):
@@ -73,7 +73,7 @@ def test_old_registry_is_migrated_with_its_data(where: str) -> None:
     fill_old(where)
     registry = open_registry(where)
     assert to_dict(registry.definitions()) == to_dict(CITY)
-    origins = {each.origin for each in registry.definitions().services.values()}
+    origins = {service.origin for service in registry.definitions().services.values()}
     assert origins == {"remote"}, "format 1 stores no origin, so nothing is trusted"
     assert (registry.revision(), registry.subscriptions_revision()) == (7, 0)
     fast = registry.service("fast")
@@ -152,9 +152,9 @@ print("alembic" in sys.modules)
 
 def test_many_processes_open_a_registry_concurrently(new_store: MakeStore) -> None:
     new, old = [new_store() for _ in range(2)], [new_store() for _ in range(2)]
-    for each in old:
-        make_old(each)
-        fill_old(each)
+    for where in old:
+        make_old(where)
+        fill_old(where)
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", OPEN, *new, *old], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -171,7 +171,7 @@ def test_many_processes_open_a_registry_concurrently(new_store: MakeStore) -> No
     outputs = [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 3
     assert "True\n" in outputs
-    for where, expected in [*((each, Definitions()) for each in new), *((each, CITY) for each in old)]:
+    for where, expected in [*((store, Definitions()) for store in new), *((store, CITY) for store in old)]:
         registry = open_registry(where)
         assert to_dict(registry.definitions()) == to_dict(expected)
         registry.close()

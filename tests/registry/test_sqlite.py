@@ -158,7 +158,7 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.folder = TemporaryDirectory()
         self.registry = SqliteRegistry(Path(self.folder.name) / "registry.db")
-        self.held: dict[str, int] = {}
+        self.stored: dict[str, int] = {}
         self.versions: dict[str, int] = {}
         self.revision = 0
 
@@ -166,31 +166,31 @@ class Model(RuleBasedStateMachine):
         self.registry.close()
         self.folder.cleanup()
 
-    @rule(given=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), max_size=3), prune=st.booleans())
-    def apply(self, given: dict[str, int], prune: bool) -> None:
-        changes = self.registry.apply(_streams(given), prune=prune)
-        gone = {name for name in self.held if prune and name not in given}
-        altered = {name for name in given if self.held.get(name) != given[name]}
+    @rule(applied=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), max_size=3), prune=st.booleans())
+    def apply(self, applied: dict[str, int], prune: bool) -> None:
+        changes = self.registry.apply(_streams(applied), prune=prune)
+        gone = {name for name in self.stored if prune and name not in applied}
+        altered = {name for name in applied if self.stored.get(name) != applied[name]}
         assert {*changes.added, *changes.changed} == altered
         assert {*changes.removed} == gone
         for name in altered | gone:
             self.versions[name] = self.versions.get(name, 0) + 1
-        self.held = {name: n for name, n in {**self.held, **given}.items() if name not in gone}
+        self.stored = {name: n for name, n in {**self.stored, **applied}.items() if name not in gone}
         self.revision += bool(altered or gone)
 
     @rule(name=st.sampled_from("abcd"))
     def remove(self, name: str) -> None:
-        if name in self.held:
+        if name in self.stored:
             self.registry.remove(name)
-            del self.held[name]
+            del self.stored[name]
             self.versions[name] += 1
             self.revision += 1
 
     @invariant()
     def agrees_with_the_model(self) -> None:
-        assert self.registry.definitions() == _streams(self.held)
-        assert {name: each.version for name, each in self.registry.streams().items()} == {
-            name: self.versions[name] for name in self.held
+        assert self.registry.definitions() == _streams(self.stored)
+        assert {name: stream.version for name, stream in self.registry.streams().items()} == {
+            name: self.versions[name] for name in self.stored
         }
         assert self.registry.revision() == self.revision
 

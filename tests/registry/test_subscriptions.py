@@ -44,12 +44,13 @@ def at(second: int) -> datetime:
 
 @pytest.mark.parametrize("subscription", [PLAIN, FULL])
 def test_subscription_is_stored(city: Registry, make: MakeRegistry, subscription: Subscription) -> None:
-    made = city.subscribe(subscription, "c1")
-    assert made.subscription == subscription
-    assert (made.version, made.cursor, made.created_at, made.changed_at) == (1, "c1", at(5), at(5))
-    assert (made.state, made.reason, made.attempts, made.retry_at) == ("active", None, 0, None)
-    assert make().subscription(subscription.id) == made
-    assert city.subscriptions() == {subscription.id: made}
+    registered = city.subscribe(subscription, "c1")
+    assert registered.subscription == subscription
+    assert (registered.version, registered.cursor) == (1, "c1")
+    assert (registered.created_at, registered.changed_at) == (at(5), at(5))
+    assert (registered.state, registered.reason, registered.attempts, registered.retry_at) == ("active", None, 0, None)
+    assert make().subscription(subscription.id) == registered
+    assert city.subscriptions() == {subscription.id: registered}
 
 
 def test_subscription_can_start_without_a_cursor(city: Registry) -> None:
@@ -89,9 +90,9 @@ def test_values_that_json_can_not_express_are_refused(city: Registry, value: obj
 
 
 def test_change_makes_a_new_version(city: Registry) -> None:
-    made = city.subscribe(PLAIN, "c1")
+    registered = city.subscribe(PLAIN, "c1")
     city.note_attempt("s1", 2, at(100))
-    changed = city.change_subscription(replace(PLAIN, filter="speed > 90"), version=made.version)
+    changed = city.change_subscription(replace(PLAIN, filter="speed > 90"), version=registered.version)
     assert changed.subscription.filter == "speed > 90"
     assert (changed.version, changed.cursor, changed.attempts) == (2, "c1", 2)
     assert (changed.created_at, changed.changed_at) == (at(5), at(6))
@@ -100,9 +101,9 @@ def test_change_makes_a_new_version(city: Registry) -> None:
 
 
 def test_change_to_the_same_values_makes_no_version(city: Registry) -> None:
-    made = city.subscribe(FULL, None)
-    assert city.change_subscription(FULL) == made
-    assert city.enable("s2") == made
+    registered = city.subscribe(FULL, None)
+    assert city.change_subscription(FULL) == registered
+    assert city.enable("s2") == registered
     disabled = city.disable("s2", "away")
     assert city.disable("s2", "away") == disabled
     assert city.subscriptions_revision() == 2
@@ -129,26 +130,26 @@ def test_subscription_can_not_change_its_service(city: Registry) -> None:
 
 
 def test_moving_a_cursor_changes_no_version(city: Registry) -> None:
-    made = city.subscribe(PLAIN, "c1")
+    registered = city.subscribe(PLAIN, "c1")
     city.subscribe(FULL, "c1")
     before = (city.revision(), city.subscriptions_revision())
     city.acknowledge("s1", "c2")
-    assert city.subscription("s1") == replace(made, cursor="c2")
+    assert city.subscription("s1") == replace(registered, cursor="c2")
     city.acknowledge_all({"s2": "c4", "s1": "c3", "gone": "c5"})
     city.acknowledge_all({})
-    assert [each.cursor for each in city.subscriptions().values()] == ["c3", "c4"]
+    assert [registered.cursor for registered in city.subscriptions().values()] == ["c3", "c4"]
     assert (city.revision(), city.subscriptions_revision()) == before
 
 
 def test_noting_attempts_changes_no_version(city: Registry) -> None:
-    made = city.subscribe(PLAIN, "c1")
+    registered = city.subscribe(PLAIN, "c1")
     before = city.subscriptions_revision()
     city.note_attempt("s1", 3, at(90))
-    assert city.subscription("s1") == replace(made, attempts=3, retry_at=at(90))
+    assert city.subscription("s1") == replace(registered, attempts=3, retry_at=at(90))
     city.acknowledge("s1", "c2")
     assert city.subscription("s1").attempts == 3
     city.note_attempt("s1", 0, None)
-    assert city.subscription("s1") == replace(made, cursor="c2")
+    assert city.subscription("s1") == replace(registered, cursor="c2")
     assert city.subscriptions_revision() == before
 
 
@@ -240,10 +241,10 @@ def test_forced_removal_disables_subscriptions(city: Registry) -> None:
     city.disable("b", "away")
     before = city.subscriptions_revision()
     assert city.remove("cars", force=True) == 1
-    found = city.subscriptions()
-    assert (found["a"].state, found["a"].reason) == ("disabled", "the service 'cars' was removed")
-    assert (found["a"].version, found["a"].cursor) == (2, "c1")
-    assert (found["b"].reason, found["b"].version, found["s1"].state) == ("away", 2, "active")
+    subscriptions = city.subscriptions()
+    assert (subscriptions["a"].state, subscriptions["a"].reason) == ("disabled", "the service 'cars' was removed")
+    assert (subscriptions["a"].version, subscriptions["a"].cursor) == (2, "c1")
+    assert (subscriptions["b"].reason, subscriptions["b"].version, subscriptions["s1"].state) == ("away", 2, "active")
     assert city.subscriptions_revision() == before + 1
     with pytest.raises(NotRegistered, match=r"^there is no service 'cars'"):
         city.enable("a")

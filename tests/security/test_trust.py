@@ -313,7 +313,7 @@ def test_enrich_table_outside_the_roots_is_refused_before_it_is_read(place: Plac
 
 def test_pipe_as_a_table_does_not_hold_the_gateway(place: Place) -> None:
     operator = {"enrich": {"table": str(place.folder / "open" / "pipe.csv"), "on": "vid"}}
-    assert "no regular file" in refusal(put(place, "admin", {"from": "mine_raw", "pipeline": [operator]}))
+    assert "not a regular file" in refusal(put(place, "admin", {"from": "mine_raw", "pipeline": [operator]}))
 
 
 def test_roots_are_for_admins_and_those_they_name(place: Place) -> None:

@@ -50,10 +50,10 @@ def expression(random: Random, depth: int = 3) -> str:
     name = random.choice([name for name in FUNCTIONS if name not in OPERATORS])
     overload = random.choice(FUNCTIONS[name])
     takes = overload.takes * random.randint(1, 3) if overload.takes[0].endswith("*") else overload.takes
-    given = [
-        str(random.randint(0, 5)) if each in ("digits", "place") else expression(random, depth - 1) for each in takes
+    arguments = [
+        str(random.randint(0, 5)) if kind in ("digits", "place") else expression(random, depth - 1) for kind in takes
     ]
-    return f"{name}({', '.join(given)})"
+    return f"{name}({', '.join(arguments)})"
 
 
 def literal(random: Random) -> str:
@@ -70,7 +70,7 @@ def literal(random: Random) -> str:
 def event(random: Random) -> dict[str, Any]:
     """Draw an event of `SCHEMA`."""
     number = random.choice(FLOATS)
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "flag": random.random() < 0.5,
         "tiny": random.choice([None, *INTEGERS]),
         "count": random.choice([*INTEGERS, 2**31 - 1, -(2**31)]),
@@ -86,4 +86,4 @@ def event(random: Random) -> dict[str, Any]:
         "wheels": [random.choice(INTEGERS) for _ in range(random.randint(0, 4))],
         "`odd`": random.choice(TEXTS),
     }
-    return made
+    return values

@@ -173,8 +173,9 @@ def services(name: str) -> st.SearchStrategy[Service]:
 
 @st.composite
 def definitions(draw: st.DrawFn) -> Definitions:
-    found = draw(st.lists(names, max_size=4, unique=True))
-    cut = draw(st.integers(0, len(found)))
+    all_names = draw(st.lists(names, max_size=4, unique=True))
+    cut = draw(st.integers(0, len(all_names)))
     return Definitions(
-        {name: draw(streams(name)) for name in found[:cut]}, {name: draw(services(name)) for name in found[cut:]}
+        {name: draw(streams(name)) for name in all_names[:cut]},
+        {name: draw(services(name)) for name in all_names[cut:]},
     )

@@ -23,15 +23,15 @@ def problems(text: str) -> list[str]:
 
 
 def test_example_of_the_design_is_valid() -> None:
-    found = check(load(CITY))
-    assert found["traffic-flow"].output.to_dict() == {"cid": "string", "flow": "int64", "time": "timestamp"}
-    assert found["traffic-flow"].output.event_time == "time"
-    assert found["gps"].output.to_dict()["vid"] == "string"
+    shapes = check(load(CITY))
+    assert shapes["traffic-flow"].output.to_dict() == {"cid": "string", "flow": "int64", "time": "timestamp"}
+    assert shapes["traffic-flow"].output.event_time == "time"
+    assert shapes["gps"].output.to_dict()["vid"] == "string"
     assert check(Definitions()) == {}
 
 
 def test_services_can_be_written_in_any_order() -> None:
-    found = check(
+    shapes = check(
         loads(
             STREAM
             + "services:\n"
@@ -39,8 +39,8 @@ def test_services_can_be_written_in_any_order() -> None:
             + "  a: {from: gps, pipeline: [{project: {kmh: speed * 3.6, time: time}}]}\n"
         )
     )
-    assert list(found) == ["b", "a"]
-    assert found["b"].output == found["a"].output
+    assert list(shapes) == ["b", "a"]
+    assert shapes["b"].output == shapes["a"].output
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_services_can_be_written_in_any_order() -> None:
     ],
 )
 def test_unknown_or_event_time_attribute_in_access_fields_is_refused(service: str, problem: str) -> None:
-    (found,) = problems(STREAM + f"services:\n  s:\n    {{from: gps, {service}}}\n")
-    assert found.startswith("t.yaml:5: services.s.access.fields.")
-    assert found.endswith(problem)
+    (message,) = problems(STREAM + f"services:\n  s:\n    {{from: gps, {service}}}\n")
+    assert message.startswith("t.yaml:5: services.s.access.fields.")
+    assert message.endswith(problem)
 
 
 def test_existing_attributes_in_access_fields_are_accepted() -> None:
@@ -101,8 +101,8 @@ def test_each_cycle_is_reported_once() -> None:
 
 
 def test_name_of_a_stream_and_a_service_is_refused() -> None:
-    made = loads(STREAM + "services: {s: {from: gps}}")
-    both = Definitions(made.streams, {"gps": made.services["s"]})
+    loaded = loads(STREAM + "services: {s: {from: gps}}")
+    both = Definitions(loaded.streams, {"gps": loaded.services["s"]})
     with pytest.raises(DefinitionError, match=r"services.gps: the name 'gps' is taken already by streams.gps"):
         check(both)
 
@@ -127,5 +127,5 @@ def test_missing_functions_are_reported_when_imported(tmp_path: Path, monkeypatc
 
 
 def test_service_that_reads_a_broken_one_is_not_checked() -> None:
-    made = loads("services: {s: {from: gps, pipeline: [{filter: x > 3}]}}")
-    assert examine(made, broken={"gps"}) == ({}, [])
+    loaded = loads("services: {s: {from: gps, pipeline: [{filter: x > 3}]}}")
+    assert examine(loaded, broken={"gps"}) == ({}, [])

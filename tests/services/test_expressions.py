@@ -124,10 +124,10 @@ def value(text: str, **options: Any) -> Any:
     ],
 )
 def test_expression_has_the_expected_type_and_value(text: str, kind: str, expected: Any) -> None:
-    found = resolve(text, SCHEMA)
-    assert found.type == parse_type(kind)
-    assert evaluate(found, EVENT) == expected
-    assert to_sql(found)
+    expression = resolve(text, SCHEMA)
+    assert expression.type == parse_type(kind)
+    assert evaluate(expression, EVENT) == expected
+    assert to_sql(expression)
 
 
 @pytest.mark.parametrize(
@@ -193,20 +193,16 @@ def test_expression_is_required_if_it_is_never_null(text: str, required: bool) -
     ],
 )
 def test_cast_has_the_expected_type_and_value(text: str, kind: str, expected: Any, required: bool) -> None:
-    found = resolve(text, SCHEMA, type=kind)
-    assert (str(found.type), evaluate(found, EVENT), found.required) == (kind, expected, required)
-    assert to_sql(found)
+    expression = resolve(text, SCHEMA, type=kind)
+    assert (str(expression.type), evaluate(expression, EVENT), expression.required) == (kind, expected, required)
+    assert to_sql(expression)
 
 
 def test_default_replaces_null() -> None:
-    found = resolve("tiny", SCHEMA, default=5)
-    assert (str(found.type), found.required, evaluate(found, EVENT), evaluate(found, {"tiny": 1})) == (
-        "int8",
-        True,
-        5,
-        1,
-    )
-    assert to_sql(found) == "coalesce(`tiny`, CAST('5' AS TINYINT))"
+    expression = resolve("tiny", SCHEMA, default=5)
+    assert (str(expression.type), expression.required) == ("int8", True)
+    assert (evaluate(expression, EVENT), evaluate(expression, {"tiny": 1})) == (5, 1)
+    assert to_sql(expression) == "coalesce(`tiny`, CAST('5' AS TINYINT))"
     moment = resolve("time", SCHEMA, default="2010-01-01T00:00:00Z")
     assert to_sql(moment) == "coalesce(`time`, timestamp_micros(1262304000000000L))"
 
@@ -265,7 +261,7 @@ def test_expression_is_written_as_the_expected_sql(text: str, sql: str) -> None:
         ("wheels[x]", "expected an index, such as [3], not 'x'", 7),
         ("a ; b", "expected a value, an attribute or an operator, not ';'", 2),
         ("1x", "expected a value, an attribute or an operator, not '1'", 0),
-        ("(" * 99, "expected an expression that nests 24 deep at the most", 24),
+        ("(" * 99, "expected an expression that nests at most 24 deep", 24),
         ("1" + "+1" * 101, "expected at most 100 operators", 202),
         ("1" * 5000, "expected at most 4096 characters, not 5000", 0),
     ],
@@ -316,16 +312,16 @@ def test_only_a_plain_selection_has_an_attribute() -> None:
 @given(st.integers(0, 2**32))
 def test_value_has_the_inferred_type(seed: int) -> None:
     random = Random(seed)
-    found: Expression | None = None
-    while found is None:
+    expression: Expression | None = None
+    while expression is None:
         with suppress(ExpressionError):
-            found = resolve(generate.expression(random), SCHEMA)
-    assert to_sql(found)
+            expression = resolve(generate.expression(random), SCHEMA)
+    assert to_sql(expression)
     for _ in range(5):
-        given_ = evaluate(found, generate.event(random))
-        assert given_ is not None or not found.required, found.text
-        if given_ is not None:
-            assert list(value_violations(given_, found.type, "value", partial=True)) == [], found.text
+        result = evaluate(expression, generate.event(random))
+        assert result is not None or not expression.required, expression.text
+        if result is not None:
+            assert list(value_violations(result, expression.type, "value", partial=True)) == [], expression.text
 
 
 @given(st.text(alphabet="ab1.'\"()[]+-*/%, \\$speed", max_size=30) | st.text(max_size=20))

@@ -18,7 +18,7 @@ services:
 
 
 def key(*services: str) -> str | None:
-    text = STREAMS + "".join(f"  {each}\n" for each in services)
+    text = STREAMS + "".join(f"  {service}\n" for service in services)
     return output_keys(loads(text)).get("s")
 
 

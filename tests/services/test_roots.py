@@ -66,11 +66,11 @@ def test_link_that_replaces_a_folder_between_check_and_open_is_not_followed(
     realpath = os.path.realpath
 
     def resolve_then_swap(path: Path) -> str:
-        found = realpath(path)
+        resolved = realpath(path)
         if str(path).endswith("inner/secret"):
             (folder / "open" / "inner").rename(folder / "open" / "before")
             (folder / "open" / "inner").symlink_to(folder / "elsewhere")
-        return found
+        return resolved
 
     confinement = Confinement((folder / "open",))
     stated = folder / "open" / "inner" / "secret"
@@ -97,7 +97,7 @@ def test_pipe_and_folder_are_not_read(folder: Path) -> None:
     os.mkfifo(folder / "open" / "pipe")
     confinement = Confinement((folder / "open",))
     for name in ("pipe", "inner"):
-        with pytest.raises(SourceError, match="is no regular file, and is not read"):
+        with pytest.raises(SourceError, match="is not a regular file"):
             read(confinement, folder / "open" / name)
 
 

@@ -71,8 +71,8 @@ def test_removed_attribute_breaks() -> None:
 
 def test_changed_event_time_breaks() -> None:
     attributes = {"a": "timestamp", "b": "timestamp"}
-    found = breaking(Schema(attributes, event_time="a"), Schema(attributes, event_time="b"))
-    assert found == ["the event time was a and is b"]
+    sentences = breaking(Schema(attributes, event_time="a"), Schema(attributes, event_time="b"))
+    assert sentences == ["the event time was a and is b"]
     assert breaking(Schema(attributes), Schema(attributes, event_time="b")) == []
 
 

@@ -35,13 +35,13 @@ class SqlDeadLetters(Store):
         except sa.exc.IntegrityError as exc:
             raise NotRegistered(missing_subscription(subscription)) from exc
 
-    def dead_letters(self, subscription: str, after: int = 0, most: int = 100) -> list[DeadLetter]:
-        """Return at most `most` dead letters with an id greater than `after`, oldest first."""
+    def dead_letters(self, subscription: str, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """Return at most `limit` dead letters with an id greater than `after`, oldest first."""
         columns = DEAD_LETTERS.c
         query = sa.select(DEAD_LETTERS).where(columns.subscription == subscription, columns.id > after)
         with self._engine.connect() as connection:
             need_subscription(connection, subscription)
-            return [_parse(row) for row in connection.execute(query.order_by(columns.id).limit(most))]
+            return [_parse(row) for row in connection.execute(query.order_by(columns.id).limit(limit))]
 
     def remove_dead_letters(self, subscription: str, ids: Iterable[int]) -> int:
         """Remove dead letters of a subscription, and return how many existed."""

@@ -46,14 +46,16 @@ def refuse_secrets(definitions: Definitions) -> None:
 
 def check_change(
     before: Definitions,
-    given: Definitions,
-    gone: set[str],
+    applied: Definitions,
+    removed: set[str],
     *,
     force: bool,
     imported: Collection[str],
     guard: ChangeGuard,
 ) -> set[str]:
     """Check the definitions that a change would lead to, and return what the change breaks by `force`.
+
+    `applied` are the definitions to add or change, `removed` the names to remove. `before` are all stored definitions.
 
     The result contains each service whose subscribers break, and everything that it reads directly or indirectly.
     `imported` are the services whose custom functions are imported for the check.
@@ -63,15 +65,15 @@ def check_change(
     `force` is not set.
     """
     after = Definitions(
-        _without({**before.streams, **given.streams}, gone | {*given.services}),
-        _without({**before.services, **given.services}, gone | {*given.streams}),
-        given.places,
+        _without({**before.streams, **applied.streams}, removed | {*applied.services}),
+        _without({**before.services, **applied.services}, removed | {*applied.streams}),
+        applied.places,
     )
-    for name in sorted(gone):
+    for name in sorted(removed):
         refuse_if_read(name, after, guard)
     shapes_before, _ = examine(before, functions=())
     # A stored service may have become invalid by the rules of this version. It must not block all other changes.
-    invalid = {name for name in before.services if name not in shapes_before and name not in given.services}
+    invalid = {name for name in before.services if name not in shapes_before and name not in applied.services}
     after = replace(after, services=_without(after.services, invalid))
     shapes = _check_all(after, imported, guard)
     broken = {

@@ -162,8 +162,8 @@ class DeadLetterStore(Protocol):
     def add_dead_letter(self, subscription: str, cursor: str, record: bytes, error: str, attempts: int) -> DeadLetter:
         """Store a record that could not be delivered; `cursor` is the position right after it."""
 
-    def dead_letters(self, subscription: str, after: int = 0, most: int = 100) -> list[DeadLetter]:
-        """Return at most `most` dead letters with an id greater than `after`, oldest first."""
+    def dead_letters(self, subscription: str, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        """Return at most `limit` dead letters with an id greater than `after`, oldest first."""
 
     def remove_dead_letters(self, subscription: str, ids: Iterable[int]) -> int:
         """Remove dead letters of a subscription, and return how many existed."""

@@ -71,9 +71,9 @@ def _usable_each(definitions: Definitions) -> Usable:
         except Exception as error:
             problems[stream.name] = error_text(error)
     for service in ordered(definitions.services, Findings(definitions.places)):
-        lost = [name for name in service.inputs if name in problems]
-        if lost:
-            problems[service.name] = f"reads {', '.join(lost)}, which can't be used"
+        invalid_inputs = [name for name in service.inputs if name in problems]
+        if invalid_inputs:
+            problems[service.name] = f"reads {', '.join(invalid_inputs)}, which can't be used"
             continue
         try:
             needed = {name: services[name] for name in _upstream(service, services)}

@@ -43,8 +43,8 @@ class Findings:
             raise DefinitionError([*self.problems, DefinitionProblem("", more, file)])
 
 
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def _shortened(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 def path_text(path: Path) -> str:
@@ -90,14 +90,14 @@ class Spot:
                 self.blame(f"expected keys that are text, not {show(key)}")
         return spots
 
-    def entries(self, known: Collection[str], expected: str) -> dict[str, Spot]:
-        """Return the entries of a map with known keys, without nulls; report unknown keys."""
+    def entries(self, keys: Collection[str], expected: str) -> dict[str, Spot]:
+        """Return the entries of a map with known `keys`, without nulls; report other keys."""
         spots = self.pairs(expected)
         for key in spots:
-            if key not in known:
-                hint = did_you_mean(key, known) or f"; expected one of {', '.join(known)}"
+            if key not in keys:
+                hint = did_you_mean(key, keys) or f"; expected one of {', '.join(keys)}"
                 spots[key].blame(f"unknown key {key!r}{hint}")
-        return {key: spot for key, spot in spots.items() if key in known and spot.value is not None}
+        return {key: spot for key, spot in spots.items() if key in keys and spot.value is not None}
 
     def items(self, expected: str) -> list[Spot]:
         """Return the items of a list."""
@@ -106,10 +106,10 @@ class Spot:
             return []
         return [self.at(n, value) for n, value in enumerate(self.value)]
 
-    def count_values(self, most: int) -> int:
-        """Return the number of nested values, including this one; stops counting above `most`."""
+    def count_values(self, limit: int) -> int:
+        """Return the number of nested values, including this one; stops counting above `limit`."""
         count, level = 1, [self.value]
-        while level and count <= most:
+        while level and count <= limit:
             level = [
                 inner
                 for outer in level

@@ -121,6 +121,6 @@ def _open_in(root: Path, resolved: Path, path: Path) -> BinaryIO:
         os.close(current)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise SourceError(f"{str(path)!r} is no regular file, and is not read")
+        raise SourceError(f"{str(path)!r} is not a regular file")
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")

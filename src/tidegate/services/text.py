@@ -25,7 +25,7 @@ MAX_TOKENS = 50_000
 """The largest number of YAML tokens, some 20 microseconds each. Counted during the scan, which bounds its time."""
 MAX_NUMBER_LENGTH = 400
 """The longest number, in characters: Python refuses to print an integer of more than 4,300 digits."""
-LONG_JSON = 32 * 1024
+MIN_JSON_LENGTH = 32 * 1024
 """The length, in characters, from which a JSON text is read by a JSON parser instead of as YAML."""
 
 _TAG = "tag:yaml.org,2002:"
@@ -92,7 +92,7 @@ for _name, _pattern, _first in _RESOLVED:
 
 def read(text: str, file: str, findings: Findings) -> Any:
     """Return the values of a YAML or JSON text; None if it can't be parsed. Adds problems and places to `findings`."""
-    if len(text) >= LONG_JSON and text.lstrip()[:1] in ("{", "["):
+    if len(text) >= MIN_JSON_LENGTH and text.lstrip()[:1] in ("{", "["):
         try:
             return _read_json(text, file, findings)
         except orjson.JSONDecodeError:

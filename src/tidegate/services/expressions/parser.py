@@ -136,7 +136,7 @@ class _Parser:
     def sum(self) -> UntypedNode:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail(f"an expression that nests {MAX_DEPTH} deep at the most")
+            self.fail(f"an expression that nests at most {MAX_DEPTH} deep")
         node = self.chain(self.product, "+", "-")
         self.depth -= 1
         return node
