@@ -33,11 +33,11 @@ _ADDRESSES = ("broker", "brokers")
 """Keys of host addresses, which may contain user and password without a scheme: `user:password@host`."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REMEDY = (
-    "is not allowed to hold a password: everybody who sees the definition would see it; let the profile bind host and "
-    "secret to a name under connections, and name that here"
+    "must not contain a password, because everyone who may read the definition could read it: give host and secret a "
+    "name under connections in the profile, and use that name here"
 )
 _OPTION_REMEDY = (
-    "is not allowed to hold a secret, as {key!r} does: everybody who sees the definition would see it; let the "
+    "must not contain a secret, as {key!r} does, because everyone who may read the definition could read it: let the "
     "function read it from a file or the environment of the machine that it runs on"
 )
 
