@@ -217,7 +217,7 @@ def need_subscription(connection: sa.Connection, subscription: str) -> sa.Row[An
 
 def missing_subscription(subscription: str) -> str:
     """Return the error message for an unknown subscription."""
-    # No hint: a similar id may belong to somebody else, and ids must not be guessable.
+    # No hint: a similar id may belong to another owner, and ids must not be guessable.
     return f"there is no subscription {subscription!r}"
 
 
