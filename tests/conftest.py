@@ -69,7 +69,7 @@ PROCESSES = (
     "matching/test_workers.py",
     "pipelines/sources/test_demo.py",
     "pipelines/sources/test_mqtt.py",
-    "registry/test_at_once.py",
+    "registry/test_concurrency.py",
     "registry/test_migrations.py",
     "registry/test_sqlite.py",
     "security/",

@@ -25,7 +25,7 @@ from tidegate.model.types import Type
 from tidegate.pipelines.resources import JdbcConnection, RunnerResources
 from tidegate.services import loads
 from tidegate.services.expressions import evaluate, resolve
-from tidegate.services.functions import APPROXIMATE, FUNCTIONS
+from tidegate.services.expressions.functions import APPROXIMATE, FUNCTIONS
 from tidegate.services.operators import Computed, Project
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Every test that asks for `where`, `make` or `registry` runs with both databases."""
+"""Fixtures of registries. Tests with `where`, `make` or `registry` run with SQLite and with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MakeStore = Callable[[], str]
 
 
 class Clock:
-    """Ticks a second each time that it is asked, unless it stands."""
+    """Advances by one second per call, unless it is stopped."""
 
     def __init__(self) -> None:
         self.ticks, self.now = count(1), 0
-        self.stands = False
+        self.is_stopped = False
 
     def __call__(self) -> int:
-        if not self.stands:
+        if not self.is_stopped:
             self.now = next(self.ticks) * 1_000_000
         return self.now
 
@@ -40,7 +40,7 @@ def clock() -> Clock:
     ]
 )
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """What gives a place for a new registry, each time that it is called."""
+    """Return a function that makes the path or URL of a new registry."""
     if request.param == "sqlite":
         return lambda: stores.new_file(tmp_path)
     url: str = request.getfixturevalue("postgres")
@@ -54,16 +54,16 @@ def where(new_store: MakeStore) -> str:
 
 @pytest.fixture
 def make(where: str, clock: Clock) -> Iterator[MakeRegistry]:
-    """What opens registries over one and the same store."""
-    made: list[Registry] = []
+    """Return a function that opens the same registry once more; all are closed at the end."""
+    opened: list[Registry] = []
 
     def make() -> Registry:
-        made.append(open_registry(where, clock=clock))
-        return made[-1]
+        opened.append(open_registry(where, clock=clock))
+        return opened[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for registry in opened:
+        registry.close()
 
 
 @pytest.fixture

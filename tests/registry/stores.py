@@ -1,4 +1,4 @@
-"""Places for new registries."""
+"""Makes paths and URLs of new, empty registries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def new_file(folder: Path) -> str:
 
 
 def new_schema(url: str) -> str:
-    """The URL of a new, empty schema in a database."""
+    """Create an empty schema in a database, and return its URL."""
     name = f"registry_{next(_NUMBERS)}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")

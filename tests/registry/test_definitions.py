@@ -1,4 +1,4 @@
-"""Streams and services in a registry. Its clock ticks a second a change of one name."""
+"""Streams and services in a registry. Its clock advances by one second per changed name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FAST = "  fast: {from: gps, pipeline: [{filter: speed > 60}]}\n"
 CITY = loads(f"{STREAMS}services:\n{FAST}  cars: {{from: fast, pipeline: [{{project: {{vid: vid, time: time}}}}]}}\n")
 
 
-def test_an_empty_registry_has_nothing(registry: Registry) -> None:
+def test_new_registry_is_empty(registry: Registry) -> None:
     assert registry.definitions() == Definitions()
     assert (registry.streams(), registry.services(), registry.revision()) == ({}, {}, 0)
 
 
-def test_what_is_applied_is_there(registry: Registry) -> None:
+def test_applied_definitions_are_stored(registry: Registry) -> None:
     changes = registry.apply(CITY)
     assert changes.added == {"gps": 1, "anpr": 1, "fast": 1, "cars": 1}
     assert (changes.changed, changes.unchanged, changes.removed) == ({}, {}, {})
@@ -40,7 +40,7 @@ def test_what_is_applied_is_there(registry: Registry) -> None:
     assert (list(registry.streams()), list(registry.services())) == (["anpr", "gps"], ["cars", "fast"])
 
 
-def test_another_that_looks_sees_it(make: MakeRegistry) -> None:
+def test_other_connection_sees_applied_definitions(make: MakeRegistry) -> None:
     one, other = make(), make()
     before = other.revision()
     one.apply(CITY)
@@ -48,7 +48,7 @@ def test_another_that_looks_sees_it(make: MakeRegistry) -> None:
     assert other.revision() > before
 
 
-def test_what_is_the_same_changes_nothing(registry: Registry) -> None:
+def test_applying_the_same_definitions_changes_nothing(registry: Registry) -> None:
     registry.apply(CITY)
     before = registry.revision()
     changes = registry.apply(CITY)
@@ -57,7 +57,7 @@ def test_what_is_the_same_changes_nothing(registry: Registry) -> None:
     assert registry.revision() == before
 
 
-def test_a_change_makes_a_version(registry: Registry) -> None:
+def test_change_makes_a_new_version(registry: Registry) -> None:
     registry.apply(CITY)
     before = registry.revision()
     changes = registry.apply(loads("services: {fast: {from: gps, pipeline: [{filter: speed > 90}]}}"))
@@ -68,7 +68,7 @@ def test_a_change_makes_a_version(registry: Registry) -> None:
     assert (registry.history("fast")[0].document or {})["pipeline"] == [{"filter": "speed > 60"}]
 
 
-def test_what_does_not_hold_together_leaves_no_trace(registry: Registry) -> None:
+def test_invalid_definitions_leave_no_trace(registry: Registry) -> None:
     registry.apply(CITY)
     before = registry.revision()
     text = "streams: {new: {schema: {a: bool}}}\nservices:\n  bad: {from: gsp}"
@@ -79,13 +79,13 @@ def test_what_does_not_hold_together_leaves_no_trace(registry: Registry) -> None
     assert registry.revision() == before
 
 
-def test_the_whole_is_checked_not_the_change_alone(registry: Registry) -> None:
+def test_change_is_checked_together_with_stored_definitions(registry: Registry) -> None:
     registry.apply(CITY)
     with pytest.raises(DefinitionError, match="unknown field 'speed'"):
         registry.apply(loads("streams: {gps: {schema: {vid: string, time: timestamp}, event_time: time}}"))
 
 
-def test_a_change_that_breaks_subscribers_is_refused(registry: Registry) -> None:
+def test_breaking_change_is_refused_without_force(registry: Registry) -> None:
     registry.apply(CITY)
     smaller = loads("services: {cars: {from: fast, pipeline: [{project: {car: vid, time: time}}]}}")
     with pytest.raises(BreakingChange) as caught:
@@ -97,7 +97,7 @@ def test_a_change_that_breaks_subscribers_is_refused(registry: Registry) -> None
     assert [past.forced for past in registry.history("cars")] == [False, True]
 
 
-def test_what_breaks_a_service_further_down_is_refused_too(registry: Registry) -> None:
+def test_change_that_breaks_a_downstream_service_is_refused(registry: Registry) -> None:
     registry.apply(loads(f"{STREAMS}services: {{all: {{from: gps}}, some: {{from: all}}}}"))
     text = "streams: {gps: {schema: {vid: string, speed: int64, time: timestamp}, event_time: time}}"
     with pytest.raises(BreakingChange) as caught:
@@ -115,7 +115,7 @@ services:
 """
 
 
-def test_operator_who_states_a_remote_definition_again_makes_a_new_version_where_trust_matters(
+def test_operator_who_reapplies_a_remote_definition_makes_a_new_version_if_it_needs_trust(
     registry: Registry,
 ) -> None:
     registry.apply(loads(TRUSTED), origin="remote")
@@ -123,13 +123,13 @@ def test_operator_who_states_a_remote_definition_again_makes_a_new_version_where
     changes = registry.apply(loads(TRUSTED))
     assert (changes.changed, changes.unchanged) == ({"lines": 2, "joined": 2}, {"gps": 1, "anpr": 1, "fast": 1})
     assert registry.service("joined").service.origin == registry.stream("lines").stream.origin == "operator"
-    assert registry.apply(loads(TRUSTED)).changed == {}, "it is trusted now"
+    assert registry.apply(loads(TRUSTED)).changed == {}, "the operator has taken it over"
     changed = loads(f"{STREAMS}services:\n  joined: {{from: gps}}")
     assert registry.apply(changed, origin="remote", force=True).changed == {"joined": 3}
-    assert registry.service("joined").service.origin == "remote", "what somebody else changes is not trusted"
+    assert registry.service("joined").service.origin == "remote", "a remote change removes the trust"
 
 
-def test_operator_who_states_something_else_imports_nothing_that_others_stated(
+def test_operator_who_applies_other_definitions_imports_no_remote_code(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "planted_module.py").write_text("raise SystemExit('imported')")
@@ -142,20 +142,20 @@ def test_operator_who_states_something_else_imports_nothing_that_others_stated(
         registry.apply(loads(f"{STREAMS}services:\n{planted}"))
 
 
-def test_force_alone_is_not_forced(registry: Registry) -> None:
+def test_force_marks_only_breaking_changes_as_forced(registry: Registry) -> None:
     registry.apply(CITY)
     registry.apply(loads("services: {fast: {from: gps, pipeline: [{filter: speed > 90}]}}"), force=True)
     assert not registry.service("fast").forced
 
 
-def test_pruning_removes_what_is_not_named(registry: Registry) -> None:
+def test_prune_removes_definitions_that_are_not_given(registry: Registry) -> None:
     registry.apply(CITY)
     changes = registry.apply(loads(f"{STREAMS}services:\n{FAST}"), prune=True)
     assert (changes.removed, changes.unchanged) == ({"cars": 1}, {"gps": 1, "anpr": 1, "fast": 1})
     assert list(registry.services()) == ["fast"]
 
 
-def test_what_something_reads_can_not_be_removed(registry: Registry) -> None:
+def test_input_of_a_service_can_not_be_removed(registry: Registry) -> None:
     registry.apply(CITY)
     with pytest.raises(RegistryError, match="'gps' can't be removed: fast reads it"):
         registry.remove("gps")
@@ -164,7 +164,7 @@ def test_what_something_reads_can_not_be_removed(registry: Registry) -> None:
     assert registry.definitions() == CITY
 
 
-def test_a_name_that_comes_again_has_a_new_version(registry: Registry) -> None:
+def test_re_added_name_continues_its_versions(registry: Registry) -> None:
     registry.apply(CITY)
     before = registry.revision()
     assert registry.remove("cars") == 1
@@ -178,7 +178,7 @@ def test_a_name_that_comes_again_has_a_new_version(registry: Registry) -> None:
     ]
 
 
-def test_what_no_file_could_say_is_refused(registry: Registry) -> None:
+def test_definitions_that_no_file_can_express_are_refused(registry: Registry) -> None:
     schema = Schema({"a": "bool"})
     with pytest.raises(DefinitionError, match=r"streams\._a: names that start with _ are reserved"):
         registry.apply(Definitions({"_a": Stream("_a", schema)}))
@@ -188,13 +188,13 @@ def test_what_no_file_could_say_is_refused(registry: Registry) -> None:
     assert (registry.definitions(), registry.revision()) == (Definitions(), 0)
 
 
-def test_a_stream_may_become_a_service(registry: Registry) -> None:
+def test_stream_can_be_replaced_by_a_service(registry: Registry) -> None:
     registry.apply(CITY)
     registry.apply(loads("services: {anpr: {from: gps}}"))
     assert ("anpr" in registry.streams(), registry.service("anpr").version) == (False, 2)
 
 
-def test_a_name_that_is_not_there(registry: Registry) -> None:
+def test_unknown_name_raises_with_a_hint(registry: Registry) -> None:
     registry.apply(CITY)
     with pytest.raises(RegistryError, match=r"there is no service 'fats'; did you mean 'fast'\?"):
         registry.service("fats")

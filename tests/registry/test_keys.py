@@ -17,7 +17,7 @@ from tidegate.registry import Registry
 SOON = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_key_is_found_by_its_secret(registry: Registry, make: MakeRegistry) -> None:
+def test_key_is_found_by_its_secret(registry: Registry, make: MakeRegistry) -> None:
     key, secret = registry.create_key("ann's laptop", "consumer", ["gps", "cars", "gps"], SOON)
     assert re.fullmatch(rf"tg_{key.prefix}_[-\w]{{43}}", secret, re.ASCII)
     assert re.fullmatch("[a-z0-9]{8}", key.prefix)
@@ -27,19 +27,19 @@ def test_a_key_is_found_by_its_secret(registry: Registry, make: MakeRegistry) ->
     assert registry.keys() == {key.id: key}
 
 
-def test_a_key_may_be_for_all_services_or_none(registry: Registry) -> None:
+def test_key_can_be_for_all_services_or_for_none(registry: Registry) -> None:
     assert registry.create_key("a", "admin")[0].services is None
     assert registry.create_key("b", "provider", ())[0].services == ()
 
 
-def test_no_two_keys_are_the_same(registry: Registry) -> None:
-    made = [registry.create_key("same", "admin") for _ in range(5)]
-    assert len({secret for _, secret in made}) == len({key.id for key, _ in made}) == 5
-    assert [registry.find_key(secret) for _, secret in made] == [key for key, _ in made]
-    assert list(registry.keys().values()) == [key for key, _ in made]
+def test_keys_of_the_same_name_have_different_ids_and_secrets(registry: Registry) -> None:
+    created = [registry.create_key("same", "admin") for _ in range(5)]
+    assert len({secret for _, secret in created}) == len({key.id for key, _ in created}) == 5
+    assert [registry.find_key(secret) for _, secret in created] == [key for key, _ in created]
+    assert list(registry.keys().values()) == [key for key, _ in created]
 
 
-def test_what_is_no_secret_finds_nothing(registry: Registry) -> None:
+def test_wrong_secret_finds_no_key(registry: Registry) -> None:
     key, secret = registry.create_key("a", "admin")
     other = "y" if secret[-1] == "x" else "x"
     assert registry.find_key(secret[:-1] + other) is None
@@ -49,26 +49,25 @@ def test_what_is_no_secret_finds_nothing(registry: Registry) -> None:
         assert registry.find_key(text) is None
 
 
-def test_keys_with_the_same_prefix_are_told_apart(registry: Registry, where: str) -> None:
-    made = [registry.create_key(name, "admin") for name in "ab"]
-    prefix = made[0][0].prefix
+def test_keys_with_the_same_prefix_are_distinguished(registry: Registry, where: str) -> None:
+    created = [registry.create_key(name, "admin") for name in "ab"]
+    prefix = created[0][0].prefix
     with connected(where) as connection:
         connection.exec_driver_sql(f"UPDATE keys SET prefix = '{prefix}'")
-    found = registry.find_key(made[0][1])
-    assert found == made[0][0]
+    assert registry.find_key(created[0][1]) == created[0][0]
 
 
-def test_the_secret_is_nowhere_in_the_database(registry: Registry, where: str) -> None:
+def test_secret_is_not_stored_in_the_database(registry: Registry, where: str) -> None:
     _, secret = registry.create_key("a", "admin")
     with connected(where) as connection:
         row: Any = connection.exec_driver_sql("SELECT * FROM keys").one()
     _, prefix, hidden = secret.split("_", 2)  # what is hidden may have such a stroke itself
     assert prefix in repr(row)
     assert hidden not in repr(row)
-    assert secret.encode() not in [bytes(each) for each in row if isinstance(each, bytes | memoryview)]
+    assert secret.encode() not in [bytes(value) for value in row if isinstance(value, bytes | memoryview)]
 
 
-def test_a_revoked_key_says_so(registry: Registry) -> None:
+def test_revoked_key_reports_its_problem(registry: Registry) -> None:
     key, secret = registry.create_key("ann's", "consumer")
     assert key.problem(SOON) is None
     revoked = registry.revoke_key(key.id)
@@ -76,7 +75,7 @@ def test_a_revoked_key_says_so(registry: Registry) -> None:
     assert revoked.problem(SOON) == 'the key "ann\'s" was revoked at 1970-01-01T00:00:02+00:00'
 
 
-def test_an_expired_key_says_so(registry: Registry) -> None:
+def test_expired_key_reports_its_problem(registry: Registry) -> None:
     key, secret = registry.create_key("a", "consumer", expires_at=SOON)
     found = registry.find_key(secret)
     assert found == key
@@ -84,7 +83,7 @@ def test_an_expired_key_says_so(registry: Registry) -> None:
     assert key.problem(SOON) == "the key 'a' expired at 2026-01-01T00:00:00+00:00"
 
 
-def test_keys_count_as_changes(registry: Registry) -> None:
+def test_creating_and_revoking_a_key_increment_the_revision(registry: Registry) -> None:
     key, _ = registry.create_key("a", "consumer")
     assert registry.subscriptions_revision() == 1
     revoked = registry.revoke_key(key.id)
@@ -93,7 +92,7 @@ def test_keys_count_as_changes(registry: Registry) -> None:
     assert (registry.subscriptions_revision(), registry.revision()) == (2, 0)
 
 
-def test_what_can_not_be_done_is_told(registry: Registry) -> None:
+def test_bad_arguments_of_a_key_are_refused(registry: Registry) -> None:
     key, _ = registry.create_key("a", "consumer")
     role: Any = "king"
     with pytest.raises(RegistryError, match=r"^unknown role 'king': expected consumer, publisher, provider, admin$"):
@@ -106,7 +105,7 @@ def test_what_can_not_be_done_is_told(registry: Registry) -> None:
     assert registry.subscriptions_revision() == 1
 
 
-def test_quotas_of_its_own(registry: Registry) -> None:
+def test_key_stores_its_own_quotas(registry: Registry) -> None:
     key, secret = registry.create_key("mine", "consumer", quotas={"events": 0.5, "connections": 3})
     assert dict(key.quotas) == {"connections": 3, "events": 0.5}
     assert registry.find_key(secret) == registry.keys()[key.id] == key

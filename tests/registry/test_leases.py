@@ -1,4 +1,4 @@
-"""Leases in a registry. The clock is the tests'."""
+"""Leases in a registry. The tests set the clock."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tidegate.registry import Registry
 
 
 @pytest.fixture(autouse=True)
-def _standing(clock: Clock) -> None:
-    clock.stands = True
+def _stopped_clock(clock: Clock) -> None:
+    clock.is_stopped = True
 
 
 def at(second: float) -> datetime:
     return datetime.fromtimestamp(second, UTC)
 
 
-def test_one_has_it_until_it_runs_out(make: MakeRegistry, clock: Clock) -> None:
+def test_lease_belongs_to_one_holder_until_it_expires(make: MakeRegistry, clock: Clock) -> None:
     one, other = make(), make()
     assert one.leases() == {}
     assert one.lease("work", "one", 10)
@@ -36,7 +36,7 @@ def test_one_has_it_until_it_runs_out(make: MakeRegistry, clock: Clock) -> None:
     assert one.leases()["work"].until == at(12.5)
 
 
-def test_its_holder_renews_it(registry: Registry, clock: Clock) -> None:
+def test_holder_renews_its_lease(registry: Registry, clock: Clock) -> None:
     assert registry.lease("work", "one", 10)
     clock.now = 5_000_000
     assert registry.lease("work", "one", 10)
@@ -45,7 +45,7 @@ def test_its_holder_renews_it(registry: Registry, clock: Clock) -> None:
     assert registry.leases() == {"work": ("one", at(6))}
 
 
-def test_what_is_released_is_free(registry: Registry) -> None:
+def test_released_lease_can_be_taken(registry: Registry) -> None:
     registry.lease("work", "one", 10)
     registry.release("work", "other")
     registry.release("nothing", "one")
@@ -55,18 +55,18 @@ def test_what_is_released_is_free(registry: Registry) -> None:
     assert registry.lease("work", "other", 10)
 
 
-def test_names_are_leased_each_by_itself(registry: Registry) -> None:
+def test_leases_of_different_names_are_independent(registry: Registry) -> None:
     assert registry.lease("b", "one", 10)
     assert registry.lease("a", "other", 20)
     assert list(registry.leases().items()) == [("a", ("other", at(20))), ("b", ("one", at(10)))]
 
 
-def test_leases_are_no_changes(registry: Registry) -> None:
+def test_leases_do_not_increment_revisions(registry: Registry) -> None:
     registry.lease("work", "one", 10)
     registry.release("work", "one")
     assert (registry.revision(), registry.subscriptions_revision()) == (0, 0)
 
 
-def test_a_lease_has_a_length(registry: Registry) -> None:
+def test_lease_of_zero_seconds_is_refused(registry: Registry) -> None:
     with pytest.raises(RegistryError, match=r"^expected a lease of more than 0 seconds, got 0$"):
         registry.lease("work", "one", 0)

@@ -12,26 +12,26 @@ from tidegate.subscriptions import Subscription
 SECRET = "what both ends of a link know"
 
 
-def test_a_link_is_kept_with_what_was_known_of_it(registry: Registry, make: MakeRegistry) -> None:
-    made = registry.add_link("city", "https://city.example", SECRET, ["gps", "cars", "gps"])
-    assert (made.name, made.url, made.secret) == ("city", "https://city.example", SECRET)
-    assert made.services == ("cars", "gps")
-    assert SECRET not in repr(made)
+def test_link_is_stored_with_its_states(registry: Registry, make: MakeRegistry) -> None:
+    link = registry.add_link("city", "https://city.example", SECRET, ["gps", "cars", "gps"])
+    assert (link.name, link.url, link.secret) == ("city", "https://city.example", SECRET)
+    assert link.services == ("cars", "gps")
+    assert SECRET not in repr(link)
     awaited = registry.add_link("fleet")
     assert (awaited.url, awaited.services, len(awaited.secret)) == (None, None, 43)
     other = make()
-    assert other.links() == {"city": made, "fleet": awaited}
-    registry.keep_link_states("city", {("mirror", "gps@city"): "1", ("routes", "gps@me"): "2"})
-    registry.keep_link_states("city", {("mirror", "gps@city"): "3", ("routes", "gps@me"): None})
+    assert other.links() == {"city": link, "fleet": awaited}
+    registry.save_link_states("city", {("mirror", "gps@city"): "1", ("routes", "gps@me"): "2"})
+    registry.save_link_states("city", {("mirror", "gps@city"): "3", ("routes", "gps@me"): None})
     assert other.link_states("city") == {("mirror", "gps@city"): "3"}
     assert other.link_states("fleet") == {}
     registry.remove_link("city")
     assert list(other.links()) == ["fleet"]
-    registry.keep_link_states("city", {("mirror", "gps@city"): "4"})
+    registry.save_link_states("city", {("mirror", "gps@city"): "4"})
     assert other.link_states("city") == {}
 
 
-def test_what_is_wrong_with_a_link_is_said(registry: Registry) -> None:
+def test_bad_link_is_refused_with_a_reason(registry: Registry) -> None:
     registry.add_link("city")
     for name, url, secret, problem in (
         ("city", None, None, "there is a link to 'city' already; remove it first"),
@@ -47,7 +47,7 @@ def test_what_is_wrong_with_a_link_is_said(registry: Registry) -> None:
     assert list(registry.links()) == ["city"]
 
 
-def test_a_subscription_may_be_to_another_brokers_service(registry: Registry) -> None:
+def test_subscription_to_a_service_of_another_broker_is_accepted(registry: Registry) -> None:
     registry.subscribe(Subscription("s1", "gps@city"), None)
     assert registry.subscription("s1").subscription.service == "gps@city"
     with pytest.raises(NotRegistered, match="there is no service 'gps'"):

@@ -1,4 +1,4 @@
-"""Tables that are made, taken over and refused."""
+"""Tables of a registry that are created, migrated or refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CREATE TABLE history (
 );
 CREATE TABLE revisions (id INTEGER NOT NULL, revision BIGINT NOT NULL, format INTEGER NOT NULL, PRIMARY KEY (id));
 """
-"""As they were before there were migrations."""
+"""The tables of format 1, before migrations existed."""
 
 
 @contextmanager
@@ -57,9 +57,9 @@ def make_old(where: str, tables: str = OLD_TABLES) -> None:
 
 def fill_old(where: str) -> None:
     rows = [
-        {"n": each.name, "k": kind, "d": json.dumps(to_dict(each)), "f": kind == "service"}
-        for kind, given in (("stream", CITY.streams), ("service", CITY.services))
-        for each in given.values()
+        {"n": definition.name, "k": kind, "d": json.dumps(to_dict(definition)), "f": kind == "service"}
+        for kind, definitions in (("stream", CITY.streams), ("service", CITY.services))
+        for definition in definitions.values()
     ]
     with connected(where) as connection:
         for table in ("definitions", "history"):
@@ -68,13 +68,13 @@ def fill_old(where: str) -> None:
         connection.exec_driver_sql("INSERT INTO revisions (id, revision, format) VALUES (1, 7, 1)")
 
 
-def test_a_registry_of_before_is_taken_over_with_its_data(where: str) -> None:
+def test_old_registry_is_migrated_with_its_data(where: str) -> None:
     make_old(where)
     fill_old(where)
     registry = open_registry(where)
     assert to_dict(registry.definitions()) == to_dict(CITY)
-    origins = {each.origin for each in registry.definitions().services.values()}
-    assert origins == {"remote"}, "nobody wrote down who stated them, so none is trusted"
+    origins = {service.origin for service in registry.definitions().services.values()}
+    assert origins == {"remote"}, "format 1 stores no origin, so nothing is trusted"
     assert (registry.revision(), registry.subscriptions_revision()) == (7, 0)
     fast = registry.service("fast")
     assert (fast.version, fast.forced, fast.backfill, fast.changed_at.timestamp()) == (3, True, True, 5)
@@ -89,7 +89,7 @@ def test_a_registry_of_before_is_taken_over_with_its_data(where: str) -> None:
 
 
 @pytest.mark.parametrize("part", [1, 2, 3])
-def test_one_that_was_begun_and_not_finished_is_finished(where: str, part: int) -> None:
+def test_partly_created_registry_is_completed(where: str, part: int) -> None:
     make_old(where, ";".join(OLD_TABLES.split(";")[:part]))
     registry = open_registry(where)
     assert (registry.definitions(), registry.revision()) == (Definitions(), 0)
@@ -97,7 +97,7 @@ def test_one_that_was_begun_and_not_finished_is_finished(where: str, part: int) 
     registry.close()
 
 
-def test_the_steps_make_the_tables_that_are_used(where: str) -> None:
+def test_migrations_create_the_current_tables(where: str) -> None:
     open_registry(where).close()
     with connected(where) as connection:
         context = MigrationContext.configure(connection)
@@ -105,22 +105,23 @@ def test_the_steps_make_the_tables_that_are_used(where: str) -> None:
         assert context.get_current_revision() == f"{FORMAT:04}"
 
 
-def test_the_format_is_the_number_of_the_last_step() -> None:
+def test_format_is_the_number_of_the_last_migration() -> None:
     steps = ScriptDirectory(str(Path(migrations.__file__).parent))
     assert steps.get_current_head() == f"{FORMAT:04}"
 
 
-def test_a_registry_of_a_newer_format_is_refused(where: str) -> None:
+def test_registry_of_a_newer_format_is_refused(where: str) -> None:
     open_registry(where).close()
     with connected(where) as connection:
         connection.exec_driver_sql("UPDATE revisions SET format = 99")
     with pytest.raises(
-        RegistryError, match=rf"^the registry has format 99, and this version of Tidegate knows {FORMAT}$"
+        RegistryError,
+        match=rf"^the registry has format 99, but this version of Tidegate supports formats up to {FORMAT}; ",
     ):
         open_registry(where)
 
 
-def test_a_step_that_fails_leaves_no_trace(where: str) -> None:
+def test_failed_migration_leaves_no_trace(where: str) -> None:
     make_old(where)
     fill_old(where)
     with connected(where) as connection:
@@ -149,11 +150,11 @@ print("alembic" in sys.modules)
 """
 
 
-def test_many_processes_open_one_at_once(new_store: MakeStore) -> None:
+def test_many_processes_open_a_registry_concurrently(new_store: MakeStore) -> None:
     new, old = [new_store() for _ in range(2)], [new_store() for _ in range(2)]
-    for each in old:
-        make_old(each)
-        fill_old(each)
+    for where in old:
+        make_old(where)
+        fill_old(where)
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", OPEN, *new, *old], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -167,16 +168,16 @@ def test_many_processes_open_one_at_once(new_store: MakeStore) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=60)[0] for process in processes]
+    outputs = [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 3
-    assert "True\n" in said
-    for where, expected in [*((each, Definitions()) for each in new), *((each, CITY) for each in old)]:
+    assert "True\n" in outputs
+    for where, expected in [*((store, Definitions()) for store in new), *((store, CITY) for store in old)]:
         registry = open_registry(where)
         assert to_dict(registry.definitions()) == to_dict(expected)
         registry.close()
 
 
-def test_where_nothing_is_to_do_alembic_is_not_loaded(where: str) -> None:
+def test_alembic_is_not_imported_without_pending_migrations(where: str) -> None:
     open_registry(where).close()
     done = subprocess.run(
         [sys.executable, "-c", OPEN, where], input="go\n", capture_output=True, text=True, timeout=60, check=True

@@ -1,4 +1,4 @@
-"""Subscriptions, cursors and leases that come, change and go: the registry holds what a dict would."""
+"""Random changes of subscriptions, cursors and leases: the registry always agrees with a dict."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ RECORDS = st.builds(
 
 
 class Model(RuleBasedStateMachine):
-    """Each subscription is a dict: its record, version, cursor, state, attempts and dead letters."""
+    """The model of a subscription is a dict of record, version, cursor, state, attempts and dead letters."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
         self.now = 0
         self.registry = open_registry(where, clock=lambda: self.now)
         self.registry.apply(CITY)
-        self.held: dict[str, dict[str, Any]] = {}
+        self.stored: dict[str, dict[str, Any]] = {}
         self.leases: dict[str, tuple[str, int]] = {}
         self.services = {"fast", "cars"}
         self.revision, self.definitions = 0, 1
@@ -48,37 +48,37 @@ class Model(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.registry.close()
 
-    def is_refused(self, error: type[RegistryError], ask: Any, *given: Any) -> None:
+    def is_refused(self, error: type[RegistryError], ask: Any, *arguments: Any) -> None:
         try:
-            ask(*given)
+            ask(*arguments)
         except error:
             return
-        raise AssertionError(f"{ask.__name__} {given} was expected to be refused")
+        raise AssertionError(f"{ask.__name__} {arguments} was expected to be refused")
 
     def change(self, name: str, **values: Any) -> None:
-        each = self.held[name]
-        if any(each[key] != value for key, value in values.items()):
-            each.update(values, version=each["version"] + 1)
+        expected = self.stored[name]
+        if any(expected[key] != value for key, value in values.items()):
+            expected.update(values, version=expected["version"] + 1)
             self.revision += 1
 
     @rule(record=RECORDS, cursor=st.none() | CURSORS)
     def subscribe(self, record: Subscription, cursor: str | None) -> None:
-        if record.id in self.held or record.service not in self.services:
+        if record.id in self.stored or record.service not in self.services:
             self.is_refused(RegistryError, self.registry.subscribe, record, cursor)
             return
         self.registry.subscribe(record, cursor)
         empty: dict[str, Any] = {"state": "active", "reason": None, "attempts": 0, "retry_at": None, "letters": []}
-        self.held[record.id] = {"record": record, "version": 1, "cursor": cursor, **empty}
+        self.stored[record.id] = {"record": record, "version": 1, "cursor": cursor, **empty}
         self.revision += 1
 
     @rule(record=RECORDS, version=st.none() | st.integers(1, 4))
     def change_subscription(self, record: Subscription, version: int | None) -> None:
-        if record.id not in self.held:
+        if record.id not in self.stored:
             self.is_refused(NotRegistered, self.registry.change_subscription, record, version)
             return
-        each = self.held[record.id]
-        record = replace(record, service=each["record"].service)
-        if version not in (None, each["version"]):
+        expected = self.stored[record.id]
+        record = replace(record, service=expected["record"].service)
+        if version not in (None, expected["version"]):
             self.is_refused(VersionConflict, self.registry.change_subscription, record, version)
             return
         self.registry.change_subscription(record, version)
@@ -86,34 +86,34 @@ class Model(RuleBasedStateMachine):
 
     @rule(name=IDS, cursor=CURSORS)
     def acknowledge(self, name: str, cursor: str) -> None:
-        if name not in self.held:
+        if name not in self.stored:
             self.is_refused(NotRegistered, self.registry.acknowledge, name, cursor)
             return
         self.registry.acknowledge(name, cursor)
-        self.held[name]["cursor"] = cursor
+        self.stored[name]["cursor"] = cursor
 
     @rule(cursors=st.dictionaries(IDS, CURSORS))
     def acknowledge_all(self, cursors: dict[str, str]) -> None:
         self.registry.acknowledge_all(cursors)
-        for name in self.held.keys() & cursors.keys():
-            self.held[name]["cursor"] = cursors[name]
+        for name in self.stored.keys() & cursors.keys():
+            self.stored[name]["cursor"] = cursors[name]
 
     @rule(name=IDS, attempts=st.integers(0, 3), retry_at=st.none() | st.integers(0, 100))
     def note_attempt(self, name: str, attempts: int, retry_at: int | None) -> None:
-        if name in self.held:
+        if name in self.stored:
             moment = None if retry_at is None else timestamps.to_datetime(retry_at)
             self.registry.note_attempt(name, attempts, moment)
-            self.held[name].update(attempts=attempts, retry_at=moment)
+            self.stored[name].update(attempts=attempts, retry_at=moment)
 
     @rule(name=IDS, reason=st.sampled_from(["gone", "slow"]))
     def disable(self, name: str, reason: str) -> None:
-        if name in self.held:
+        if name in self.stored:
             self.registry.disable(name, reason)
             self.change(name, state="disabled", reason=reason)
 
     @rule(name=IDS)
     def enable(self, name: str) -> None:
-        if name not in self.held or self.held[name]["record"].service not in self.services:
+        if name not in self.stored or self.stored[name]["record"].service not in self.services:
             self.is_refused(NotRegistered, self.registry.enable, name)
             return
         self.registry.enable(name)
@@ -121,25 +121,25 @@ class Model(RuleBasedStateMachine):
 
     @rule(name=IDS)
     def unsubscribe(self, name: str) -> None:
-        if name in self.held:
+        if name in self.stored:
             self.registry.unsubscribe(name)
-            del self.held[name]
+            del self.stored[name]
             self.revision += 1
 
     @rule(name=IDS, take=st.booleans())
-    def bury_or_unbury(self, name: str, take: bool) -> None:
-        if name not in self.held:
+    def add_or_remove_dead_letters(self, name: str, take: bool) -> None:
+        if name not in self.stored:
             return
-        letters = self.held[name]["letters"]
+        letters = self.stored[name]["letters"]
         if take and letters:
-            assert self.registry.unbury(name, [letters.pop(0).id]) == 1
+            assert self.registry.remove_dead_letters(name, [letters.pop(0).id]) == 1
         else:
-            letters.append(self.registry.bury(name, "c", b"{}", "why", 1))
+            letters.append(self.registry.add_dead_letter(name, "c", b"{}", "why", 1))
 
     @precondition(lambda self: "cars" in self.services)
     @rule(force=st.booleans())
     def remove(self, force: bool) -> None:
-        readers = [name for name, each in self.held.items() if each["record"].service == "cars"]
+        readers = [name for name, expected in self.stored.items() if expected["record"].service == "cars"]
         if readers and not force:
             self.is_refused(RegistryError, self.registry.remove, "cars")
             return
@@ -148,13 +148,13 @@ class Model(RuleBasedStateMachine):
         self.definitions += 1
         before = self.revision
         for name in readers:
-            if self.held[name]["state"] == "active":
+            if self.stored[name]["state"] == "active":
                 self.change(name, state="disabled", reason="the service 'cars' was removed")
         self.revision = min(self.revision, before + 1)
 
     @precondition(lambda self: "cars" not in self.services)
     @rule()
-    def bring_back(self) -> None:
+    def reapply_services(self) -> None:
         self.registry.apply(CITY)
         self.services.add("cars")
         self.definitions += 1
@@ -178,23 +178,23 @@ class Model(RuleBasedStateMachine):
         self.now += seconds * 1_000_000
 
     @invariant()
-    def holds_what_the_model_does(self) -> None:
-        found = self.registry.subscriptions()
-        assert found.keys() == self.held.keys()
-        for name, each in self.held.items():
-            seen = found[name]
+    def registry_agrees_with_the_model(self) -> None:
+        subscriptions = self.registry.subscriptions()
+        assert subscriptions.keys() == self.stored.keys()
+        for name, expected in self.stored.items():
+            seen = subscriptions[name]
             assert seen == self.registry.subscription(name)
-            assert seen.subscription == each["record"]
+            assert seen.subscription == expected["record"]
             for key in ("version", "cursor", "state", "reason", "attempts", "retry_at"):
-                assert getattr(seen, key) == each[key]
-            assert self.registry.dead_letters(name) == each["letters"]
+                assert getattr(seen, key) == expected[key]
+            assert self.registry.dead_letters(name) == expected["letters"]
         assert {
             name: (holder, timestamps.from_datetime(until)) for name, (holder, until) in self.registry.leases().items()
         } == {name: lease for name, lease in self.leases.items() if lease[1] > self.now}
         assert (self.registry.revision(), self.registry.subscriptions_revision()) == (self.definitions, self.revision)
 
 
-def test_it_holds_what_a_dict_would(new_store: MakeStore) -> None:
+def test_registry_agrees_with_a_dict(new_store: MakeStore) -> None:
     class Here(Model):
         def __init__(self) -> None:
             super().__init__(new_store())

@@ -1,4 +1,4 @@
-"""The registry in PostgreSQL: what is its own."""
+"""The registry in PostgreSQL: connections, clock, locks and URLs. `conftest` runs all other tests with it, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.registry import PostgresRegistry, SqliteRegistry, open_registry
 class TestServer:
     pytestmark = pytest.mark.postgres
 
-    def test_it_survives_being_closed(self, postgres: str) -> None:
+    def test_definitions_survive_closing(self, postgres: str) -> None:
         where = new_schema(postgres)
         first = open_registry(where)
         assert isinstance(first, PostgresRegistry)
@@ -30,7 +30,7 @@ class TestServer:
         assert second.definitions() == CITY
         second.close()
 
-    def test_it_goes_on_where_the_server_closed_its_connections(self, postgres: str) -> None:
+    def test_registry_reconnects_after_the_server_closed_its_connections(self, postgres: str) -> None:
         registry = PostgresRegistry(new_schema(postgres))
         registry.apply(CITY)
         with psycopg.connect(postgres, autocommit=True) as other:
@@ -38,7 +38,7 @@ class TestServer:
         assert registry.definitions() == CITY
         registry.close()
 
-    def test_leases_go_by_the_clock_of_the_server(self, postgres: str) -> None:
+    def test_leases_use_the_clock_of_the_server(self, postgres: str) -> None:
         registry = PostgresRegistry(new_schema(postgres))
         with psycopg.connect(postgres) as other:
             row = other.execute("SELECT now()").fetchone()
@@ -49,14 +49,14 @@ class TestServer:
         assert timedelta(minutes=59) < left < timedelta(minutes=61)
         registry.close()
 
-    def test_a_stricter_default_of_the_database_changes_nothing(self, postgres: str) -> None:
+    def test_stricter_default_isolation_of_the_database_has_no_effect(self, postgres: str) -> None:
         where = new_schema(postgres)
         registry = PostgresRegistry(f"{where}%20-cdefault_transaction_isolation%3Dserializable")
         registry.apply(CITY)
         assert registry.definitions() == CITY
         registry.close()
 
-    def test_a_change_does_not_wait_for_ever(self, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_change_that_waits_for_a_lock_times_out(self, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
         where = new_schema(postgres)
         PostgresRegistry(where).close()
         monkeypatch.setattr("tidegate.registry.postgres.LOCK_TIMEOUT_S", 0.02)
@@ -69,7 +69,7 @@ class TestServer:
         assert registry.revision() == 8
         registry.close()
 
-    def test_a_wrong_password_is_not_shown(self, postgres: str) -> None:
+    def test_wrong_password_is_not_shown(self, postgres: str) -> None:
         url = postgres.replace(PASSWORD_IN_URL, "wrong-secret")
         with pytest.raises(RegistryError) as caught:
             PostgresRegistry(url)
@@ -80,7 +80,7 @@ class TestServer:
         assert "wrong-secret" not in shown
         assert PASSWORD not in shown
 
-    def test_a_role_that_may_make_no_tables_is_told_so(self, postgres: str) -> None:
+    def test_role_without_the_right_to_create_tables_is_refused(self, postgres: str) -> None:
         where = new_schema(postgres)
         with psycopg.connect(postgres, autocommit=True) as connection:
             connection.execute("CREATE ROLE poor LOGIN PASSWORD 'poor'")
@@ -88,7 +88,7 @@ class TestServer:
             PostgresRegistry(where.replace(f"tidegate:{PASSWORD_IN_URL}@", "poor:poor@"))
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_unreachable_server_is_reported_without_the_password() -> None:
     url = "postgresql://me:hush-hush@127.0.0.1:1/city"
     with pytest.raises(RegistryError) as caught:
         open_registry(url)
@@ -97,19 +97,19 @@ def test_a_server_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:hush/hush@host:x/city", "postgresql:/hush"])
-def test_what_is_no_url_is_not_shown(url: str) -> None:
+def test_invalid_url_is_not_shown(url: str) -> None:
     with pytest.raises(RegistryError, match=r"^expected postgresql://user:password@host:port/database") as caught:
         PostgresRegistry(url)
     assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_the_driver_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingDependency, match=r"^psycopg is not installed: pip install 'tidegate\[postgres\]'$"):
         open_registry("postgresql://host/city")
 
 
-def test_a_path_is_a_file(tmp_path: Path) -> None:
+def test_path_opens_a_sqlite_file(tmp_path: Path) -> None:
     for where in (tmp_path / "a.db", str(tmp_path / "a.db")):
         registry = open_registry(where)
         assert isinstance(registry, SqliteRegistry)

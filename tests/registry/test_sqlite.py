@@ -23,7 +23,7 @@ from tidegate.registry import SqliteRegistry
 from tidegate.services import Definitions, from_dict, loads
 
 
-def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_registry_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("not a database, but long enough to look at it" * 100)
     with pytest.raises(RegistryError, match=r"expected a registry in .*: file is not a database"):
         SqliteRegistry(tmp_path / "text.db")
@@ -32,7 +32,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
         SqliteRegistry(tmp_path / "file" / "registry.db")
 
 
-def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
+def test_file_has_a_write_ahead_log(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     SqliteRegistry(path).close()
     connection = sqlite3.connect(path)
@@ -40,7 +40,7 @@ def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_nobody_else_reads_what_webhooks_are_signed_with(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.db")
     registry.apply(CITY)
     assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
@@ -51,13 +51,13 @@ def test_nobody_else_reads_what_webhooks_are_signed_with(tmp_path: Path) -> None
     registry.close()
 
 
-def test_a_file_that_can_not_be_used_is_told_of(tmp_path: Path) -> None:
+def test_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(RegistryError, match=r"can't use the registry in '.*folder': unable to open database file"):
         SqliteRegistry(tmp_path / "folder")
 
 
-def test_a_change_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_that_waits_for_a_lock_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
     registry = SqliteRegistry(tmp_path / "registry.db")
     other = sqlite3.connect(tmp_path / "registry.db")
@@ -69,25 +69,25 @@ def test_a_change_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     registry.close()
 
 
-def test_a_new_file_that_another_writes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_waits_for_a_process_that_writes_the_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = sqlite3.connect(tmp_path / "registry.db")
     other.execute("BEGIN IMMEDIATE")
     waits: list[float] = []
 
-    def end_on_the_third(seconds: float) -> None:
+    def close_on_third_wait(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
             other.close()
 
-    # Not the function of the module `time`: threads of other tests sleep, too.
-    clock = SimpleNamespace(sleep=end_on_the_third, monotonic=time.monotonic)
+    # Replaces `time` in this module only: threads of other tests also sleep.
+    clock = SimpleNamespace(sleep=close_on_third_wait, monotonic=time.monotonic)
     monkeypatch.setattr("tidegate.registry.sqlite.time", clock)
     registry = SqliteRegistry(tmp_path / "registry.db")
     assert (len(waits), registry.revision()) == (3, 0)
     registry.close()
 
 
-def test_a_new_file_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_locked_new_file_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.registry.sqlite.BUSY_TIMEOUT_S", 0.02)
     other = sqlite3.connect(tmp_path / "registry.db")
     other.execute("BEGIN IMMEDIATE")
@@ -96,7 +96,7 @@ def test_a_new_file_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pyte
     other.close()
 
 
-def test_it_survives_being_closed(tmp_path: Path) -> None:
+def test_definitions_survive_closing(tmp_path: Path) -> None:
     first = SqliteRegistry(tmp_path / "registry.db")
     first.apply(CITY)
     first.close()
@@ -105,7 +105,7 @@ def test_it_survives_being_closed(tmp_path: Path) -> None:
     second.close()
 
 
-def test_threads_apply_at_once(tmp_path: Path) -> None:
+def test_threads_apply_concurrently(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.db")
 
     def apply(n: int) -> None:
@@ -123,7 +123,6 @@ def test_threads_apply_at_once(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-import time
 from tidegate.registry import SqliteRegistry
 from tidegate.services import from_dict
 path, me = sys.argv[1:]
@@ -138,7 +137,7 @@ registry.close()
 """
 
 
-def test_processes_apply_at_once(tmp_path: Path) -> None:
+def test_processes_apply_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     processes = [
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(path), name], stdin=subprocess.PIPE, text=True)
@@ -157,13 +156,13 @@ def test_processes_apply_at_once(tmp_path: Path) -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Streams and services that come, change and go: the registry holds what a dict would."""
+    """Random changes of streams: the registry always agrees with a dict."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
         self.registry = SqliteRegistry(Path(self.folder.name) / "registry.db")
-        self.held: dict[str, int] = {}
+        self.stored: dict[str, int] = {}
         self.versions: dict[str, int] = {}
         self.revision = 0
 
@@ -171,31 +170,31 @@ class Model(RuleBasedStateMachine):
         self.registry.close()
         self.folder.cleanup()
 
-    @rule(given=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), max_size=3), prune=st.booleans())
-    def apply(self, given: dict[str, int], prune: bool) -> None:
-        changes = self.registry.apply(_streams(given), prune=prune)
-        gone = {name for name in self.held if prune and name not in given}
-        altered = {name for name in given if self.held.get(name) != given[name]}
+    @rule(applied=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), max_size=3), prune=st.booleans())
+    def apply(self, applied: dict[str, int], prune: bool) -> None:
+        changes = self.registry.apply(_streams(applied), prune=prune)
+        gone = {name for name in self.stored if prune and name not in applied}
+        altered = {name for name in applied if self.stored.get(name) != applied[name]}
         assert {*changes.added, *changes.changed} == altered
         assert {*changes.removed} == gone
         for name in altered | gone:
             self.versions[name] = self.versions.get(name, 0) + 1
-        self.held = {name: n for name, n in {**self.held, **given}.items() if name not in gone}
+        self.stored = {name: n for name, n in {**self.stored, **applied}.items() if name not in gone}
         self.revision += bool(altered or gone)
 
     @rule(name=st.sampled_from("abcd"))
     def remove(self, name: str) -> None:
-        if name in self.held:
+        if name in self.stored:
             self.registry.remove(name)
-            del self.held[name]
+            del self.stored[name]
             self.versions[name] += 1
             self.revision += 1
 
     @invariant()
-    def holds_what_the_model_does(self) -> None:
-        assert self.registry.definitions() == _streams(self.held)
-        assert {name: each.version for name, each in self.registry.streams().items()} == {
-            name: self.versions[name] for name in self.held
+    def agrees_with_the_model(self) -> None:
+        assert self.registry.definitions() == _streams(self.stored)
+        assert {name: stream.version for name, stream in self.registry.streams().items()} == {
+            name: self.versions[name] for name in self.stored
         }
         assert self.registry.revision() == self.revision
 
@@ -209,7 +208,7 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=LARGE_EXAMPLES // 3, stateful_step_count=12, deadline=None)
 
 
-def test_lines_of_the_file_are_told(tmp_path: Path) -> None:
+def test_error_names_file_and_line(tmp_path: Path) -> None:
     registry = SqliteRegistry(tmp_path / "registry.db")
     with pytest.raises(Exception, match=r"a\.yaml:1: services\.s\.from"):
         registry.apply(loads("services: {s: {from: nothing}}", "a.yaml"))

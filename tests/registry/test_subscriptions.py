@@ -1,4 +1,4 @@
-"""Subscriptions in a registry: what they are, how far they have come, what could not be delivered."""
+"""Durable subscriptions in a registry: records, cursors and delivery state."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ def at(second: int) -> datetime:
 
 
 @pytest.mark.parametrize("subscription", [PLAIN, FULL])
-def test_what_is_subscribed_is_there(city: Registry, make: MakeRegistry, subscription: Subscription) -> None:
-    made = city.subscribe(subscription, "c1")
-    assert made.subscription == subscription
-    assert (made.version, made.cursor, made.created_at, made.changed_at) == (1, "c1", at(5), at(5))
-    assert (made.state, made.reason, made.attempts, made.retry_at) == ("active", None, 0, None)
-    assert make().subscription(subscription.id) == made
-    assert city.subscriptions() == {subscription.id: made}
+def test_subscription_is_stored(city: Registry, make: MakeRegistry, subscription: Subscription) -> None:
+    registered = city.subscribe(subscription, "c1")
+    assert registered.subscription == subscription
+    assert (registered.version, registered.cursor) == (1, "c1")
+    assert (registered.created_at, registered.changed_at) == (at(5), at(5))
+    assert (registered.state, registered.reason, registered.attempts, registered.retry_at) == ("active", None, 0, None)
+    assert make().subscription(subscription.id) == registered
+    assert city.subscriptions() == {subscription.id: registered}
 
 
-def test_a_subscription_may_begin_without_a_cursor(city: Registry) -> None:
+def test_subscription_can_start_without_a_cursor(city: Registry) -> None:
     assert city.subscribe(PLAIN, None).cursor is None
 
 
@@ -66,7 +67,7 @@ def test_subscriptions_are_found_by_service_and_owner(city: Registry) -> None:
     assert city.subscriptions(service="nothing") == {}
 
 
-def test_a_service_that_is_not_there_has_no_subscriptions(city: Registry) -> None:
+def test_subscription_to_an_unknown_service_is_refused(city: Registry) -> None:
     with pytest.raises(NotRegistered, match=r"^there is no service 'fats'$"):
         city.subscribe(Subscription("s", "fats"), None)
     with pytest.raises(NotRegistered, match=r"^there is no service 'gps'$"):
@@ -74,7 +75,7 @@ def test_a_service_that_is_not_there_has_no_subscriptions(city: Registry) -> Non
     assert (city.subscriptions(), city.subscriptions_revision()) == ({}, 0)
 
 
-def test_an_id_is_used_once(city: Registry) -> None:
+def test_id_in_use_is_refused(city: Registry) -> None:
     city.subscribe(PLAIN, None)
     with pytest.raises(RegistryError, match=r"^the id 's1' is in use$"):
         city.subscribe(replace(FULL, id="s1"), None)
@@ -83,15 +84,15 @@ def test_an_id_is_used_once(city: Registry) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), b"bytes"])
-def test_what_json_can_not_say_is_refused(city: Registry, value: object) -> None:
+def test_values_that_json_can_not_express_are_refused(city: Registry, value: object) -> None:
     with pytest.raises(RegistryError, match=r"^expected a subscription of JSON values: "):
         city.subscribe(replace(PLAIN, params=(value,)), None)
 
 
-def test_a_change_makes_a_version(city: Registry) -> None:
-    made = city.subscribe(PLAIN, "c1")
+def test_change_makes_a_new_version(city: Registry) -> None:
+    registered = city.subscribe(PLAIN, "c1")
     city.note_attempt("s1", 2, at(100))
-    changed = city.change_subscription(replace(PLAIN, filter="speed > 90"), version=made.version)
+    changed = city.change_subscription(replace(PLAIN, filter="speed > 90"), version=registered.version)
     assert changed.subscription.filter == "speed > 90"
     assert (changed.version, changed.cursor, changed.attempts) == (2, "c1", 2)
     assert (changed.created_at, changed.changed_at) == (at(5), at(6))
@@ -99,16 +100,16 @@ def test_a_change_makes_a_version(city: Registry) -> None:
     assert city.subscription("s1").subscription == replace(PLAIN, owner="ann")
 
 
-def test_what_is_the_same_is_no_change(city: Registry) -> None:
-    made = city.subscribe(FULL, None)
-    assert city.change_subscription(FULL) == made
-    assert city.enable("s2") == made
+def test_change_to_the_same_values_makes_no_version(city: Registry) -> None:
+    registered = city.subscribe(FULL, None)
+    assert city.change_subscription(FULL) == registered
+    assert city.enable("s2") == registered
     disabled = city.disable("s2", "away")
     assert city.disable("s2", "away") == disabled
     assert city.subscriptions_revision() == 2
 
 
-def test_a_change_of_an_old_version_is_refused(city: Registry) -> None:
+def test_change_of_an_old_version_is_refused(city: Registry) -> None:
     city.subscribe(PLAIN, None)
     city.change_subscription(replace(PLAIN, filter="speed > 90"))
     with pytest.raises(VersionConflict) as caught:
@@ -119,38 +120,40 @@ def test_a_change_of_an_old_version_is_refused(city: Registry) -> None:
     assert city.subscriptions_revision() == 2
 
 
-def test_a_subscription_stays_with_its_service(city: Registry) -> None:
+def test_subscription_can_not_change_its_service(city: Registry) -> None:
     city.subscribe(PLAIN, None)
     with pytest.raises(RegistryError) as caught:
         city.change_subscription(replace(PLAIN, service="cars"))
-    assert str(caught.value) == "subscription 's1' is one of 'fast', and its cursor with it: for 'cars' make a new one"
+    assert str(caught.value) == (
+        "subscription 's1' belongs to the service 'fast', and so does its cursor; create a new subscription for 'cars'"
+    )
 
 
-def test_cursors_move_without_a_change(city: Registry) -> None:
-    made = city.subscribe(PLAIN, "c1")
+def test_moving_a_cursor_changes_no_version(city: Registry) -> None:
+    registered = city.subscribe(PLAIN, "c1")
     city.subscribe(FULL, "c1")
     before = (city.revision(), city.subscriptions_revision())
     city.acknowledge("s1", "c2")
-    assert city.subscription("s1") == replace(made, cursor="c2")
+    assert city.subscription("s1") == replace(registered, cursor="c2")
     city.acknowledge_all({"s2": "c4", "s1": "c3", "gone": "c5"})
     city.acknowledge_all({})
-    assert [each.cursor for each in city.subscriptions().values()] == ["c3", "c4"]
+    assert [registered.cursor for registered in city.subscriptions().values()] == ["c3", "c4"]
     assert (city.revision(), city.subscriptions_revision()) == before
 
 
-def test_attempts_are_noted_without_a_change(city: Registry) -> None:
-    made = city.subscribe(PLAIN, "c1")
+def test_noting_attempts_changes_no_version(city: Registry) -> None:
+    registered = city.subscribe(PLAIN, "c1")
     before = city.subscriptions_revision()
     city.note_attempt("s1", 3, at(90))
-    assert city.subscription("s1") == replace(made, attempts=3, retry_at=at(90))
+    assert city.subscription("s1") == replace(registered, attempts=3, retry_at=at(90))
     city.acknowledge("s1", "c2")
     assert city.subscription("s1").attempts == 3
     city.note_attempt("s1", 0, None)
-    assert city.subscription("s1") == replace(made, cursor="c2")
+    assert city.subscription("s1") == replace(registered, cursor="c2")
     assert city.subscriptions_revision() == before
 
 
-def test_a_subscription_is_disabled_with_a_reason_and_enabled_again(city: Registry) -> None:
+def test_disabled_subscription_has_a_reason_and_can_be_enabled(city: Registry) -> None:
     city.subscribe(PLAIN, "c1")
     city.note_attempt("s1", 9, at(90))
     disabled = city.disable("s1", "410\0 Gone")
@@ -162,9 +165,9 @@ def test_a_subscription_is_disabled_with_a_reason_and_enabled_again(city: Regist
     assert (enabled.cursor, enabled.attempts, enabled.retry_at) == ("c1", 0, None)
 
 
-def test_what_is_unsubscribed_is_gone(city: Registry) -> None:
+def test_unsubscribing_removes_dead_letters(city: Registry) -> None:
     city.subscribe(PLAIN, None)
-    city.bury("s1", "c2", b"{}", "410 Gone", 5)
+    city.add_dead_letter("s1", "c2", b"{}", "410 Gone", 5)
     city.unsubscribe("s1")
     assert city.subscriptions() == {}
     city.subscribe(PLAIN, None)
@@ -172,7 +175,7 @@ def test_what_is_unsubscribed_is_gone(city: Registry) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "s2", "nu\0l", "half \ud800"])
-def test_a_subscription_that_is_not_there(city: Registry, name: str) -> None:
+def test_unknown_subscription_raises_without_a_hint(city: Registry, name: str) -> None:
     city.subscribe(PLAIN, None)
     before = city.subscriptions_revision()
     for ask in (
@@ -183,17 +186,17 @@ def test_a_subscription_that_is_not_there(city: Registry, name: str) -> None:
         lambda: city.disable(name, "why"),
         lambda: city.enable(name),
         lambda: city.unsubscribe(name),
-        lambda: city.bury(name, "c", b"", "why", 1),
+        lambda: city.add_dead_letter(name, "c", b"", "why", 1),
         lambda: city.dead_letters(name),
-        lambda: city.unbury(name, [1]),
+        lambda: city.remove_dead_letters(name, [1]),
     ):
         with pytest.raises(NotRegistered) as caught:
             ask()
-        assert str(caught.value) == f"there is no subscription {name!r}"  # no hint: it would be someone's id
+        assert str(caught.value) == f"there is no subscription {name!r}"  # no hint: it could be somebody else's id
     assert city.subscriptions_revision() == before
 
 
-def test_the_counters_are_of_their_own_changes(city: Registry, make: MakeRegistry) -> None:
+def test_revisions_of_definitions_and_subscriptions_are_independent(city: Registry, make: MakeRegistry) -> None:
     other = make()
     definitions, seen = other.revision(), [other.subscriptions_revision()]
     for change in (
@@ -211,10 +214,10 @@ def test_the_counters_are_of_their_own_changes(city: Registry, make: MakeRegistr
     assert (other.revision(), other.subscriptions_revision()) == (definitions + 1, 5)
 
 
-# Services that go ------------------------------------------------------------------
+# Removed services ------------------------------------------------------------------
 
 
-def test_a_service_with_subscriptions_is_not_removed(city: Registry) -> None:
+def test_service_with_subscriptions_is_not_removed_without_force(city: Registry) -> None:
     city.subscribe(Subscription("a", "cars"), None)
     with pytest.raises(RegistryError) as caught:
         city.remove("cars")
@@ -231,17 +234,17 @@ def test_a_service_with_subscriptions_is_not_removed(city: Registry) -> None:
     assert (city.revision(), city.subscriptions_revision()) == before
 
 
-def test_by_force_its_subscriptions_are_disabled(city: Registry) -> None:
+def test_forced_removal_disables_subscriptions(city: Registry) -> None:
     city.subscribe(Subscription("a", "cars"), "c1")
     city.subscribe(Subscription("b", "cars"), "c1")
     city.subscribe(PLAIN, "c1")
     city.disable("b", "away")
     before = city.subscriptions_revision()
     assert city.remove("cars", force=True) == 1
-    found = city.subscriptions()
-    assert (found["a"].state, found["a"].reason) == ("disabled", "the service 'cars' was removed")
-    assert (found["a"].version, found["a"].cursor) == (2, "c1")
-    assert (found["b"].reason, found["b"].version, found["s1"].state) == ("away", 2, "active")
+    subscriptions = city.subscriptions()
+    assert (subscriptions["a"].state, subscriptions["a"].reason) == ("disabled", "the service 'cars' was removed")
+    assert (subscriptions["a"].version, subscriptions["a"].cursor) == (2, "c1")
+    assert (subscriptions["b"].reason, subscriptions["b"].version, subscriptions["s1"].state) == ("away", 2, "active")
     assert city.subscriptions_revision() == before + 1
     with pytest.raises(NotRegistered, match=r"^there is no service 'cars'"):
         city.enable("a")
@@ -256,55 +259,18 @@ def test_by_force_its_subscriptions_are_disabled(city: Registry) -> None:
         ("streams: {cars: {schema: {vid: string, time: timestamp}}}", False),
     ],
 )
-def test_by_force_pruning_disables_them_too(city: Registry, text: str, prune: bool) -> None:
+def test_forced_prune_disables_subscriptions(city: Registry, text: str, prune: bool) -> None:
     city.subscribe(Subscription("a", "cars"), "c1")
     city.apply(loads(text), prune=prune, force=True)
     assert city.subscription("a").reason == "the service 'cars' was removed"
 
 
-def test_force_removes_nothing_that_is_read(city: Registry) -> None:
+def test_force_does_not_remove_an_input_of_a_service(city: Registry) -> None:
     with pytest.raises(RegistryError, match="'fast' can't be removed: cars reads it"):
         city.remove("fast", force=True)
 
 
-def test_a_stream_of_that_name_can_be_removed(city: Registry) -> None:
+def test_stream_that_replaced_a_service_can_be_removed(city: Registry) -> None:
     city.subscribe(Subscription("a", "cars"), None)
     city.apply(loads("streams: {cars: {schema: {vid: string, time: timestamp}}}"), force=True)
     assert city.remove("cars") == 2
-
-
-# Dead letters ----------------------------------------------------------------------
-
-
-def test_dead_letters_are_kept_in_order(city: Registry) -> None:
-    city.subscribe(PLAIN, None)
-    city.subscribe(FULL, None)
-    before = city.subscriptions_revision()
-    first = city.bury("s1", "c2", b'{"vid": "\xff\0"}', "410\0 Gone", 5)
-    assert (first.subscription, first.cursor, first.record) == ("s1", "c2", b'{"vid": "\xff\0"}')
-    assert (first.error, first.attempts, first.at) == ("410\ufffd Gone", 5, at(7))
-    rest = [city.bury("s1", f"c{n}", b"{}", "why", 1) for n in range(3)]
-    city.bury("s2", "c", b"{}", "why", 1)
-    assert city.dead_letters("s1") == [first, *rest]
-    assert city.dead_letters("s1", most=2) == [first, rest[0]]
-    assert city.dead_letters("s1", after=rest[0].id, most=2) == rest[1:]
-    assert len(city.dead_letters("s2")) == 1
-    assert city.subscriptions_revision() == before
-
-
-def test_dead_letters_are_taken_out(city: Registry) -> None:
-    city.subscribe(PLAIN, None)
-    city.subscribe(FULL, None)
-    mine = [city.bury("s1", "c", b"{}", "why", 1) for _ in range(3)]
-    other = city.bury("s2", "c", b"{}", "why", 1)
-    assert city.unbury("s1", (mine[0].id, mine[2].id, other.id, 99)) == 2
-    assert city.unbury("s1", []) == 0
-    assert city.dead_letters("s1") == [mine[1]]
-    assert city.dead_letters("s2") == [other]
-
-
-def test_the_id_of_a_dead_letter_never_comes_again(city: Registry) -> None:
-    city.subscribe(PLAIN, None)
-    first = city.bury("s1", "c", b"{}", "why", 1)
-    city.unbury("s1", [first.id])
-    assert city.bury("s1", "c", b"{}", "why", 1).id > first.id

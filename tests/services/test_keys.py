@@ -1,4 +1,4 @@
-"""The key of a service's output, out of its definition."""
+"""The key attribute of a service's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ services:
 
 
 def key(*services: str) -> str | None:
-    text = STREAMS + "".join(f"  {each}\n" for each in services)
+    text = STREAMS + "".join(f"  {service}\n" for service in services)
     return output_keys(loads(text)).get("s")
 
 
@@ -45,9 +45,9 @@ def key(*services: str) -> str | None:
         ("s: {from: a, mask: {vid: {truncate: 2}}}", None),
     ],
 )
-def test_the_key_follows_what_a_pipeline_does_with_it(service: str, expected: str | None) -> None:
+def test_key_follows_the_operators_of_a_pipeline(service: str, expected: str | None) -> None:
     assert key(service) == expected
 
 
-def test_a_service_has_the_key_of_the_one_that_it_reads_in_whatever_order_they_are_written() -> None:
+def test_key_of_an_input_is_found_in_any_order_of_definitions() -> None:
     assert key("s: {from: t}", "t: {from: a, pipeline: [{project: {taxi: vid, time: time}}]}") == "taxi"

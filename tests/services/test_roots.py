@@ -1,4 +1,4 @@
-"""Files below folders that the profile opens."""
+"""Limits of the files that remote definitions may read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(confinement: Confinement, stated: Path, path: Path | None = None) -> st
         return file.read().decode()
 
 
-def test_file_below_a_root_is_read_also_by_a_link_that_stays_inside(folder: Path) -> None:
+def test_file_below_a_root_is_read_directly_and_through_a_link_inside(folder: Path) -> None:
     confinement = Confinement((folder / "open",))
     for name in ("a.csv", "inside.csv"):
         assert confinement.problem(str(folder / "open" / name)) is None
@@ -35,7 +35,7 @@ def test_file_below_a_root_is_read_also_by_a_link_that_stays_inside(folder: Path
         assert file.read() == b"secret", "files of the operator are not confined"
 
 
-def test_root_that_is_a_link_itself_is_where_it_leads(folder: Path) -> None:
+def test_root_can_be_a_symbolic_link(folder: Path) -> None:
     (folder / "alias").symlink_to(folder / "open")
     confinement = Confinement((folder / "alias",))
     for stated in (folder / "alias" / "a.csv", folder / "open" / "a.csv"):
@@ -44,7 +44,7 @@ def test_root_that_is_a_link_itself_is_where_it_leads(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["link.csv", "out/secret"])
-def test_link_that_is_planted_after_the_check_is_not_followed(folder: Path, name: str) -> None:
+def test_link_created_after_the_check_is_not_followed(folder: Path, name: str) -> None:
     confinement = Confinement((folder / "open",))
     stated = folder / "open" / name
     assert confinement.problem(str(stated)) is None, "there is nothing yet"
@@ -56,21 +56,21 @@ def test_link_that_is_planted_after_the_check_is_not_followed(folder: Path, name
         opener(stated)
 
 
-def test_link_that_takes_the_place_of_a_folder_between_check_and_open_is_not_followed(
+def test_link_that_replaces_a_folder_between_check_and_open_is_not_followed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The race that a check of the path alone loses."""
+    """A check of the path alone would lose this race."""
     (folder / "open" / "inner" / "secret").write_text("open")
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "secret").write_text("secret")
     realpath = os.path.realpath
 
     def resolve_then_swap(path: Path) -> str:
-        found = realpath(path)
+        resolved = realpath(path)
         if str(path).endswith("inner/secret"):
             (folder / "open" / "inner").rename(folder / "open" / "before")
             (folder / "open" / "inner").symlink_to(folder / "elsewhere")
-        return found
+        return resolved
 
     confinement = Confinement((folder / "open",))
     stated = folder / "open" / "inner" / "secret"
@@ -80,7 +80,7 @@ def test_link_that_takes_the_place_of_a_folder_between_check_and_open_is_not_fol
         opener(stated)
 
 
-def test_data_folder_is_closed_also_below_a_root(folder: Path) -> None:
+def test_data_folder_below_a_root_is_not_readable(folder: Path) -> None:
     private = folder / "open" / "inner"
     (private / "mask.key").write_text("secret")
     (private / "samples").mkdir()
@@ -93,11 +93,11 @@ def test_data_folder_is_closed_also_below_a_root(folder: Path) -> None:
     assert read(inside, private / "samples" / "a.csv") == "open", "a root inside of it was opened on purpose"
 
 
-def test_pipe_and_folder_are_no_files(folder: Path) -> None:
+def test_pipe_and_folder_are_not_read(folder: Path) -> None:
     os.mkfifo(folder / "open" / "pipe")
     confinement = Confinement((folder / "open",))
     for name in ("pipe", "inner"):
-        with pytest.raises(SourceError, match="is no regular file, and is not read"):
+        with pytest.raises(SourceError, match="is not a regular file"):
             read(confinement, folder / "open" / name)
 
 
@@ -111,7 +111,7 @@ def test_pipe_and_folder_are_no_files(folder: Path) -> None:
         ("/etc/passwd", "'/etc/passwd' is not below a folder that is open to you; the operator opens some under roots"),
     ],
 )
-def test_path_that_no_definition_may_state(stated: str, message: str) -> None:
+def test_path_outside_the_roots_is_refused(stated: str, message: str) -> None:
     assert message in str(Confinement((Path("/srv"),)).problem(stated))
     assert Confinement(()).problem(stated) is not None
     with pytest.raises(SourceError):

@@ -1,4 +1,4 @@
-"""The schema after each operator, and what does not fit."""
+"""Schema inference: the schema after each operator, and refused operators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def problems(operator: str, *schemas: Schema) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_a_filter_changes_nothing() -> None:
+def test_filter_keeps_the_schema() -> None:
     assert after("filter: speed IS slow AND pos.x > 3") == GPS
     assert after("{filter: {where: speed > %0, params: [60]}}") == GPS
 
@@ -64,14 +64,14 @@ def test_a_filter_changes_nothing() -> None:
         ),
     ],
 )
-def test_a_filter_that_does_not_fit(text: str, problem: str) -> None:
-    (found,) = problems(f'filter: "{text}"')
-    assert problem in found
+def test_invalid_filter_is_refused(text: str, problem: str) -> None:
+    (message,) = problems(f'filter: "{text}"')
+    assert problem in message
 
 
-def test_a_projection() -> None:
-    found = after("project: {car: vid, kmh: speed * 3.6, level: {default: 0}, x: pos.x, time: time, w: 'wheels[0]'}")
-    assert found.to_dict() == {
+def test_projection_has_the_selected_attributes() -> None:
+    schema = after("project: {car: vid, kmh: speed * 3.6, level: {default: 0}, x: pos.x, time: time, w: 'wheels[0]'}")
+    assert schema.to_dict() == {
         "car": "string",
         "kmh": "float64",
         "level": "int32",
@@ -79,15 +79,15 @@ def test_a_projection() -> None:
         "time": "timestamp",
         "w": "uint8?",
     }
-    assert (found.event_time, dict(found.constraints), dict(found.terms)) == ("time", {}, {})
+    assert (schema.event_time, dict(schema.constraints), dict(schema.terms)) == ("time", {}, {})
 
 
-def test_a_projection_that_keeps() -> None:
-    found = after("project: {select: {speed: speed * 3.6, v: speed}, keep: true}")
-    assert list(found.to_dict()) == ["vid", "time", "speed", "level", "kind", "pos", "wheels", "v"]
-    assert found.event_time == "time"
-    assert dict(found.constraints) == {"pos.x": "< 180"}
-    assert dict(found.terms) == {"v": {"slow": "Z(20, 40)"}}
+def test_projection_with_keep_adds_attributes() -> None:
+    schema = after("project: {select: {speed: speed * 3.6, v: speed}, keep: true}")
+    assert list(schema.to_dict()) == ["vid", "time", "speed", "level", "kind", "pos", "wheels", "v"]
+    assert schema.event_time == "time"
+    assert dict(schema.constraints) == {"pos.x": "< 180"}
+    assert dict(schema.terms) == {"v": {"slow": "Z(20, 40)"}}
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_a_projection_that_keeps() -> None:
         ("{t: {value: time, type: string}}", None),
     ],
 )
-def test_the_event_time_is_followed(select: str, time: str | None) -> None:
+def test_projection_renames_or_drops_the_event_time(select: str, time: str | None) -> None:
     assert after(f"project: {select}").event_time == time
 
 
-def test_every_bad_expression_is_named() -> None:
-    found = problems(
+def test_every_bad_expression_is_reported() -> None:
+    messages = problems(
         "project: {a: sped, b: vid + 1, _c: vid, d: {value: vid, type: in32}, e: {value: vid, default: 3}}"
     )
-    assert found == [
+    assert messages == [
         "project.a: unknown attribute 'sped'; did you mean 'speed'?: in 'sped' at 1",
         "project.b: '+' expected a number and a number, not string, int64: in 'vid + 1' at 1",
         "project._c: names that start with _ are reserved",
@@ -119,12 +119,12 @@ def test_every_bad_expression_is_named() -> None:
     ]
 
 
-def test_an_aggregate() -> None:
-    found = after(
+def test_aggregate_has_keys_aggregations_and_window_bounds() -> None:
+    schema = after(
         "aggregate: {count: n, sum: [level, speed], avg: {level: mean}, min: {kind: least}, max: {time: last}, "
         "by: [vid, level], window: {length: 60s}}"
     )
-    assert found.to_dict() == {
+    assert schema.to_dict() == {
         "vid": "string",
         "level": "int32?",
         "n": "int64",
@@ -136,19 +136,19 @@ def test_an_aggregate() -> None:
         "window_start": "timestamp",
         "window_end": "timestamp",
     }
-    assert found.event_time == "window_end"
+    assert schema.event_time == "window_end"
 
 
-def test_the_whole_event_that_holds_the_extreme() -> None:
-    found = after("aggregate: {max: speed, count: n, by: vid, window: {length: 10 events}}")
-    assert found.to_dict() == {**GPS.to_dict(), "n": "int64", "window_start": "timestamp", "window_end": "timestamp"}
+def test_unnamed_extreme_keeps_the_whole_event() -> None:
+    schema = after("aggregate: {max: speed, count: n, by: vid, window: {length: 10 events}}")
+    assert schema.to_dict() == {**GPS.to_dict(), "n": "int64", "window_start": "timestamp", "window_end": "timestamp"}
     unsure = after("aggregate: {max: level, by: vid, window: {length: 10 events}}")
     assert (unsure.to_dict()["vid"], unsure.to_dict()["speed"]) == ("string", "float64?")
 
 
-def test_an_incremental_aggregate_without_a_window_has_the_times_of_the_first_and_last_event() -> None:
-    found = after("incremental: {count: n}")
-    assert found.to_dict() == {"n": "int64", "window_start": "timestamp", "window_end": "timestamp"}
+def test_incremental_aggregate_without_a_window_has_window_bounds() -> None:
+    schema = after("incremental: {count: n}")
+    assert schema.to_dict() == {"n": "int64", "window_start": "timestamp", "window_end": "timestamp"}
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ def test_an_incremental_aggregate_without_a_window_has_the_times_of_the_first_an
         ("enrich: {jdbc: {url: u, table: t}, on: vid}", "enrich.jdbc: expected a schema for a table in a database"),
     ],
 )
-def test_what_does_not_fit(text: str, problem: str) -> None:
-    assert any(problem in each for each in problems(text)), problems(text)
+def test_invalid_operator_is_refused(text: str, problem: str) -> None:
+    assert any(problem in message for message in problems(text)), problems(text)
 
 
 @pytest.mark.parametrize(
@@ -190,29 +190,29 @@ def test_what_does_not_fit(text: str, problem: str) -> None:
         "custom: {function: 'a:f', schema: {a: bool}, window: {length: 1s}}",
     ],
 )
-def test_what_needs_an_event_time_says_how_to_give_one(text: str) -> None:
-    (found,) = problems(text, PLAIN)
-    assert "expected an event time" in found
-    assert "name a timestamp attribute as the stream's event_time, keep it in every project before" in found
+def test_operator_without_its_event_time_is_refused_with_a_remedy(text: str) -> None:
+    (message,) = problems(text, PLAIN)
+    assert "expected an event time" in message
+    assert "name a timestamp attribute as the stream's event_time, keep it in every project before" in message
 
 
-def test_what_needs_no_event_time() -> None:
+def test_filter_and_sort_by_count_need_no_event_time() -> None:
     assert after("sort: {by: speed, window: {length: 9 events}}", PLAIN) == PLAIN
     assert after("filter: speed > 3", PLAIN) == PLAIN
 
 
-def test_a_merge_of_the_same_schemas() -> None:
+def test_merge_of_equal_schemas_keeps_common_constraints() -> None:
     other = Schema({**GPS.to_dict(), "speed": "float64?"}, event_time="time", constraints={"pos.x": "< 180"})
-    found = after("merge", GPS, other)
-    assert found.to_dict() == {**GPS.to_dict(), "speed": "float64?"}
-    assert (dict(found.constraints), dict(found.terms), found.event_time) == ({"pos.x": "< 180"}, {}, "time")
+    schema = after("merge", GPS, other)
+    assert schema.to_dict() == {**GPS.to_dict(), "speed": "float64?"}
+    assert (dict(schema.constraints), dict(schema.terms), schema.event_time) == ({"pos.x": "< 180"}, {}, "time")
 
 
-def test_a_merge_of_different_schemas_says_what_differs() -> None:
-    found = problems(
+def test_merge_of_different_schemas_reports_each_difference() -> None:
+    messages = problems(
         "merge", Schema({"a": "int8", "b": "bool"}), Schema({"a": "int16", "t": "timestamp"}, event_time="t")
     )
-    assert found == [
+    assert messages == [
         "merge: expected the same schema of all inputs: input 0 has an attribute 'b', input 1 has not",
         "merge: expected the same schema of all inputs: input 1 has an attribute 't', input 0 has not",
         "merge: expected the same schema of all inputs: 'a' is int8 in input 0 and int16 in input 1",
@@ -220,18 +220,18 @@ def test_a_merge_of_different_schemas_says_what_differs() -> None:
     ]
 
 
-def test_a_join_renames_what_both_have() -> None:
+def test_join_renames_attributes_of_both_inputs() -> None:
     right = Schema({"vid": "string", "time": "timestamp", "road": "string?"}, event_time="time")
-    found = after("join: {on: vid, within: 30s}", GPS, right)
-    assert found.to_dict() == {**GPS.to_dict(), "gps_b_time": "timestamp", "road": "string?"}
-    assert (found.event_time, found.constraints) == ("time", GPS.constraints)
+    schema = after("join: {on: vid, within: 30s}", GPS, right)
+    assert schema.to_dict() == {**GPS.to_dict(), "gps_b_time": "timestamp", "road": "string?"}
+    assert (schema.event_time, schema.constraints) == ("time", GPS.constraints)
     crossed = after("join: {within: 30s}", GPS, right)
     assert "gps_b_vid" in crossed.to_dict()
 
 
-def test_a_join_that_does_not_fit() -> None:
+def test_invalid_join_is_refused() -> None:
     right = Schema({"vid": "int32", "gps_b_speed": "bool", "speed": "bool"})
-    assert [each[:70] for each in problems("join: {on: [vid, level], within: 30s}", GPS, right)] == [
+    assert [message[:70] for message in problems("join: {on: [vid, level], within: 30s}", GPS, right)] == [
         "join: expected an event time of gps-b, to tell how far apart two event",
         "join.on[1]: unknown attribute 'level'; expected one of vid, gps_b_spee",
         "join.on: expected attributes of the same type: vid is string in left a",
@@ -239,38 +239,38 @@ def test_a_join_that_does_not_fit() -> None:
     ]
 
 
-def test_a_table_in_a_csv_file_has_text(tmp_path: Path) -> None:
+def test_columns_of_a_csv_table_are_text(tmp_path: Path) -> None:
     table = tmp_path / "cars.csv"
     table.write_text("\ufeffvid, owner\nB1,x\n")
-    found = after(f"enrich: {{table: {table}, on: vid}}")
-    assert found.to_dict() == {**GPS.to_dict(), "owner": "string?"}
+    schema = after(f"enrich: {{table: {table}, on: vid}}")
+    assert schema.to_dict() == {**GPS.to_dict(), "owner": "string?"}
     assert (
         "in the table string; give the table a schema"
         in problems(f"enrich: {{table: {table}, on: [level, vid]}}", Schema({"level": "int8", "vid": "int8"}))[-1]
     )
 
 
-def test_a_tables_schema_stands_over_its_file() -> None:
+def test_schema_of_a_table_overrides_its_file() -> None:
     text = "enrich: {table: none.csv, on: vid, schema: {vid: string, seats: int32, owner: string?}, required: %s}"
     assert after(text % "true").to_dict() == {**GPS.to_dict(), "seats": "int32", "owner": "string?"}
     assert after(text % "false").to_dict() == {**GPS.to_dict(), "seats": "int32?", "owner": "string?"}
 
 
-def test_a_table_in_a_parquet_file(tmp_path: Path) -> None:
+def test_columns_of_a_parquet_table_have_its_types(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     parquet.write_table(pa.table({"vid": ["B1"], "seats": pa.array([4], pa.int32())}), tmp_path / "cars.parquet")
-    found = after(f"enrich: {{table: {tmp_path}/cars.parquet, on: vid}}")
-    assert found.to_dict() == {**GPS.to_dict(), "seats": "int32?"}
+    schema = after(f"enrich: {{table: {tmp_path}/cars.parquet, on: vid}}")
+    assert schema.to_dict() == {**GPS.to_dict(), "seats": "int32?"}
     (tmp_path / "bad.parquet").write_text("no")
-    (found_problem,) = problems(f"enrich: {{table: {tmp_path}/bad.parquet, on: vid}}")
-    assert "expected a Parquet file: 'bad.parquet' is none" in found_problem
+    (message,) = problems(f"enrich: {{table: {tmp_path}/bad.parquet, on: vid}}")
+    assert "expected a Parquet file, and 'bad.parquet' is not one" in message
 
 
-def test_a_custom_operator_gives_what_it_says() -> None:
-    found = after("custom: {function: 'a:f', schema: {time: timestamp, n: int32}}")
-    assert (found.to_dict(), found.event_time) == ({"time": "timestamp", "n": "int32"}, "time")
+def test_custom_operator_has_its_declared_schema() -> None:
+    schema = after("custom: {function: 'a:f', schema: {time: timestamp, n: int32}}")
+    assert (schema.to_dict(), schema.event_time) == ({"time": "timestamp", "n": "int32"}, "time")
     assert after("custom: {function: 'a:f', schema: {n: int32}}").event_time is None
     assert after("custom: {function: 'a:f', schema: {u: timestamp}, event_time: u}").event_time == "u"
 
@@ -278,26 +278,26 @@ def test_a_custom_operator_gives_what_it_says() -> None:
 # Whole services --------------------------------------------------------------
 
 
-def test_the_shape_of_a_service_has_every_step() -> None:
-    made = service("pipeline: [{filter: speed > 3}, {project: {vid: vid, speed: speed}}], constraints: {vid: <> ''}")
-    found = shape(made, {"gps": GPS})
-    assert [list(step.to_dict()) for step in found.steps] == [list(GPS.to_dict()), ["vid", "speed"]]
-    assert found.unmasked == found.output
-    assert dict(found.output.constraints) == {"speed": ">= 0", "vid": "<> ''"}
+def test_shape_of_a_service_has_the_schema_after_each_operator() -> None:
+    fast = service("pipeline: [{filter: speed > 3}, {project: {vid: vid, speed: speed}}], constraints: {vid: <> ''}")
+    inferred = shape(fast, {"gps": GPS})
+    assert [list(step.to_dict()) for step in inferred.steps] == [list(GPS.to_dict()), ["vid", "speed"]]
+    assert inferred.unmasked == inferred.output
+    assert dict(inferred.output.constraints) == {"speed": ">= 0", "vid": "<> ''"}
 
 
-def test_masks_change_what_subscribers_see() -> None:
-    found = output(
+def test_masks_change_the_output_schema() -> None:
+    schema = output(
         "mask: {vid: hmac, kind: drop, speed: {round: 1}, level: hmac}, constraints: {vid: LIKE 'B%', kind: <> 'CAR'}"
     )
-    changed: dict[str, Any] = {**GPS.to_dict(), "level": "string?"}
-    del changed["kind"]
-    assert found.to_dict() == changed
-    assert dict(found.constraints) == {"pos.x": "< 180"}
+    expected: dict[str, Any] = {**GPS.to_dict(), "level": "string?"}
+    del expected["kind"]
+    assert schema.to_dict() == expected
+    assert dict(schema.constraints) == {"pos.x": "< 180"}
     assert output("mask: {time: drop}").event_time is None
 
 
-def test_what_is_only_flagged_is_not_promised() -> None:
+def test_flagged_constraint_is_not_in_the_output_schema() -> None:
     assert dict(output("constraints: {level: '> 0'}, on_violation: flag").constraints) == {}
 
 
@@ -319,13 +319,13 @@ def test_what_is_only_flagged_is_not_promised() -> None:
         ("pipeline: [{join: {within: 1s}}]", "pipeline[0]: a join has two inputs, left and right; from names 1"),
     ],
 )
-def test_promises_that_do_not_fit(text: str, problem: str) -> None:
+def test_invalid_masks_constraints_terms_and_inputs_are_refused(text: str, problem: str) -> None:
     with pytest.raises(DefinitionError) as caught:
         output(text)
     assert problem in str(caught.value)
 
 
-def test_several_inputs_begin_with_merge_or_join() -> None:
+def test_several_inputs_need_merge_or_join_first() -> None:
     both = {"a": GPS, "b": GPS}
     with pytest.raises(DefinitionError, match="expected merge or join first, as there are 2 inputs"):
         output_schema(service("pipeline: [deduplicate]", "[a, b]"), both)
@@ -334,6 +334,6 @@ def test_several_inputs_begin_with_merge_or_join() -> None:
     assert "a_vid" in output_schema(service("pipeline: [{join: {within: 1s}}]", "[a, a]"), both).to_dict()
 
 
-def test_an_unknown_input_is_named() -> None:
+def test_unknown_input_is_reported() -> None:
     with pytest.raises(DefinitionError, match=r"services.s.from: unknown stream or service 'gsp'; did you mean"):
         output_schema(service("pipeline: []", "gsp"), {"gps": GPS})

@@ -1,44 +1,58 @@
-"""What should run and who listens, kept where every process can see it: services, subscriptions, keys, leases, links.
+"""Stores definitions, subscriptions, keys, leases and links in a database that all processes share.
 
-Runs nothing itself: whoever does polls `revision` and `subscriptions_revision` and reads what changed.
+Runs no service and sends no notifications: a process that acts on the registry polls `revision` and
+`subscriptions_revision`, and reads again when one has grown.
 """
 
 from tidegate.registry.links import need_broker_name
 from tidegate.registry.opening import open_registry
 from tidegate.registry.postgres import PostgresRegistry
-from tidegate.registry.registry import (
+from tidegate.registry.records import (
+    AppliedChanges,
     Beginning,
-    ChangeGuard,
-    Changes,
     DeadLetter,
     DefinitionChange,
-    Ends,
-    Kept,
+    DefinitionVersion,
+    EndReader,
     Key,
     Lease,
     Link,
-    Past,
+    LinkStateKey,
     RegisteredService,
     RegisteredStream,
     RegisteredSubscription,
-    Registry,
     Role,
-    State,
+    SubscriptionState,
+)
+from tidegate.registry.registry import (
+    ChangeGuard,
+    DeadLetterStore,
+    DefinitionStore,
+    KeyStore,
+    LeaseStore,
+    LinkStore,
+    Registry,
+    SubscriptionStore,
 )
 from tidegate.registry.sqlite import SqliteRegistry
 
 __all__ = [
+    "AppliedChanges",
     "Beginning",
     "ChangeGuard",
-    "Changes",
     "DeadLetter",
+    "DeadLetterStore",
     "DefinitionChange",
-    "Ends",
-    "Kept",
+    "DefinitionStore",
+    "DefinitionVersion",
+    "EndReader",
     "Key",
+    "KeyStore",
     "Lease",
+    "LeaseStore",
     "Link",
-    "Past",
+    "LinkStateKey",
+    "LinkStore",
     "PostgresRegistry",
     "RegisteredService",
     "RegisteredStream",
@@ -46,7 +60,8 @@ __all__ = [
     "Registry",
     "Role",
     "SqliteRegistry",
-    "State",
+    "SubscriptionState",
+    "SubscriptionStore",
     "need_broker_name",
     "open_registry",
 ]

@@ -1,4 +1,4 @@
-"""API keys in a database."""
+"""API keys in a database. A secret is stored as a SHA-256 hash and found by its public prefix."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError
 from tidegate.model import timestamps
-from tidegate.registry.registry import Key, Role
-from tidegate.registry.store import Store, unchanged
+from tidegate.registry.records import Key, Role
+from tidegate.registry.store import Store, roll_back
 from tidegate.registry.tables import KEYS
 
 _LETTERS = string.ascii_lowercase + string.digits
 _PREFIX_LENGTH = 8
 _SECRET_BYTES = 32
 MAX_NAME = 200
-"""Characters of a key's name."""
+"""The longest name of a key, in characters."""
 MAX_OVERLAP_S = 90 * 86_400.0
-"""How long the secret before a rotation may hold: whoever needs longer does not rotate."""
+"""The longest time that an old secret stays valid after a rotation."""
 
 
 class SqlKeys(Store):
-    """The API keys of a registry."""
+    """The API keys of a registry. See `KeyStore` for what each public method promises."""
 
     def create_key(
         self,
@@ -39,7 +39,7 @@ class SqlKeys(Store):
         expires_at: datetime | None = None,
         quotas: Mapping[str, float] | None = None,
     ) -> tuple[Key, str]:
-        """Make a key, and give its secret, which is shown this once."""
+        """Create a key, and return it with its secret, which can't be shown again."""
         if role not in get_args(Role):
             raise RegistryError(f"unknown role {role!r}: expected {', '.join(get_args(Role))}")
         if isinstance(services, str):
@@ -50,8 +50,9 @@ class SqlKeys(Store):
         if not name.strip() or len(name) > MAX_NAME:
             raise RegistryError(f"expected a name of 1 to {MAX_NAME} characters, not {name!r:.80}")
         prefix, secret = _new_secret()
+        key_id = f"key_{secrets.token_hex(8)}"
         row = {
-            "id": f"key_{secrets.token_hex(8)}",
+            "id": key_id,
             "name": name,
             "role": role,
             "services": None if services is None else json.dumps(services),
@@ -61,64 +62,64 @@ class SqlKeys(Store):
             "expires_at": None if expires_at is None else timestamps.from_datetime(expires_at),
             "quotas": json.dumps(dict(quotas)) if quotas else None,
         }
-        with self._changing("subscriptions") as connection:
+        with self._change_transaction("subscriptions") as connection:
             connection.execute(KEYS.insert().values(row))
-            return _key(_found(connection, str(row["id"]))), secret
+            return _parse(_need_row(connection, key_id)), secret
 
     def find_key(self, secret: str) -> Key | None:
-        """Whose secret this is, expired and revoked ones included; None: nobody's."""
+        """Return the key with this secret, even if it is expired or revoked, or None."""
         prefix = prefix_of(secret)
         if prefix is None:
             return None
         digest = _digest(secret)
         with self._engine.connect() as connection:
-            is_one = (KEYS.c.prefix == prefix) | (KEYS.c.previous_prefix == prefix)
-            rows = connection.execute(sa.select(KEYS).where(is_one)).all()
+            has_prefix = (KEYS.c.prefix == prefix) | (KEYS.c.previous_prefix == prefix)
+            rows = connection.execute(sa.select(KEYS).where(has_prefix)).all()
         now = self._clock()
-        return next((_key(row) for row in rows if _opens(row, digest, now)), None)
+        return next((_parse(row) for row in rows if _accepts(row, digest, now)), None)
 
     def keys(self) -> dict[str, Key]:
-        """All keys by id, the oldest first, revoked ones included."""
+        """Return all keys by id, oldest first, including revoked ones."""
         with self._engine.connect() as connection:
             query = sa.select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id)
-            return {row.id: _key(row) for row in connection.execute(query)}
+            return {row.id: _parse(row) for row in connection.execute(query)}
 
     def revoke_key(self, key: str) -> Key:
-        """Let a key open nothing any more; it stays, so that its use can be explained."""
-        with self._changing("subscriptions") as connection:
-            found = _found(connection, key)
-            if found.revoked_at is not None:
-                unchanged(connection)
-                return _key(found)
+        """Revoke a key, and return it. It stays stored, so that error messages and the audit log can name it."""
+        with self._change_transaction("subscriptions") as connection:
+            row = _need_row(connection, key)
+            if row.revoked_at is not None:
+                roll_back(connection)
+                return _parse(row)
             connection.execute(KEYS.update().where(KEYS.c.id == key).values(revoked_at=self._clock()))
-            return _key(_found(connection, key))
+            return _parse(_need_row(connection, key))
 
     def rotate_key(self, key: str, overlap_s: float, expires_at: datetime | None = None) -> tuple[Key, str]:
-        """Give a key a new secret; the one before holds for `overlap_s` seconds more."""
+        """Give a key a new secret, and return both; the old secret stays valid for `overlap_s` seconds."""
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise RegistryError(f"expected an overlap of 0 to {MAX_OVERLAP_S // 86_400:.0f} days, not {overlap_s:g} s")
         prefix, secret = _new_secret()
-        with self._changing("subscriptions") as connection:
-            found = _found(connection, key)
-            if found.revoked_at is not None:
-                raise RegistryError(f"the key {found.name!r} ({key}) is revoked and can't be rotated; create another")
+        with self._change_transaction("subscriptions") as connection:
+            row = _need_row(connection, key)
+            if row.revoked_at is not None:
+                raise RegistryError(f"the key {row.name!r} ({key}) is revoked and can't be rotated; create another")
             values: dict[str, Any] = {
                 "prefix": prefix,
                 "digest": _digest(secret),
-                "previous_prefix": found.prefix,
-                "previous_digest": found.digest,
+                "previous_prefix": row.prefix,
+                "previous_digest": row.digest,
                 "previous_until": self._clock() + round(overlap_s * 1e6),
             }
             if expires_at is not None:
                 values["expires_at"] = timestamps.from_datetime(expires_at)
             connection.execute(KEYS.update().where(KEYS.c.id == key).values(values))
-            return _key(_found(connection, key)), secret
+            return _parse(_need_row(connection, key)), secret
 
     def note_key_use(self, uses: Mapping[str, tuple[datetime, str]]) -> None:
-        """Note when and from which address keys were used; an older use never replaces a newer one."""
+        """Store time and client address of the last use of keys; an older use never replaces a newer one."""
         columns = KEYS.c
         with self._engine.begin() as connection:
-            for id_ in sorted(uses):  # in one order, so that no two gateways wait for each other
+            for id_ in sorted(uses):  # sorted, so that gateways lock rows in the same order and can't deadlock
                 moment, address = timestamps.from_datetime(uses[id_][0]), uses[id_][1]
                 is_newer = columns.last_used_at.is_(None) | (columns.last_used_at < moment)
                 values = {"last_used_at": moment, "last_used_from": address}
@@ -126,13 +127,13 @@ class SqlKeys(Store):
 
 
 def _new_secret() -> tuple[str, str]:
-    """Return a random secret, after the part of it that may be shown."""
+    """Return the public prefix of a new random secret, and the secret."""
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(_PREFIX_LENGTH))
     return prefix, f"tg_{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
-def _opens(row: sa.Row[Any], digest: bytes, now: int) -> bool:
-    """Return whether a secret's digest is a key's present one, or the one before while it still holds."""
+def _accepts(row: sa.Row[Any], digest: bytes, now: int) -> bool:
+    """Return True if `digest` is that of the current secret, or of the previous one within its overlap."""
     if hmac.compare_digest(bytes(row.digest), digest):
         return True
     is_in_overlap = row.previous_until is not None and now < row.previous_until
@@ -140,7 +141,7 @@ def _opens(row: sa.Row[Any], digest: bytes, now: int) -> bool:
 
 
 def prefix_of(secret: str) -> str | None:
-    """Return the part of a secret that may be shown; None: it is no secret of ours.
+    """Return the public prefix of a secret; None if the text is not a secret of a key.
 
     >>> prefix_of("tg_abcd1234_rest")
     'abcd1234'
@@ -152,19 +153,19 @@ def prefix_of(secret: str) -> str | None:
 
 
 def _digest(secret: str) -> bytes:
-    # A plain hash is right here: slow, salted ones protect what people choose and others can guess,
-    # and this has 256 random bits. It is computed for every request.
+    # A fast hash without salt is enough: slow, salted hashes protect passwords that can be guessed, and this secret
+    # has 256 random bits. The hash is computed for every request.
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _found(connection: sa.Connection, key: str) -> sa.Row[Any]:
+def _need_row(connection: sa.Connection, key: str) -> sa.Row[Any]:
     row = connection.execute(sa.select(KEYS).where(KEYS.c.id == key)).one_or_none()
     if row is None:
         raise NotRegistered(f"there is no key {key!r}")
     return row
 
 
-def _key(row: sa.Row[Any]) -> Key:
+def _parse(row: sa.Row[Any]) -> Key:
     return Key(
         row.id,
         row.name,

@@ -1,4 +1,4 @@
-"""Leases in a database: who does, for a while, what only one may do."""
+"""Leases in a database."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
 from tidegate.model import timestamps
-from tidegate.registry.registry import Lease
+from tidegate.registry.records import Lease
 from tidegate.registry.store import Store
 from tidegate.registry.tables import LEASES, Text
 
-# One statement, so that of two at once the second sees what the first did: the database locks the row
-# before it looks at the condition. Both databases have this form.
+# One statement, so that of two concurrent callers the second sees the row of the first: the database locks the row
+# before it evaluates the condition. SQLite and PostgreSQL both support this form.
 _TAKE = """
 INSERT INTO leases (name, holder, until) VALUES (:name, :holder, {now} + :length)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
@@ -22,33 +22,33 @@ WHERE leases.holder = excluded.holder OR leases.until <= {now}
 
 
 class SqlLeases(Store):
-    """The leases of a registry."""
+    """The leases of a registry. See `LeaseStore` for what each public method promises."""
 
     def lease(self, name: str, holder: str, seconds: float) -> bool:
-        """Take or renew a lease; False: another has it."""
+        """Take or renew a lease, and return True; False: another holder has it."""
         if seconds <= 0:
             raise RegistryError(f"expected a lease of more than 0 seconds, got {seconds}")
-        now, given = self._moment()
+        now, parameters = self._now_sql()
         texts = [sa.bindparam("name", type_=Text), sa.bindparam("holder", type_=Text)]
         statement = sa.text(_TAKE.format(now=now)).bindparams(*texts)
-        given |= {"name": name, "holder": holder, "length": round(seconds * 1_000_000)}
+        parameters |= {"name": name, "holder": holder, "length": round(seconds * 1_000_000)}
         with self._engine.begin() as connection:
-            return connection.execute(statement, given).rowcount == 1
+            return connection.execute(statement, parameters).rowcount == 1
 
     def release(self, name: str, holder: str) -> None:
-        """Give a lease back, if this holder has it."""
+        """Release a lease, if this holder has it."""
         statement = LEASES.delete().where(LEASES.c.name == name, LEASES.c.holder == holder)
         with self._engine.begin() as connection:
             connection.execute(statement)
 
     def leases(self) -> dict[str, Lease]:
-        """Who has what, by name; what has run out is left out."""
-        now, given = self._moment()
+        """Return all leases that have not expired, by name."""
+        now, parameters = self._now_sql()
         query = sa.select(LEASES).where(sa.text(f"until > {now}")).order_by(LEASES.c.name)
         with self._engine.connect() as connection:
-            rows = connection.execute(query, given).all()
+            rows = connection.execute(query, parameters).all()
         return {row.name: Lease(row.holder, timestamps.to_datetime(row.until)) for row in rows}
 
-    def _moment(self) -> tuple[str, dict[str, Any]]:
-        """The present as SQL, and what its parameters are."""
+    def _now_sql(self) -> tuple[str, dict[str, Any]]:
+        """Return the current time as an SQL expression, and the parameters of that expression."""
         return ":now", {"now": self._clock()}

@@ -1,7 +1,7 @@
-"""Brings a registry's tables to the format that this version knows. A newer one is refused.
+"""Migrates the tables of a registry to the format of this version. A newer format is refused.
 
-Alembic is imported only where there is something to do: it takes longer than
-all else that a command does with a registry.
+Alembic is imported only if there is something to migrate: the import takes longer than everything else that a command
+does with a registry.
 """
 
 from __future__ import annotations
@@ -15,39 +15,46 @@ import sqlalchemy as sa
 from tidegate.errors import RegistryError
 from tidegate.registry.tables import FORMAT, REVISIONS
 
-_LOCK = 0x71DE_6A7E
-"""Of PostgreSQL's advisory locks, the one that migrations hold."""
+_LOCK_ID = 0x71DE_6A7E
+"""The id of the PostgreSQL advisory lock that a migration holds."""
 
 
 def migrate(engine: sa.Engine) -> None:
-    """Make or change the tables where they are not of today's format; all or nothing, and once."""
+    """Create or migrate the tables if they do not have the current format.
+
+    One transaction; of several processes that open a registry at once, one migrates and the others wait. Raises
+    `RegistryError` if the format is newer than `FORMAT`.
+    """
     with engine.connect() as connection:
         if _format(connection) == FORMAT:
             return
-    with _alone(engine) as connection:
-        if _format(connection) != FORMAT:  # else another process was first
+    with _exclusive_transaction(engine) as connection:
+        if _format(connection) != FORMAT:  # otherwise another process was faster
             _upgrade(connection)
 
 
 def _format(connection: sa.Connection) -> int:
-    """The format of the tables; 0: there are none."""
+    """Return the format of the tables; 0: there are none."""
     if not sa.inspect(connection).has_table(REVISIONS.name):
         return 0
-    found = connection.execute(sa.select(REVISIONS.c.format)).scalar_one_or_none() or 0
-    if found > FORMAT:
-        raise RegistryError(f"the registry has format {found}, and this version of Tidegate knows {FORMAT}")
-    return int(found)
+    current = connection.execute(sa.select(REVISIONS.c.format)).scalar_one_or_none() or 0
+    if current > FORMAT:
+        raise RegistryError(
+            f"the registry has format {current}, but this version of Tidegate supports formats up to {FORMAT}; "
+            "use a newer version"
+        )
+    return int(current)
 
 
 @contextmanager
-def _alone(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction beside which no other process migrates."""
+def _exclusive_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Open a transaction that excludes migrations by other processes."""
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_ID)))
             yield connection
         return
-    # Python's driver begins a transaction by itself, but not before a CREATE TABLE, and not with the lock.
+    # Python's driver starts transactions by itself, but not before CREATE TABLE, and without a write lock.
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         try:
@@ -63,12 +70,12 @@ def _upgrade(connection: sa.Connection) -> None:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
-    steps = ScriptDirectory(str(Path(__file__).parent / "migrations"))
+    scripts = ScriptDirectory(str(Path(__file__).parent / "migrations"))
     context = MigrationContext.configure(connection)
-    # A registry of format 1 has no note of a step: the first one finds its tables there and leaves them.
-    missing = steps.iterate_revisions("head", context.get_current_revision() or "base")
+    # A registry of format 1 has no Alembic revision. The first migration finds its tables and keeps them.
+    pending = scripts.iterate_revisions("head", context.get_current_revision() or "base")
     with Operations.context(context):
-        for step in reversed(list(missing)):
-            step.module.upgrade()
-    context.stamp(steps, "head")
+        for script in reversed(list(pending)):
+            script.module.upgrade()
+    context.stamp(scripts, "head")
     connection.execute(REVISIONS.update().values(format=FORMAT))

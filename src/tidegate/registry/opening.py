@@ -1,4 +1,4 @@
-"""Opening a registry by the text that names it."""
+"""Opens a registry by its URL or path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidegate.errors import RegistryError
 from tidegate.registry.postgres import SCHEMES, PostgresRegistry
-from tidegate.registry.registry import Ends
+from tidegate.registry.records import EndReader
 from tidegate.registry.secrets import Keyring
 from tidegate.registry.sqlite import SqliteRegistry
 from tidegate.registry.store import now_micros
@@ -18,16 +18,23 @@ def open_registry(
     *,
     clock: Callable[[], int] | None = None,
     check_functions: bool = True,
-    ends: Ends | None = None,
+    read_ends: EndReader | None = None,
     keyring: Keyring | None = None,
 ) -> SqliteRegistry | PostgresRegistry:
     """Open the registry at a `postgresql://` URL, or in the SQLite file at a path.
 
-    `ends` reads the end of streams in the log, where services that are applied begin.
+    Creates or migrates the tables. `clock` returns microseconds since 1970 UTC; None: the system's. With
+    `check_functions`, `apply` imports what custom operators name. `read_ends` reads the end of the log, where applied
+    services start. `keyring` encrypts secrets; None: they are stored as plain text. Raises `RegistryError` if the
+    registry can't be opened.
     """
     scheme, separator, _ = str(where).partition("://")
     if separator and scheme in SCHEMES:
-        return PostgresRegistry(str(where), clock=clock, check_functions=check_functions, keyring=keyring, ends=ends)
+        return PostgresRegistry(
+            str(where), clock=clock, check_functions=check_functions, keyring=keyring, read_ends=read_ends
+        )
     if separator:
         raise RegistryError(f"a registry can't be at {scheme}://: expected postgresql:// or the path of a file")
-    return SqliteRegistry(where, clock=clock or now_micros, check_functions=check_functions, keyring=keyring, ends=ends)
+    return SqliteRegistry(
+        where, clock=clock or now_micros, check_functions=check_functions, keyring=keyring, read_ends=read_ends
+    )

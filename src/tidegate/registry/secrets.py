@@ -1,8 +1,8 @@
-"""Secrets at rest: what webhooks and links are signed with, encrypted with a key that is not in the database.
+"""Encryption of stored secrets: those of webhooks and links, with a key that is not in the database.
 
-AES-256-GCM. The associated data names the table, the row and the column, so that a ciphertext that is moved to another
-row does not open. A registry names the one key that all its secrets are encrypted with; `reseal` changes it. Whoever
-has that key, as the first or as a previous one, can read and write.
+The cipher is AES-256-GCM. Its associated data is the table, row and column, so a ciphertext that is moved to another
+row does not decrypt. A registry stores the id of the one key that all its secrets are encrypted with; `reseal` changes
+it. A process can read and write secrets if its keyring contains that key, as the first or as a previous one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from tidegate.errors import RegistryError
 
 SEALED = "sealed:1:"
-"""The start of every encrypted value; then the id of its key, and nonce and ciphertext in base64."""
+"""The prefix of every encrypted value. The key id follows, then nonce and ciphertext in base64."""
 MIN_KEY_CHARACTERS = 32
-"""Of a key's text: `openssl rand -base64 32` gives 44."""
+"""The shortest text of a key; `openssl rand -base64 32` prints 44 characters."""
 _NONCE_BYTES = 12
 
 
 @dataclass(frozen=True)
 class SecretKey:
-    """One key, made from a text of any form that is long enough."""
+    """An encryption key, derived from a random text. Raises `RegistryError` if the text is too short."""
 
     text: str = field(repr=False)
 
@@ -42,23 +42,24 @@ class SecretKey:
 
     @cached_property
     def id(self) -> str:
-        """Tells keys apart without telling the key."""
+        """Identifies the key without revealing it."""
         return self._derived(b"tidegate registry secrets: id", 8).hex()
 
-    def seal(self, secret: str, place: Sequence[str]) -> str:
-        """Encrypt a secret for a table, a row and a column."""
+    def seal(self, secret: str, location: Sequence[str]) -> str:
+        """Encrypt a secret; `location` is the table, row and column where it is stored."""
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, secret.encode(), _bound(place))
+        sealed = nonce + self._cipher.encrypt(nonce, secret.encode(), _associated_data(location))
         return f"{SEALED}{self.id}:{base64.b64encode(sealed).decode()}"
 
-    def open(self, sealed: str, place: Sequence[str]) -> str:
-        """Decrypt what was sealed for the same place."""
+    def open(self, sealed: str, location: Sequence[str]) -> str:
+        """Decrypt a secret. Raises `RegistryError` if it was changed or sealed for another location."""
         try:
             data = base64.b64decode(sealed.removeprefix(SEALED).partition(":")[2], validate=True)
-            return self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _bound(place)).decode()
+            return self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _associated_data(location)).decode()
         except (InvalidTag, ValueError) as error:
             raise RegistryError(
-                f"the secret of {' '.join(place[:2])!r} can't be decrypted: it was changed, or moved from another row"
+                f"the secret of {' '.join(location[:2])!r} can't be decrypted: it was changed, or moved from another "
+                "row"
             ) from error
 
     @cached_property
@@ -66,18 +67,18 @@ class SecretKey:
         return AESGCM(self._derived(b"tidegate registry secrets: AES-256-GCM", 32))
 
     def _derived(self, purpose: bytes, length: int) -> bytes:
-        # A salt would have to be stored with the key; the text is random, not a password.
+        # No salt: it would have to be stored with the key, and the text is random, not a password.
         return HKDF(SHA256(), length, salt=None, info=purpose).derive(self.text.encode())
 
 
 @dataclass(frozen=True)
 class Keyring:
-    """The key that new secrets should be encrypted with, and those that older ones may still be."""
+    """The key for new secrets, and previous keys that stored secrets may still be encrypted with."""
 
     keys: tuple[SecretKey, ...]
-    """The first is the one for new secrets."""
+    """The first one encrypts new secrets."""
     source: str
-    """Where they come from, for messages: `city.yaml: secrets.key`."""
+    """Where the keys come from, for error messages: `city.yaml: secrets.key`."""
 
     @property
     def first(self) -> SecretKey:
@@ -85,24 +86,24 @@ class Keyring:
         return self.keys[0]
 
     def need(self, id_: str) -> SecretKey:
-        """Return the key with an id, which a registry names."""
+        """Return the key with an id. Raises `RegistryError` if the keyring does not contain it."""
         for key in self.keys:
             if key.id == id_:
                 return key
-        known = ", ".join(each.id for each in self.keys)
+        key_ids = ", ".join(key.id for key in self.keys)
         raise RegistryError(
-            f"the registry's secrets are encrypted with the key {id_}, and {self.source} gives {known}: name the key "
+            f"the registry's secrets are encrypted with the key {id_}, and {self.source} gives {key_ids}: name the key "
             "that they were encrypted with, as secrets.key or among secrets.previous; nothing was changed"
         )
 
 
 def no_keyring(id_: str) -> RegistryError:
-    """Return what is wrong where a registry's secrets are encrypted and no key was given."""
+    """Return the error for a registry with encrypted secrets that is opened without a keyring."""
     return RegistryError(
         f"the registry's secrets are encrypted with the key {id_}, and the profile names none: set secrets: "
         "{key: 'file:PATH'} or {key: 'env:NAME'} in it"
     )
 
 
-def _bound(place: Sequence[str]) -> bytes:
-    return "\0".join(place).encode("utf-8", "surrogatepass")
+def _associated_data(location: Sequence[str]) -> bytes:
+    return "\0".join(location).encode("utf-8", "surrogatepass")

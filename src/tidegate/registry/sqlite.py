@@ -1,4 +1,4 @@
-"""The embedded registry: one SQLite file that any number of processes share."""
+"""The embedded registry: a SQLite file that several processes share."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import RegistryError
-from tidegate.registry.registry import Ends
+from tidegate.registry.records import EndReader
 from tidegate.registry.secrets import Keyring
 from tidegate.registry.sql import SqlRegistry
 from tidegate.registry.store import now_micros
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a change waits for another to end: a change takes milliseconds, unless it imports functions."""
-_LOOK_AGAIN_S = 0.005
+"""How long a change waits for other changes. A change takes milliseconds, unless it imports functions."""
+_BUSY_POLL_INTERVAL_S = 0.005
 
 
 class SqliteRegistry(SqlRegistry):
-    """A registry in a SQLite file, which is made where there is none.
+    """A registry in a SQLite file, which is created if it does not exist. Only its owner may read the file.
 
-    `check_functions`: whether `apply` imports what custom operators name. `keyring`: what secrets are encrypted with.
-    `ends` reads the log's end, where new services begin.
+    See `open_registry` for the arguments.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class SqliteRegistry(SqlRegistry):
         *,
         clock: Callable[[], int] = now_micros,
         check_functions: bool = True,
-        ends: Ends | None = None,
+        read_ends: EndReader | None = None,
         keyring: Keyring | None = None,
     ) -> None:
         path = Path(path)
@@ -43,16 +42,17 @@ class SqliteRegistry(SqlRegistry):
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RegistryError(f"can't make the folder of {str(path)!r}: {error.strerror}") from error
-        with suppress(OSError):  # it is there; or who can't make it is told so by SQLite
-            path.touch(mode=0o600, exist_ok=False)  # it holds what webhooks and links are signed with
+        with suppress(OSError):  # the file exists, or SQLite reports the error below
+            path.touch(mode=0o600, exist_ok=False)  # it contains the secrets of webhooks and links
         url = sa.URL.create("sqlite", database=str(path))
         engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         sa.event.listen(engine, "connect", _prepare)
-        super().__init__(engine, clock, f"in {str(path)!r}", check_functions, keyring, ends)
+        name = f"in {str(path)!r}"
+        super().__init__(engine, clock, name, keyring, check_functions=check_functions, read_ends=read_ends)
 
-    def _scrub(self) -> None:
-        # What is overwritten stays in free pages and in the write-ahead log until these are written anew. Another
-        # process that reads may keep the log: then its next checkpoint does it.
+    def _erase_overwritten(self) -> None:
+        # Overwritten text stays in free pages and in the write-ahead log until both are rewritten. If another process
+        # is reading, the log can't be truncated now; the next checkpoint does it.
         with suppress(RegistryError), self._engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
             connection.exec_driver_sql("VACUUM")
@@ -60,24 +60,24 @@ class SqliteRegistry(SqlRegistry):
 
 
 def _prepare(connection: Any, _: object) -> None:
-    """Set a connection up: readers never wait for a writer. Every commit is on disk, as changes are rare."""
+    """Configure a new connection: readers do not wait for writers, and every commit is synced to disk."""
     cursor = connection.cursor()
-    _write_ahead(cursor)
+    _enable_write_ahead_log(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.execute("PRAGMA secure_delete=ON")  # of a secret that is replaced or removed nothing stays in the file
+    cursor.execute("PRAGMA secure_delete=ON")  # overwrite deleted secrets in the file
     cursor.close()
 
 
-def _write_ahead(cursor: sqlite3.Cursor) -> None:
-    """Let the file have a write-ahead log, which it then keeps."""
-    until = time.monotonic() + BUSY_TIMEOUT_S
+def _enable_write_ahead_log(cursor: sqlite3.Cursor) -> None:
+    """Switch the file to a write-ahead log, which is permanent; wait while another process writes."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
     while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
-            # For this SQLite does not wait by itself while another writes, as one does that opens a new file too.
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the low byte: the rest says of which kind
-            if not busy or time.monotonic() > until:
+            # SQLite's own busy timeout does not apply to this statement. Another process may just be creating the file.
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the low byte is the primary error code
+            if not busy or time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_BUSY_POLL_INTERVAL_S)

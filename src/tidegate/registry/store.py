@@ -1,8 +1,8 @@
-"""What all parts of a registry in a database share: the engine, the clock, and how a change is made.
+"""The base of all tables of a registry: database engine, clock, transactions and decryption of secrets.
 
-A change begins by counting up, which takes that row's lock: changes come one
-after the other, in whatever process, and one that fails leaves no trace.
-Cursors, attempts, dead letters and leases move without it, a row at a time.
+A change starts by incrementing a revision counter, which locks the row of the counters. Changes of all processes are
+therefore serialized, and a change that fails leaves no trace. Cursors, attempts, dead letters, key uses, link states
+and leases are written without that lock, row by row, and increment no counter.
 """
 
 from __future__ import annotations
@@ -20,85 +20,95 @@ from tidegate.registry.secrets import SEALED, Keyring, SecretKey, no_keyring
 from tidegate.registry.tables import REVISIONS
 
 Counter = Literal["revision", "subscriptions"]
+"""A column of the table `revisions`: the counter of definitions, or of subscriptions, keys and links."""
 
 
 def now_micros() -> int:
-    """The moment, in microseconds since 1970 UTC."""
+    """Return the current time in microseconds since 1970 UTC."""
     return time.time_ns() // 1_000
 
 
 class Store:
-    """A database with a registry's tables, which are made or brought up to date."""
+    """A database with the tables of a registry. Opening one creates or migrates the tables."""
 
     def __init__(self, engine: sa.Engine, clock: Callable[[], int], name: str, keyring: Keyring | None = None) -> None:
-        """`name` is what errors call the database; `keyring` opens and seals its secrets, None: they are plain."""
+        """Open the database and migrate it; on failure the engine is disposed.
+
+        `clock` returns microseconds since 1970 UTC. `name` describes the database in error messages. `keyring`
+        encrypts and decrypts secrets; None: they are stored as plain text.
+        """
         self._engine, self._clock, self._name, self._keyring = engine, clock, name, keyring
-        sa.event.listen(engine, "handle_error", self._explain)
+        sa.event.listen(engine, "handle_error", self._translate_error)
         try:
             migrate(engine)
         except BaseException as error:
             engine.dispose()
             if isinstance(error, sa.exc.DatabaseError):
-                raise RegistryError(f"expected a registry {name}: {_said(error.orig)}") from error
+                raise RegistryError(f"expected a registry {name}: {_message(error.orig)}") from error
             raise
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close all database connections."""
         self._engine.dispose()
 
-    def _explain(self, context: sa.ExceptionContext) -> None:
-        """Tell of a database that does not answer, is full, locked or away as our own error."""
+    def _translate_error(self, context: sa.ExceptionContext) -> None:
+        """Raise a `RegistryError` if the database is unreachable, full or locked. SQLAlchemy calls it on each error."""
         if isinstance(context.sqlalchemy_exception, sa.exc.OperationalError) and not context.is_pre_ping:
-            said = _said(context.original_exception)
-            raise RegistryError(f"can't use the registry {self._name}: {said}") from context.original_exception
+            message = _message(context.original_exception)
+            raise RegistryError(f"can't use the registry {self._name}: {message}") from context.original_exception
 
     @contextmanager
-    def _changing(self, counter: Counter) -> Iterator[sa.Connection]:
-        """Make a change that counts. Whoever else makes one waits."""
+    def _change_transaction(self, counter: Counter) -> Iterator[sa.Connection]:
+        """Open a transaction that increments a counter. Other changes wait until it ends."""
         with self._engine.connect() as connection, connection.begin():
-            self._count(connection, counter)
+            increment(connection, counter)
             yield connection
 
-    def _count(self, connection: sa.Connection, counter: Counter) -> None:
-        connection.execute(REVISIONS.update().values({counter: REVISIONS.c[counter] + 1}))
-
-    def _counted(self, counter: Counter) -> int:
+    def _read_counter(self, counter: Counter) -> int:
         with self._engine.connect() as connection:
             return int(connection.execute(sa.select(REVISIONS.c[counter])).scalar_one())
 
-    # Secrets -------------------------------------------------------------------
-
-    def _sealing_key(self, connection: sa.Connection) -> SecretKey | None:
-        """Return the key that this registry's secrets are encrypted with; None: they are plain."""
-        id_ = connection.execute(sa.select(REVISIONS.c.secrets_key)).scalar_one()
-        if id_ is None:
-            return None
-        if self._keyring is None:
-            raise no_keyring(id_)
-        return self._keyring.need(id_)
-
-    def _opened(self, stored: str, *place: str) -> str:
-        """Return a secret as it is used."""
-        if not stored.startswith(SEALED):
-            return stored
-        id_ = stored.removeprefix(SEALED).partition(":")[0]
-        if self._keyring is None:
-            raise no_keyring(id_)
-        return self._keyring.need(id_).open(stored, place)
-
-    def _alter(self, statement: sa.Update | sa.Delete, missing: str) -> None:
-        """Change one row, which must be there, and count nothing."""
+    def _update_row(self, statement: sa.Update | sa.Delete, missing: str) -> None:
+        """Run a statement without incrementing a counter; raise `NotRegistered(missing)` if it matches no row."""
         with self._engine.begin() as connection:
             if connection.execute(statement).rowcount == 0:
                 raise NotRegistered(missing)
 
+    # Secrets -------------------------------------------------------------------
 
-def unchanged(connection: sa.Connection) -> None:
-    """End a change that turned out to be none: it is not counted."""
+    def _encryption_key(self, connection: sa.Connection) -> SecretKey | None:
+        """Return the key that this registry encrypts its secrets with; None: they are plain text.
+
+        Raises `RegistryError` if the keyring does not contain it.
+        """
+        key_id = connection.execute(sa.select(REVISIONS.c.secrets_key)).scalar_one()
+        if key_id is None:
+            return None
+        if self._keyring is None:
+            raise no_keyring(key_id)
+        return self._keyring.need(key_id)
+
+    def _decrypt(self, stored: str, *location: str) -> str:
+        """Return the plain text of a stored secret. `location` is its table, row and column."""
+        if not stored.startswith(SEALED):
+            return stored
+        key_id = stored.removeprefix(SEALED).partition(":")[0]
+        if self._keyring is None:
+            raise no_keyring(key_id)
+        return self._keyring.need(key_id).open(stored, location)
+
+
+def increment(connection: sa.Connection, counter: Counter) -> None:
+    """Increment a revision counter, which locks the row of all counters until the transaction ends."""
+    connection.execute(REVISIONS.update().values({counter: REVISIONS.c[counter] + 1}))
+
+
+def roll_back(connection: sa.Connection) -> None:
+    """Roll back a change that turned out to change nothing, so that no counter grows."""
     transaction = connection.get_transaction()
     if transaction is not None:
         transaction.rollback()
 
 
-def _said(error: BaseException | None) -> str:
+def _message(error: BaseException | None) -> str:
     return " ".join(str(error).split())

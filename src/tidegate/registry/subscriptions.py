@@ -1,4 +1,4 @@
-"""Durable subscriptions in a database: who wants what of which service, and how far each has come."""
+"""Durable subscriptions in a database, with their cursors and the state of their delivery."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, VersionConflict
 from tidegate.model import timestamps
-from tidegate.registry.registry import DeadLetter, RegisteredSubscription, State
+from tidegate.registry.records import RegisteredSubscription, SubscriptionState
 from tidegate.registry.secrets import SecretKey
-from tidegate.registry.store import Store, unchanged
-from tidegate.registry.tables import DEAD_LETTERS, DEFINITIONS, SUBSCRIPTIONS
+from tidegate.registry.store import Store, increment, roll_back
+from tidegate.registry.tables import DEFINITIONS, SUBSCRIPTIONS
 from tidegate.subscriptions import PUSH_TARGETS, Deliver, Grant, Pull, Subscription
 
 _KINDS: dict[str, type[Deliver]] = {"pull": Pull, **PUSH_TARGETS}
@@ -23,23 +23,23 @@ _ACTIVE: dict[str, Any] = {"state": "active", "reason": None, "attempts": 0, "re
 
 
 class SqlSubscriptions(Store):
-    """The subscriptions of a registry."""
+    """The subscriptions of a registry. See `SubscriptionStore` for what each public method promises."""
 
-    # Changing ------------------------------------------------------------------
+    # Changes -------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, cursor: str | None) -> RegisteredSubscription:
-        """Add a subscription that begins at a cursor; None: the delivery says where."""
-        _document(subscription)  # what can't be stored is refused before anything waits
-        with self._changing("subscriptions") as connection:
+        """Add a subscription that starts at `cursor`; None: delivery chooses the start position."""
+        _document(subscription)  # raises for values that can't be stored, before the transaction locks others out
+        with self._change_transaction("subscriptions") as connection:
             _need_service(connection, subscription.service)
-            if _row(connection, subscription.id) is not None:
+            if _find_row(connection, subscription.id) is not None:
                 raise RegistryError(f"the id {subscription.id!r} is in use")
             now = self._clock()
             row = {
                 "id": subscription.id,
                 "service": subscription.service,
                 "owner": subscription.owner,
-                "document": self._sealed(connection, subscription),
+                "document": self._sealed_document(connection, subscription),
                 "version": 1,
                 "cursor": cursor,
                 "created_at": now,
@@ -50,105 +50,88 @@ class SqlSubscriptions(Store):
                 "retry_at": None,
             }
             connection.execute(SUBSCRIPTIONS.insert().values(row))
-            return self._registered(_found(connection, subscription.id))
+            return self._registered(need_subscription(connection, subscription.id))
 
     def change_subscription(
         self, subscription: Subscription, version: int | None = None, *, resume: bool = False
     ) -> RegisteredSubscription:
-        """Put a new record in the place of one; `version`: only if it is still that one."""
+        """Replace the subscription that has the same id, if `version` is its current version or None."""
         plain = _document(subscription)
-        with self._changing("subscriptions") as connection:
-            row = _found(connection, subscription.id)
+        with self._change_transaction("subscriptions") as connection:
+            row = need_subscription(connection, subscription.id)
             if version is not None and version != row.version:
                 raise VersionConflict(f"subscription {subscription.id!r}", version, row.version)
             if row.service != subscription.service:
                 raise RegistryError(
-                    f"subscription {subscription.id!r} is one of {row.service!r}, and its cursor with it: "
-                    f"for {subscription.service!r} make a new one"
+                    f"subscription {subscription.id!r} belongs to the service {row.service!r}, and so does its cursor; "
+                    f"create a new subscription for {subscription.service!r}"
                 )
-            # A secret is encrypted differently each time: the same record must not count as a change.
+            # Encrypting a secret gives a different text each time, so compare the plain documents.
             is_same = plain == _document(self._registered(row).subscription)
-            document = row.document if is_same else self._sealed(connection, subscription)
-            going_on = _ACTIVE if resume and row.state == "stopped" else {}
-            return self._change(connection, row, owner=subscription.owner, document=document, **going_on)
+            document = row.document if is_same else self._sealed_document(connection, subscription)
+            activation = _ACTIVE if resume and row.state == "stopped" else {}
+            return self._update(connection, row, owner=subscription.owner, document=document, **activation)
 
-    def disable(self, subscription: str, reason: str, state: State = "disabled") -> RegisteredSubscription:
-        """Deliver no more, and say why; the cursor stays."""
-        with self._changing("subscriptions") as connection:
-            return self._change(connection, _found(connection, subscription), state=state, reason=reason)
+    def disable(self, subscription: str, reason: str, state: SubscriptionState = "disabled") -> RegisteredSubscription:
+        """Stop the delivery of a subscription for a reason; the cursor stays."""
+        with self._change_transaction("subscriptions") as connection:
+            return self._update(connection, need_subscription(connection, subscription), state=state, reason=reason)
 
     def enable(self, subscription: str) -> RegisteredSubscription:
-        """Deliver again from the cursor, as if no attempt had failed."""
-        with self._changing("subscriptions") as connection:
-            row = _found(connection, subscription)
+        """Resume delivery at the cursor, and reset the failed attempts."""
+        with self._change_transaction("subscriptions") as connection:
+            row = need_subscription(connection, subscription)
             _need_service(connection, row.service)
-            return self._change(connection, row, **_ACTIVE)
+            return self._update(connection, row, **_ACTIVE)
 
     def unsubscribe(self, subscription: str) -> None:
-        """Remove a subscription, and its dead letters with it."""
-        with self._changing("subscriptions") as connection:
-            _found(connection, subscription)
+        """Remove a subscription with its dead letters."""
+        with self._change_transaction("subscriptions") as connection:
+            need_subscription(connection, subscription)
             connection.execute(SUBSCRIPTIONS.delete().where(SUBSCRIPTIONS.c.id == subscription))
 
-    def _change(self, connection: sa.Connection, row: sa.Row[Any], **values: Any) -> RegisteredSubscription:
+    def _update(self, connection: sa.Connection, row: sa.Row[Any], **values: Any) -> RegisteredSubscription:
+        """Change columns of a subscription and increment its version; roll back if no value differs."""
         if all(getattr(row, name) == value for name, value in values.items()):
-            unchanged(connection)
+            roll_back(connection)
             return self._registered(row)
         values |= {"version": row.version + 1, "changed_at": self._clock()}
         connection.execute(SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == row.id).values(values))
-        return self._registered(_found(connection, row.id))
+        return self._registered(need_subscription(connection, row.id))
 
-    def _leave(self, connection: sa.Connection, services: Iterable[str], force: bool) -> None:
-        """Refuse to remove services that have subscriptions; `force`: disable those instead."""
-        columns = SUBSCRIPTIONS.c
-        # In one order everywhere, so that no two transactions wait for each other: `acknowledge_all` sorts too.
-        query = sa.select(SUBSCRIPTIONS).where(columns.service.in_(sorted(services))).order_by(columns.id)
-        rows = connection.execute(query).all()
-        if not rows:
-            return
-        if not force:
-            first = min(row.service for row in rows)
-            count = sum(row.service == first for row in rows)
-            has = "1 subscription" if count == 1 else f"{count} subscriptions"
-            raise RegistryError(f"{first!r} can't be removed: it has {has} (force removes it and disables them)")
-        active = [row for row in rows if row.state == "active"]
-        if active:
-            self._count(connection, "subscriptions")
-        for row in active:
-            self._change(connection, row, state="disabled", reason=f"the service {row.service!r} was removed")
-
-    # Moving on -----------------------------------------------------------------
+    # Progress, which changes no version or revision ----------------------------
 
     def acknowledge(self, subscription: str, cursor: str) -> None:
-        """Move a cursor: what is before it was received."""
+        """Move the cursor of a subscription."""
         statement = SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == subscription).values(cursor=cursor)
-        self._alter(statement, _missing(subscription))
+        self._update_row(statement, missing_subscription(subscription))
 
     def acknowledge_all(self, cursors: Mapping[str, str]) -> None:
-        """Move many cursors in one transaction; those of subscriptions that are gone are left out."""
+        """Move many cursors in one transaction. Ids that do not exist are skipped."""
         if not cursors:
             return
-        statement = (
-            SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == sa.bindparam("of")).values(cursor=sa.bindparam("to"))
-        )
+        is_row = SUBSCRIPTIONS.c.id == sa.bindparam("subscription_id")
+        statement = SUBSCRIPTIONS.update().where(is_row).values(cursor=sa.bindparam("new_cursor"))
+        # Sorted, so that transactions lock rows in the same order and can't deadlock: see `disable_subscriptions`.
+        rows = [{"subscription_id": id_, "new_cursor": cursors[id_]} for id_ in sorted(cursors)]
         with self._engine.begin() as connection:
-            connection.execute(statement, [{"of": name, "to": cursors[name]} for name in sorted(cursors)])
+            connection.execute(statement, rows)
 
     def note_attempt(self, subscription: str, attempts: int, retry_at: datetime | None) -> None:
-        """Note how often the delivery of what is at the cursor failed, and when it is tried again; 0: it did not."""
+        """Store how often delivery at the cursor has failed, and when to retry."""
         values = {"attempts": attempts, "retry_at": _micros(retry_at)}
         statement = SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == subscription).values(values)
-        self._alter(statement, _missing(subscription))
+        self._update_row(statement, missing_subscription(subscription))
 
-    # Reading -------------------------------------------------------------------
+    # Queries -------------------------------------------------------------------
 
     def subscription(self, subscription: str) -> RegisteredSubscription:
-        """One subscription."""
+        """Return the subscription with an id."""
         with self._engine.connect() as connection:
-            return self._registered(_found(connection, subscription))
+            return self._registered(need_subscription(connection, subscription))
 
     def subscriptions(self, service: str | None = None, owner: str | None = None) -> dict[str, RegisteredSubscription]:
-        """All subscriptions by id, or those of a service or an owner, the oldest first."""
+        """Return all subscriptions by id, or those of a service or an owner, oldest first."""
         query = sa.select(SUBSCRIPTIONS).order_by(SUBSCRIPTIONS.c.created_at, SUBSCRIPTIONS.c.id)
         for column, value in ((SUBSCRIPTIONS.c.service, service), (SUBSCRIPTIONS.c.owner, owner)):
             query = query if value is None else query.where(column == value)
@@ -156,104 +139,103 @@ class SqlSubscriptions(Store):
             return {row.id: self._registered(row) for row in connection.execute(query)}
 
     def subscriptions_revision(self) -> int:
-        """A number that grows with every change of a subscription or key; cheap to ask."""
-        return self._counted("subscriptions")
+        """Return a counter that grows with every change of a subscription, key or link."""
+        return self._read_counter("subscriptions")
 
     def _registered(self, row: sa.Row[Any]) -> RegisteredSubscription:
-        return _record(row, lambda sealed: self._opened(sealed, *_place(row.id)))
+        return _parse(row, lambda sealed: self._decrypt(sealed, *_secret_location(row.id)))
 
-    def _sealed(self, connection: sa.Connection, subscription: Subscription) -> str:
-        """Return a record as JSON, with the secrets of its push target encrypted."""
-        key, target = self._sealing_key(connection), subscription.push_target
+    def _sealed_document(self, connection: sa.Connection, subscription: Subscription) -> str:
+        """Return the JSON document of a subscription, with the secrets of its push target encrypted."""
+        key, target = self._encryption_key(connection), subscription.push_target
         if key is None or target is None:
             return _document(subscription)
-        secrets = tuple(key.seal(each, _place(subscription.id)) for each in target.secrets)
+        secrets = tuple(key.seal(secret, _secret_location(subscription.id)) for secret in target.secrets)
         return _document(replace(subscription, deliver=target.with_secrets(secrets)))
 
     def _reseal_subscriptions(self, connection: sa.Connection, key: SecretKey) -> int:
-        """Encrypt all secrets of push targets with a key, and return how many there are."""
+        """Encrypt the secrets of all push targets with a key, and return how many there are."""
         count = 0
         for row in connection.execute(sa.select(SUBSCRIPTIONS).order_by(SUBSCRIPTIONS.c.id)).all():
             target = self._registered(row).subscription.push_target
             if target is not None and target.secrets:
-                document = json.loads(row.document)
-                document["deliver"]["secrets"] = [key.seal(each, _place(row.id)) for each in target.secrets]
+                document, location = json.loads(row.document), _secret_location(row.id)
+                document["deliver"]["secrets"] = [key.seal(secret, location) for secret in target.secrets]
                 values = {"document": json.dumps(document)}
                 connection.execute(SUBSCRIPTIONS.update().where(SUBSCRIPTIONS.c.id == row.id).values(values))
                 count += len(target.secrets)
         return count
 
-    # Dead letters --------------------------------------------------------------
 
-    def bury(self, subscription: str, cursor: str, record: bytes, error: str, attempts: int) -> DeadLetter:
-        """Put aside what could not be delivered."""
+def disable_subscriptions(
+    connection: sa.Connection, services: Iterable[str], clock: Callable[[], int], *, force: bool
+) -> None:
+    """Disable all active subscriptions of services that are removed, inside the transaction of the removal.
+
+    Raises `RegistryError` if there are subscriptions, active or not, and `force` is not set.
+    """
+    columns = SUBSCRIPTIONS.c
+    # Sorted, so that transactions lock rows in the same order and can't deadlock: see `acknowledge_all`.
+    query = sa.select(SUBSCRIPTIONS).where(columns.service.in_(sorted(services))).order_by(columns.id)
+    rows = connection.execute(query).all()
+    if not rows:
+        return
+    if not force:
+        first = min(row.service for row in rows)
+        count = sum(row.service == first for row in rows)
+        has = "1 subscription" if count == 1 else f"{count} subscriptions"
+        raise RegistryError(f"{first!r} can't be removed: it has {has} (force removes it and disables them)")
+    active = [row for row in rows if row.state == "active"]
+    if active:
+        increment(connection, "subscriptions")
+    for row in active:
         values = {
-            "subscription": subscription,
-            "cursor": cursor,
-            "record": record,
-            "error": error,
-            "attempts": attempts,
-            "at": self._clock(),
+            "state": "disabled",
+            "reason": f"the service {row.service!r} was removed",
+            "version": row.version + 1,
+            "changed_at": clock(),
         }
-        try:
-            with self._engine.begin() as connection:
-                return _letter(connection.execute(DEAD_LETTERS.insert().values(values).returning(DEAD_LETTERS)).one())
-        except sa.exc.IntegrityError as exc:
-            raise NotRegistered(_missing(subscription)) from exc
-
-    def dead_letters(self, subscription: str, after: int = 0, most: int = 100) -> list[DeadLetter]:
-        """What could not be delivered, the oldest first; `after`: the id of the last one that was read."""
-        columns = DEAD_LETTERS.c
-        query = sa.select(DEAD_LETTERS).where(columns.subscription == subscription, columns.id > after)
-        with self._engine.connect() as connection:
-            _found(connection, subscription)
-            return [_letter(row) for row in connection.execute(query.order_by(columns.id).limit(most))]
-
-    def unbury(self, subscription: str, ids: Iterable[int]) -> int:
-        """Take dead letters out, and give how many there were."""
-        columns = DEAD_LETTERS.c
-        statement = DEAD_LETTERS.delete().where(columns.subscription == subscription, columns.id.in_(list(ids)))
-        with self._engine.begin() as connection:
-            _found(connection, subscription)
-            return connection.execute(statement).rowcount
+        connection.execute(SUBSCRIPTIONS.update().where(columns.id == row.id).values(values))
 
 
-def _place(id_: str) -> tuple[str, str, str]:
+def _secret_location(id_: str) -> tuple[str, str, str]:
+    """Return table, row and column of a webhook's secrets, which their encryption is bound to."""
     return "subscriptions", id_, "secret"
 
 
-def _row(connection: sa.Connection, subscription: str) -> sa.Row[Any] | None:
+def _find_row(connection: sa.Connection, subscription: str) -> sa.Row[Any] | None:
     return connection.execute(sa.select(SUBSCRIPTIONS).where(SUBSCRIPTIONS.c.id == subscription)).one_or_none()
 
 
-def _found(connection: sa.Connection, subscription: str) -> sa.Row[Any]:
-    row = _row(connection, subscription)
+def need_subscription(connection: sa.Connection, subscription: str) -> sa.Row[Any]:
+    """Return the row of a subscription. Raises `NotRegistered`."""
+    row = _find_row(connection, subscription)
     if row is None:
-        raise NotRegistered(_missing(subscription))
+        raise NotRegistered(missing_subscription(subscription))
     return row
 
 
-def _missing(subscription: str) -> str:
-    # Without a hint: an id that is near may be someone else's, and ids are not to be guessed.
+def missing_subscription(subscription: str) -> str:
+    """Return the error message for an unknown subscription."""
+    # No hint: a similar id may belong to another owner, and ids must not be guessable.
     return f"there is no subscription {subscription!r}"
 
 
 def _need_service(connection: sa.Connection, name: str) -> None:
-    if "@" in name:  # another broker's: whoever is linked to it knows whether it is there
+    if "@" in name:  # a service of another broker, which only the federation can look up
         return
     query = sa.select(DEFINITIONS.c.name).where(DEFINITIONS.c.kind == "service")
-    known = connection.execute(query).scalars().all()
-    if name not in known:
-        # Without a hint: whoever asks may not see the service whose name is near.
+    if name not in connection.execute(query).scalars().all():
+        # No hint: the caller may not be allowed to see a service with a similar name.
         raise NotRegistered(f"there is no service {name!r}")
 
 
 def _document(subscription: Subscription) -> str:
-    """A record as JSON, but for what has columns of its own."""
+    """Return a subscription as JSON, without the fields that have their own columns."""
     record = asdict(subscription)
     for name in ("id", "service", "owner"):
         del record[name]
-    kind = next(kind for kind, of in _KINDS.items() if isinstance(subscription.deliver, of))
+    kind = next(kind for kind, type_ in _KINDS.items() if isinstance(subscription.deliver, type_))
     record["deliver"] = {"kind": kind, **record["deliver"]}
     try:
         return json.dumps(record, allow_nan=False)
@@ -261,15 +243,15 @@ def _document(subscription: Subscription) -> str:
         raise RegistryError(f"expected a subscription of JSON values: {error}") from error
 
 
-def _record(row: sa.Row[Any], opened: Callable[[str], str]) -> RegisteredSubscription:
+def _parse(row: sa.Row[Any], decrypt: Callable[[str], str]) -> RegisteredSubscription:
     record = _values(json.loads(row.document))
     deliver = _values(record.pop("deliver"))
     if "secrets" in deliver:
-        deliver["secrets"] = tuple(opened(each) for each in deliver["secrets"])
-    made = _KINDS[deliver.pop("kind")](**deliver)
+        deliver["secrets"] = tuple(decrypt(secret) for secret in deliver["secrets"])
+    transport = _KINDS[deliver.pop("kind")](**deliver)
     grant = record.pop("grant", None)
     record["grant"] = None if grant is None else Grant(**_values(grant))
-    subscription = Subscription(id=row.id, service=row.service, owner=row.owner, deliver=made, **record)
+    subscription = Subscription(id=row.id, service=row.service, owner=row.owner, deliver=transport, **record)
     return RegisteredSubscription(
         subscription,
         row.version,
@@ -279,23 +261,18 @@ def _record(row: sa.Row[Any], opened: Callable[[str], str]) -> RegisteredSubscri
         row.state,
         row.reason,
         row.attempts,
-        _moment(row.retry_at),
+        _to_datetime(row.retry_at),
     )
 
 
 def _values(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a frozen value: its sequences are tuples."""
+    """Return the fields of a frozen value: lists become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-
-
-def _letter(row: sa.Row[Any]) -> DeadLetter:
-    at = timestamps.to_datetime(row.at)
-    return DeadLetter(row.id, row.subscription, row.cursor, bytes(row.record), row.error, row.attempts, at)
 
 
 def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else timestamps.from_datetime(moment)
 
 
-def _moment(micros: int | None) -> datetime | None:
+def _to_datetime(micros: int | None) -> datetime | None:
     return None if micros is None else timestamps.to_datetime(micros)

@@ -1,19 +1,19 @@
-"""The tables of a registry, as they are today. `migrations` makes them.
+"""The tables of a registry in their current format. The scripts in `migrations` create them.
 
-    definitions     what should run: one row a stream or service
-    history         every version there was, removals included
-    beginnings      where each service begins to read each of its inputs
-    subscriptions   who wants what, and how far each has come
-    dead_letters    what a subscription could not be given
-    keys            who may do what
-    leases          who does something that only one may do
-    links           which other brokers this one is linked to
-    link_states     what was last known of each: its services, what it asks for, how far its events have come
-    link_origins    public keys that the events of other brokers must be signed with
-    revisions       one row: a counter of definitions, one of subscriptions and keys, the tables' format, and the
-                    id of the key that secrets are encrypted with
+    definitions     the current version of each stream and service
+    history         all versions of streams and services, including removals
+    beginnings      the start position of each service in each of its inputs
+    subscriptions   durable subscriptions with cursor and delivery state
+    dead_letters    records that could not be delivered to a subscription
+    keys            API keys
+    leases          rights of one process to do something, for a limited time
+    links           links to other brokers
+    link_states     the persisted state of each link: offered services, routes, positions of mirrors
+    link_origins    pinned public keys, which the events of other brokers must be signed with
+    revisions       one row: the counter of definitions, the counter of subscriptions, keys and links, the format of
+                    the tables, and the id of the key that encrypts secrets
 
-Moments are microseconds since 1970 UTC.
+Times are microseconds since 1970 UTC.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import Any
 import sqlalchemy as sa
 
 FORMAT = 9
-"""Of the tables: the number of the last migration. A registry of a newer one is refused."""
+"""The format of the tables: the number of the last migration. A registry of a newer format is refused."""
 
 
 class Text(sa.types.TypeDecorator[str]):
-    """Text that may come from outside: what a database can't hold is written as U+FFFD.
+    """Text from outside. Characters that a database can't store are replaced by U+FFFD.
 
-    PostgreSQL takes no NUL, and neither database takes half a surrogate pair.
-    An id with one in it is then an id that is not there, not a failure.
+    PostgreSQL rejects NUL, and both databases reject unpaired surrogates. So a lookup of an id that contains one
+    finds nothing, instead of failing.
     """
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, _: Any) -> str | None:
-        """Replace what can't be held."""
+        """Replace characters that can't be stored. SQLAlchemy calls it for every parameter."""
         if value is None:
             return None
         return value.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,6 +1,6 @@
-"""Definitions of streams and services: as Python values, as YAML, checked, versioned.
+"""Definitions of streams and services: their Python values, their YAML form, and their checks.
 
-Knows nothing of how they run.
+Runs nothing: `pipelines` compiles and runs definitions, `registry` stores them.
 """
 
 from tidegate.services.check import check, stream_schemas

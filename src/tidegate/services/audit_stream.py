@@ -1,4 +1,4 @@
-"""The audit log as a stream: its name, the schema of its events, and how much of it is kept."""
+"""The stream of the audit log: name, schema and retention."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SCHEMA = Schema(
     },
     event_time="time",
 )
-"""Of the events of `_audit`: who did what, from where, and what became of it. `count` is above 1 where an event sums up
-several."""
+"""The schema of `_audit`: who did what, from which address, and with which result. An event with a `count` above 1
+summarises several equal ones."""
 
 MAX_AGE_S = 365 * 86_400.0
 MAX_BYTES = 256 * 1024 * 1024
-"""Of each partition, and there are two for each gateway: changes, and all else. A flood of the latter, failed sign-ins
-for instance, pushes out no change."""
+"""The size limit of a partition. Each gateway has two partitions: changes, and everything else. So a flood of other
+events, such as failed sign-ins, does not remove changes."""

@@ -1,4 +1,4 @@
-"""The registry as a stream: what became of which service, as events of `_services`."""
+"""The stream `_services`: an event for each service that is added, changed or removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.services.writing import to_dict
 
 STREAM = "_services"
 KEY = "service"
-"""What tells events of `_services` apart, and of `_status`."""
+"""The key attribute of the events of `_services`, and of `_status`."""
 
 Event = dict[str, Any]
 
@@ -30,16 +30,16 @@ SCHEMA = Schema(
     },
     event_time="time",
 )
-"""Of the events of `_services`. `definition` is JSON, as `GET /v1/services/{name}` has it; of what is gone the last.
-It is for providers who see all services, and never holds a password."""
+"""The schema of `_services`. `definition` is JSON in the form of `GET /v1/services/{name}`; a removal has the last one.
+Only providers who may see all services get `definition`, and it never contains a password."""
 
 
 def told(service: Service, version: int, output: Schema, micros: int, *, is_new: bool) -> Event:
-    """A service that is new, or other than it was."""
-    moment = timestamps.to_text(micros)
+    """Return the event for a service that was added or changed at `micros`."""
+    time_text = timestamps.to_text(micros)
     return {
         "_id": f"{service.name}@{version}",
-        "_time": moment,
+        "_time": time_text,
         "service": service.name,
         "version": version,
         "change": "added" if is_new else "changed",
@@ -48,11 +48,11 @@ def told(service: Service, version: int, output: Schema, micros: int, *, is_new:
         "themes": list(service.themes),
         "description": service.description,
         "definition": json.dumps(redacted(to_dict(service))),
-        "time": moment,
+        "time": time_text,
     }
 
 
 def gone(last: Event, micros: int) -> Event:
-    """A service of which this was told last, and that is there no more."""
-    moment = timestamps.to_text(micros)
-    return {**last, "_id": f"{last['_id']}-", "_time": moment, "change": "removed", "time": moment}
+    """Return the event for a service that was removed at `micros`; `last` is its last event."""
+    time_text = timestamps.to_text(micros)
+    return {**last, "_id": f"{last['_id']}-", "_time": time_text, "change": "removed", "time": time_text}

@@ -1,4 +1,4 @@
-"""Whether definitions hold together: names, cycles, types along every pipeline."""
+"""Checks definitions as a whole: names, cycles, and the types along every pipeline."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def check(
     functions: Collection[str] | None = None,
     hints: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, Shape]:
-    """Give the shape of every service, or raise a `DefinitionError` with every problem of all of them.
+    """Return the shape of every service, by name. Raises `DefinitionError` with all problems of all definitions.
 
-    `functions`: the services whose custom functions are imported, to see that they are there; None: all. Importing runs
-    code: never name a service that came over the network, and never import in the gateway. `hints` says which streams
-    and services messages may name.
+    `functions` are the services whose custom functions are imported, to check that they exist; None: all. Importing
+    runs code: never pass a service that came over the network, and never import in the gateway. `hints` returns
+    whether messages may name a stream or service.
     """
     shapes, problems = examine(definitions, functions=functions, hints=hints)
     if problems:
@@ -33,30 +33,30 @@ def check(
 
 
 def stream_schemas(definitions: Definitions) -> dict[str, Schema]:
-    """Give the schema of every stream, raw or put out by a service, of definitions that hold together."""
+    """Return the schema of every raw stream and of every service's output, by name. Raises `DefinitionError`."""
     raw = {name: stream.schema for name, stream in definitions.streams.items()}
     return raw | {name: shape.output for name, shape in check(definitions, functions=()).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """The part of some definitions that holds together."""
+    """The valid part of some definitions."""
 
     definitions: Definitions
     schemas: dict[str, Schema]
-    """Of every stream of that part, raw or put out by a service."""
+    """The schema of each raw stream and each service's output in that part, by name."""
     problems: dict[str, str]
-    """By name, why the other streams and services can't be used."""
+    """Why the other streams and services can't be used, by name."""
 
 
 def usable(definitions: Definitions) -> Usable:
-    """Leave out what does not hold together, and all that reads it. Raises nothing for one definition's sake.
+    """Return the valid part of definitions, without invalid ones and all that read them. Never raises for a definition.
 
-    What a registry holds was checked when it was applied, perhaps by another version of Tidegate with other rules.
+    Stored definitions were checked when they were applied, but perhaps by another version of Tidegate with other rules.
     """
     try:
         return Usable(definitions, stream_schemas(definitions), {})
-    except Exception:  # a few are wrong, or one of them is such that checking it fails
+    except Exception:  # at least one definition is invalid, or its check raises
         return _usable_each(definitions)
 
 
@@ -71,30 +71,30 @@ def _usable_each(definitions: Definitions) -> Usable:
         except Exception as error:
             problems[stream.name] = error_text(error)
     for service in ordered(definitions.services, Findings(definitions.places)):
-        lost = [name for name in service.inputs if name in problems]
-        if lost:
-            problems[service.name] = f"reads {', '.join(lost)}, which can't be used"
+        invalid_inputs = [name for name in service.inputs if name in problems]
+        if invalid_inputs:
+            problems[service.name] = f"reads {', '.join(invalid_inputs)}, which can't be used"
             continue
         try:
-            needed = {name: services[name] for name in _above(service, services)}
+            needed = {name: services[name] for name in _upstream(service, services)}
             check(Definitions(streams, {**needed, service.name: service}), functions=())
             services[service.name] = service
         except Exception as error:
             problems[service.name] = error_text(error)
-    found = Definitions(streams, services, definitions.places)
-    return Usable(found, stream_schemas(found), problems)
+    valid = Definitions(streams, services, definitions.places)
+    return Usable(valid, stream_schemas(valid), problems)
 
 
-def _above(service: Service, services: Mapping[str, Service]) -> set[str]:
-    """All services that a service reads, directly or not."""
-    found: set[str] = set()
-    waiting = list(service.inputs)
-    while waiting:
-        name = waiting.pop()
-        if name in services and name not in found:
-            found.add(name)
-            waiting += services[name].inputs
-    return found
+def _upstream(service: Service, services: Mapping[str, Service]) -> set[str]:
+    """Return the names of all services that a service reads, directly or indirectly."""
+    upstream: set[str] = set()
+    stack = list(service.inputs)
+    while stack:
+        name = stack.pop()
+        if name in services and name not in upstream:
+            upstream.add(name)
+            stack += services[name].inputs
+    return upstream
 
 
 def examine(
@@ -104,27 +104,28 @@ def examine(
     functions: Collection[str] | None = None,
     hints: Callable[[str], bool] = lambda _: True,
 ) -> tuple[dict[str, Shape], list[DefinitionProblem]]:
-    """Give the shapes of the services that have one, and every problem.
+    """Return the shapes of all valid services, by name, and all problems.
 
-    What reads something `broken` is left aside: its own problems can't be told. `functions` as in `check`.
+    `broken` are names that exist but could not be parsed. A service that reads one has no shape and is not checked
+    further. `functions` and `hints` are as in `check`.
     """
     findings = Findings(definitions.places)
-    schemas = {stream.name: stream.schema for stream in definitions.streams.values() if _is_sound(stream, findings)}
+    schemas = {stream.name: stream.schema for stream in definitions.streams.values() if _is_valid(stream, findings)}
     for name in definitions.services.keys() & definitions.streams.keys():
         findings.blame(("services", name), f"the name {name!r} is taken already by streams.{name}")
-    known = {*definitions.streams, *definitions.services, *broken}
+    names = {*definitions.streams, *definitions.services, *broken}
     shapes: dict[str, Shape] = {}
     for service in ordered(definitions.services, findings, hints):
-        found = _shape(service, schemas, known, findings, hints)
+        shape = _shape(service, schemas, names, findings, hints)
         if functions is None or service.name in functions:
             _note_functions(service, findings)
-        if found is not None:
-            shapes[service.name] = found
-            schemas[service.name] = found.output
+        if shape is not None:
+            shapes[service.name] = shape
+            schemas[service.name] = shape.output
     return {name: shapes[name] for name in definitions.services if name in shapes}, findings.problems
 
 
-def _is_sound(stream: Stream, findings: Findings) -> bool:
+def _is_valid(stream: Stream, findings: Findings) -> bool:
     before = len(findings.problems)
     spot = Spot(None, ("streams", stream.name), findings)
     note_terms(stream.schema.terms, stream.schema, spot.at("terms", None))
@@ -135,32 +136,32 @@ def _is_sound(stream: Stream, findings: Findings) -> bool:
 def _shape(
     service: Service,
     schemas: Mapping[str, Schema],
-    known: Collection[str],
+    names: Collection[str],
     findings: Findings,
     hints: Callable[[str], bool],
 ) -> Shape | None:
-    """Give a service's shape, unless it or something it reads has problems."""
+    """Return the shape of a service; None if the service or one of its inputs has problems."""
     before = len(findings.problems)
     spot = Spot(None, ("services", service.name, "from"), findings)
     for name in dict.fromkeys(service.inputs):
-        if name not in known:
-            spot.blame(f"unknown stream or service {name!r}{did_you_mean(name, sorted(filter(hints, known)))}")
+        if name not in names:
+            spot.blame(f"unknown stream or service {name!r}{did_you_mean(name, sorted(filter(hints, names)))}")
     if not all(name in schemas for name in service.inputs):
         return None
-    found = shape_into(service, schemas, findings)
-    if found is not None:
-        _note_fields(service, found.output, findings)
-    return found if len(findings.problems) == before else None
+    shape = shape_into(service, schemas, findings)
+    if shape is not None:
+        _note_fields(service, shape.output, findings)
+    return shape if len(findings.problems) == before else None
 
 
 def _note_fields(service: Service, output: Schema, findings: Findings) -> None:
-    """Note attributes that can't be kept from anybody: they are not there, or every event shows them elsewhere."""
-    known = [field.name for field in output.root]
+    """Report attributes of `access.fields` that can't be restricted: unknown ones, and the event time."""
+    attributes = [field.name for field in output.root]
     spot = Spot(None, ("services", service.name, "access", "fields"), findings)
     for name in service.access.fields:
         at = spot.at(name, None)
-        if name not in known:
-            hint = did_you_mean(name, known) or f"; expected one of {', '.join(known)}"
+        if name not in attributes:
+            hint = did_you_mean(name, attributes) or f"; expected one of {', '.join(attributes)}"
             at.blame(f"unknown attribute {name!r}{hint}")
         elif name == output.event_time:
             at.blame(f"{name!r} is the event time, which every event shows")
@@ -169,31 +170,33 @@ def _note_fields(service: Service, output: Schema, findings: Findings) -> None:
 def ordered(
     services: Mapping[str, Service], findings: Findings, hints: Callable[[str], bool] = lambda _: True
 ) -> list[Service]:
-    """Put services behind those that they read; note each cycle once, with the services that `hints` allows to name."""
-    found: dict[str, Service] = {}
-    noted: set[str] = set()
+    """Return services in topological order, each after all services that it reads.
+
+    Reports each cycle once, and names only the services that `hints` allows. A service of a cycle is included.
+    """
+    done: dict[str, Service] = {}
+    reported: set[str] = set()
     for name in services:
-        path: list[str] = []
-        waiting = [(name, iter(services[name].inputs))] if name not in found else []
-        while waiting:
-            current, inputs = waiting[-1]
-            path = [each for each, _ in waiting]
-            following = next((each for each in inputs if each in services and each not in found), None)
+        stack = [(name, iter(services[name].inputs))] if name not in done else []
+        while stack:
+            current, inputs = stack[-1]
+            path = [entry for entry, _ in stack]
+            following = next((entry for entry in inputs if entry in services and entry not in done), None)
             if following is None:
-                found[current] = services[current]
-                waiting.pop()
+                done[current] = services[current]
+                stack.pop()
             elif following in path:
                 cycle = [*path[path.index(following) :], following]
-                if not noted & {*cycle}:
+                if not reported & {*cycle}:
                     findings.blame(("services", following, "from"), f"it reads itself: {_cycle_text(cycle, hints)}")
-                noted |= {*cycle}
+                reported |= {*cycle}
             else:
-                waiting.append((following, iter(services[following].inputs)))
-    return list(found.values())
+                stack.append((following, iter(services[following].inputs)))
+    return list(done.values())
 
 
 def _cycle_text(cycle: list[str], hints: Callable[[str], bool]) -> str:
-    return " <- ".join(each if hints(each) else "a service that you may not see" for each in cycle)
+    return " <- ".join(name if hints(name) else "a service that you may not see" for name in cycle)
 
 
 def _note_functions(service: Service, findings: Findings) -> None:
@@ -207,11 +210,11 @@ def _note_function(name: str, spot: Spot) -> None:
     module, _, function = name.partition(":")
     try:
         imported = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # whatever the code of others raises while it is imported
+    except (Exception, SystemExit) as error:  # imported code may raise anything
         spot.blame(f"can't import {module!r}: {type(error).__name__}: {error}")
         return
-    found: object = imported
+    value: object = imported
     for part in function.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        value = getattr(value, part, None)
+    if not callable(value):
         spot.blame(f"{module!r} has no function {function!r}{did_you_mean(function, dir(imported))}")

@@ -1,4 +1,4 @@
-"""Which attribute tells the things apart that a service's events are of: a vehicle's events, a camera's."""
+"""Finds the key attribute of each service's output: the one that identifies the vehicle, camera, ... of an event."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidegate.services.operators import Aggregate, Custom, Incremental, Join, Op
 
 
 def output_keys(definitions: Definitions) -> dict[str, str]:
-    """By service the key of its output, where one attribute alone is known to be it.
+    """Return the key attribute of each service's output, by service. Services without a single known key are left out.
 
-    That of a raw stream is its `key`; an aggregate's is what it is `by`. A name that a projection gives is followed;
-    what is computed, joined otherwise than by the key, or masked so that two of them look alike has none.
+    A raw stream has its `key`, an aggregate its `by`, a join its `on`. A projection may rename the key. There is no key
+    after a projection that computes or drops it, or after a mask that can map two keys to the same value.
 
     >>> from tidegate.services import loads
     >>> text = '''
@@ -24,31 +24,36 @@ def output_keys(definitions: Definitions) -> dict[str, str]:
     >>> output_keys(loads(text))
     {'fast': 'taxi'}
     """
-    found: dict[str, str | None] = {name: stream.key for name, stream in definitions.streams.items()}
-    for service in ordered(definitions.services, Findings()):  # services that read each other are refused elsewhere
-        keys = [found.get(each) for each in service.inputs]
-        found[service.name] = _unmasked(_behind(service.pipeline, keys), service.mask)
-    return {name: key for name in definitions.services if (key := found[name]) is not None}
+    keys: dict[str, str | None] = {name: stream.key for name, stream in definitions.streams.items()}
+    for service in ordered(definitions.services, Findings()):  # cycles are reported elsewhere
+        input_keys = [keys.get(name) for name in service.inputs]
+        keys[service.name] = _unmasked(_key_after(service.pipeline, input_keys), service.mask)
+    return {name: key for name in definitions.services if (key := keys[name]) is not None}
 
 
-def _behind(pipeline: Iterable[Operator], keys: list[str | None]) -> str | None:
+def _key_after(pipeline: Iterable[Operator], keys: list[str | None]) -> str | None:
+    """Return the key after all operators of a pipeline; `keys` are those of its inputs."""
     key = keys[0] if keys and len(set(keys)) == 1 else None
-    for each in pipeline:
-        match each:
+    for operator in pipeline:
+        match operator:
             case Aggregate() | Incremental():
-                key = each.by[0] if len(each.by) == 1 else None
+                key = operator.by[0] if len(operator.by) == 1 else None
             case Join():
-                key = each.on[0] if len(each.on) == 1 else None
+                key = operator.on[0] if len(operator.on) == 1 else None
             case Project():
-                key = None if key is None else _projected(each, key)
+                key = None if key is None else _projected(operator, key)
             case Custom():
-                key = key if key is not None and each.schema.root.get(key) is not None else None
+                key = key if key is not None and operator.schema.root.get(key) is not None else None
     return key
 
 
 def _projected(project: Project, key: str) -> str | None:
-    """What a projection calls the key; None: it is not there any more."""
-    names = [name for name, each in project.attributes.items() if each.expression.strip() == key and each.type is None]
+    """Return the name of the key after a projection; None if the projection drops or computes it."""
+    names = [
+        name
+        for name, computed in project.attributes.items()
+        if computed.expression.strip() == key and computed.type is None
+    ]
     if names:
         return key if key in names else names[0]
     return key if project.keep and key not in project.attributes else None

@@ -1,7 +1,7 @@
-"""What a service's quality is measured by, and the words that stand for figures.
+"""The quality metrics of services, and named values for them.
 
-A provider promises and a consumer asks in figures (`50ms`, `0.999`) or in words of this
-vocabulary (`fast`, `high`): a word is its figure, everywhere.
+Providers promise and consumers request quality as numbers (`50ms`, `0.999`) or as words (`fast`, `high`). A word is
+replaced by its number everywhere.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from tidegate.services.definitions import Qos
 from tidegate.services.findings import Spot
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Latencies are counted by how many are within each of these."""
+"""The bucket bounds of latency histograms, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One way to measure how good a service is."""
+    """One quality metric of a service."""
 
     name: str
     field: str
-    """Where `Qos` has what is promised."""
+    """The attribute of `Qos` with the promised value."""
     unit: Literal["seconds", "share", "events a second"]
     more_is_better: bool
-    """A benefit; else a cost."""
+    """True for a benefit such as availability, False for a cost such as latency."""
     words: Mapping[str, float]
 
     def keeps(self, value: float, bound: float) -> bool:
-        """Whether a value is as good as a bound, or better."""
+        """Return True if a value is as good as a bound, or better."""
         return value >= bound if self.more_is_better else value <= bound
 
 
@@ -44,8 +44,8 @@ def _metric(
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
-        each.name: each
-        for each in (
+        metric.name: metric
+        for metric in (
             _metric("latency", "latency_p99_s", "seconds", False, instant=0.01, fast=0.05, moderate=1.0, slow=10.0),
             _metric("availability", "availability", "share", True, continuous=0.9999, high=0.999, good=0.99, fair=0.95),
             _metric("rate", "rate", "events a second", True, dense=1_000.0, steady=1.0, sparse=1 / 60),
@@ -56,17 +56,17 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         )
     }
 )
-"""All of them, with their words. Latency is from the event to the log, 99 in 100 of it."""
+"""All metrics by name. Latency is the 99th percentile of the time from the event to the log."""
 
 
 def promised(qos: Qos, metric: Metric) -> float | None:
-    """What a service promises; None: nothing."""
-    found: float | None = getattr(qos, metric.field)
-    return found
+    """Return the promised value of a metric; None if the service promises none."""
+    value: float | None = getattr(qos, metric.field)
+    return value
 
 
 def read_figure(spot: Spot, metric: Metric) -> float:
-    """Read a figure of a metric, or a word that stands for one."""
+    """Return the value of a metric, given as a number or as one of its words; report anything else."""
     value = spot.value
     if isinstance(value, str) and value.lower() in metric.words:
         return metric.words[value.lower()]

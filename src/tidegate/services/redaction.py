@@ -1,4 +1,4 @@
-"""Secrets that stand in definitions: found, refused, and never shown."""
+"""Finds secrets in definitions, to refuse them and to hide them from messages and documents."""
 
 from __future__ import annotations
 
@@ -12,40 +12,38 @@ from tidegate.services.findings import Findings
 from tidegate.services.operators import Custom, Enrich
 
 HIDDEN = "***"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 
-# Each is linear in the length of a text, as strangers choose it. Where a repeat could run to the end of the text from
-# every place, it has a bound.
+# Each pattern must run in linear time, because strangers choose the text. A repeat that could run to the end of the
+# text from every position has a bound.
 _WORD = re.compile(r"password|passwd|pwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key", re.IGNORECASE)
 _USERINFO = re.compile(r"//[^/?#\s'\"@:]*+:(?P<secret>[^/?#\s'\"]+)(?=@)")
 """`scheme://user:password@host`."""
 _ORACLE = re.compile(r"\bjdbc:oracle:\w++:[^\s/@]{0,256}+/(?P<secret>[^\s@]{1,256}+)(?=@)", re.IGNORECASE)
 """`jdbc:oracle:thin:user/password@host`."""
 _SETTING = re.compile(r"[?&;:,(]\s*+(?P<key>[\w.-]++)\s*+=\s*+")
-"""`?key=value`, and what other separators there are."""
+"""`?key=value`, also after other separators."""
 _VALUE = re.compile(r"[^&;,)\s'\"]++")
 _NAME = re.compile(
     r"(?:.*[_.-])?(?:password|passwd|pwd|passphrase|secret|token|credentials?|(?:api|access|private|secret)[_-]?key)"
 )
 _EXPRESSIONS = ("filter", "project", "constraints", "terms")
-"""Keys of expressions, which have no secrets, but may compare an attribute of such a name: `(token = other)`."""
+"""Keys of expressions. They contain no secrets, but may compare an attribute of such a name: `(token = other)`."""
 _ADDRESSES = ("broker", "brokers")
-"""Keys of hosts, before which a user and a password may stand, without a scheme: `user:password@host`."""
+"""Keys of host addresses, which may contain user and password without a scheme: `user:password@host`."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REMEDY = (
-    "is not allowed to hold a password: everybody who sees the definition would see it; let the profile bind host and "
-    "secret to a name under connections, and name that here"
+    "must not contain a password, because everyone who may read the definition could read it: give host and secret a "
+    "name under connections in the profile, and use that name here"
 )
-
-
 _OPTION_REMEDY = (
-    "is not allowed to hold a secret, as {key!r} does: everybody who sees the definition would see it; let the "
+    "must not contain a secret, as {key!r} does, because everyone who may read the definition could read it: let the "
     "function read it from a file or the environment of the machine that it runs on"
 )
 
 
 def names_secret(key: str) -> bool:
-    """Say whether an option of this name holds a secret.
+    """Return True if an option of this name holds a secret.
 
     >>> names_secret("dbPassword"), names_secret("api_key"), names_secret("max_tokens"), names_secret("token_column")
     (True, True, False, False)
@@ -54,18 +52,18 @@ def names_secret(key: str) -> bool:
 
 
 def has_secret(text: str) -> bool:
-    """Say whether a text holds a password the way URLs do.
+    """Return True if a text contains a password in the form of a URL.
 
     >>> has_secret("jdbc:postgresql://db/city?user=a&password=b"), has_secret("jdbc:postgresql://db:5432/city?user=a")
     (True, False)
     """
-    if "=" not in text and "@" not in text and "%" not in text:  # most texts, and all definitions are searched
+    if "=" not in text and "@" not in text and "%" not in text:  # fast path: all texts of all definitions are searched
         return False
-    return any(True for each in {text, unquote(unquote(text))} for _ in _secrets(each))
+    return any(True for variant in {text, unquote(unquote(text))} for _ in _secrets(variant))
 
 
 def _secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Where secrets stand in a text."""
+    """Yield start and end of each secret in a text."""
     for pattern in (_USERINFO, _ORACLE):
         for match in pattern.finditer(text):
             yield match.span("secret")
@@ -79,7 +77,7 @@ def _secrets(text: str) -> Iterator[tuple[int, int]]:
 
 
 def redact(text: str) -> str:
-    """Put three stars in the place of every password in a text.
+    """Return a text with three stars in place of every password.
 
     >>> redact("jdbc:mysql://root:hunter2@db/city")
     'jdbc:mysql://root:***@db/city'
@@ -96,20 +94,20 @@ def redact(text: str) -> str:
 
 
 def _is_escaped(text: str) -> bool:
-    """Whether percent escapes hide a secret."""
+    """Return True if percent escapes hide a secret."""
     plain = unquote(unquote(text))
     return plain != text and any(plain[begin:end] != HIDDEN for begin, end in _secrets(plain))
 
 
 def redacted(value: Any) -> Any:
-    """Give a document, as `to_dict` writes it, with three stars in the place of every password."""
+    """Return a document of `to_dict` with three stars in place of every password."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
         is_function = "function" in value
-        return {key: _redacted_entry(key, each, is_function) for key, each in value.items()}
+        return {key: _redacted_entry(key, inner, is_function) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(each) for each in value]
+        return [redacted(item) for item in value]
     return value
 
 
@@ -125,16 +123,16 @@ def _redacted_options(value: Any) -> Any:
     match value:
         case Mapping():
             return {
-                key: HIDDEN if isinstance(each, str) and names_secret(key) else _redacted_options(each)
-                for key, each in value.items()
+                key: HIDDEN if isinstance(inner, str) and names_secret(key) else _redacted_options(inner)
+                for key, inner in value.items()
             }
         case list() | tuple():
-            return [_redacted_options(each) for each in value]
+            return [_redacted_options(item) for item in value]
     return redacted(value)
 
 
 def note_secrets(definitions: Definitions, findings: Findings) -> None:
-    """Note every password that stands in a source, a table or an option."""
+    """Report every password in a source, a table or an option."""
     for path, text in _texts(definitions):
         if has_secret(text) or (path[-1] in _ADDRESSES and "@" in text):
             findings.blame(path, _REMEDY)
@@ -171,17 +169,17 @@ def _texts(definitions: Definitions) -> Iterator[tuple[Path, str]]:
 
 
 def _secret_options(value: Any) -> Iterator[str]:
-    """The names of options, at any depth, that hold a secret."""
+    """Yield the names of options, at any depth, that hold a secret."""
     match value:
         case Mapping():
-            for key, each in value.items():
-                if isinstance(each, str) and each and names_secret(key):
+            for key, inner in value.items():
+                if isinstance(inner, str) and inner and names_secret(key):
                     yield key
                 else:
-                    yield from _secret_options(each)
+                    yield from _secret_options(inner)
         case list() | tuple():
-            for each in value:
-                yield from _secret_options(each)
+            for item in value:
+                yield from _secret_options(item)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -189,8 +187,8 @@ def _strings(value: Any) -> Iterator[str]:
         case str():
             yield value
         case Mapping():
-            for each in value.values():
-                yield from _strings(each)
+            for inner in value.values():
+                yield from _strings(inner)
         case list() | tuple():
-            for each in value:
-                yield from _strings(each)
+            for item in value:
+                yield from _strings(item)

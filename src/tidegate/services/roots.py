@@ -1,8 +1,7 @@
-"""Files below folders that the operator has opened to definitions of others.
+"""Limits the files that remote definitions may read to folders that the operator lists.
 
-A path is checked twice: when a definition states it, and whenever a file is
-opened. A symbolic link that leads out of its folder is refused both times, also
-one that is planted in between.
+A path is checked when a definition is applied, and again whenever a file is opened. Both checks refuse a symbolic link
+that leads out of its folder, even if it was created in between.
 """
 
 from __future__ import annotations
@@ -20,41 +19,41 @@ from typing import BinaryIO
 from tidegate.errors import SourceError
 
 Opener = Callable[[Path], BinaryIO]
-"""Opens a file for reading. Raises an `OSError`, or a `SourceError` where it may not be opened."""
+"""Opens a file for reading. Raises `OSError`, or `SourceError` if the file may not be read."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def open_any(path: Path) -> BinaryIO:
-    """Open any file: for definitions of the operator."""
+    """Open any file. For definitions of the operator."""
     return path.open("rb")
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """The folders below which a definition may read."""
+    """The folders that a definition may read."""
 
     roots: tuple[Path, ...]
-    """Absolute; each may itself be a symbolic link, which the operator has set."""
+    """Absolute paths. A root may itself be a symbolic link: the operator has created it."""
     private: tuple[Path, ...] = ()
-    """Folders and files that no root opens, such as the data folder with its keys, unless the root is inside of it."""
+    """Folders and files that may not be read, such as the data folder, unless the root is inside of them."""
 
-    def problem(self, stated: str) -> str | None:
-        """Why a definition may not state a path; None: it may. Patterns such as `*.csv` are allowed."""
-        form = _form_problem(stated)
+    def problem(self, path_text: str) -> str | None:
+        """Return why a definition may not use a path; None: it may. Patterns such as `*.csv` are allowed."""
+        form = _form_problem(path_text)
         if form is not None:
             return form
-        roots = self._stated_roots(stated)
-        fixed = Path(stated)
+        roots = self._roots_around(path_text)
+        fixed = Path(path_text)
         while has_magic(str(fixed)):
             fixed = fixed.parent
         if not roots or self._root_of(_resolved(fixed), roots) is None:
-            return f"{stated!r} is not below a folder that is open to you; the operator opens some under roots"
+            return f"{path_text!r} is not below a folder that is open to you; the operator opens some under roots"
         return None
 
-    def opener(self, stated: str) -> Opener:
-        """Give a function that opens just files which resolve below the roots that a stated path lies in."""
-        roots = self._stated_roots(stated) if _form_problem(stated) is None else ()
+    def opener(self, path_text: str) -> Opener:
+        """Return a function that opens files, but only below the roots that contain the path of the definition."""
+        roots = self._roots_around(path_text) if _form_problem(path_text) is None else ()
 
         def open_below(path: Path) -> BinaryIO:
             resolved = _resolved(path)
@@ -67,9 +66,9 @@ class Confinement:
 
         return open_below
 
-    def _stated_roots(self, stated: str) -> tuple[Path, ...]:
-        """The resolved roots that a path lies in as it is written."""
-        path = Path(os.path.normpath(stated))
+    def _roots_around(self, path_text: str) -> tuple[Path, ...]:
+        """Return the resolved roots that contain a path, without resolving links in the path."""
+        path = Path(os.path.normpath(path_text))
         return tuple(
             _resolved(root) for root in self.roots if path.is_relative_to(root) or path.is_relative_to(_resolved(root))
         )
@@ -81,17 +80,17 @@ class Confinement:
         return None
 
     def _is_private(self, resolved: Path, root: Path) -> bool:
-        folders = [_resolved(each) for each in self.private]
-        return any(resolved.is_relative_to(each) and each not in root.parents for each in folders)
+        private = [_resolved(path) for path in self.private]
+        return any(resolved.is_relative_to(path) and path not in root.parents for path in private)
 
 
-def _form_problem(stated: str) -> str | None:
-    if _SCHEME.match(stated):
-        return f"expected the path of a file, not the URL {stated!r}"
-    if not stated.startswith("/") or "\0" in stated:
-        return f"expected an absolute path, not {stated!r}"
-    if ".." in stated.split("/"):
-        return f"expected a path without '..', not {stated!r}"
+def _form_problem(path_text: str) -> str | None:
+    if _SCHEME.match(path_text):
+        return f"expected the path of a file, not the URL {path_text!r}"
+    if not path_text.startswith("/") or "\0" in path_text:
+        return f"expected an absolute path, not {path_text!r}"
+    if ".." in path_text.split("/"):
+        return f"expected a path without '..', not {path_text!r}"
     return None
 
 
@@ -100,7 +99,10 @@ def _resolved(path: Path) -> Path:
 
 
 def _open_in(root: Path, resolved: Path, path: Path) -> BinaryIO:
-    """Open a file step by step below a root, following no symbolic link: one that is planted meanwhile is an error."""
+    """Open a file below a root, folder by folder, without following symbolic links.
+
+    A link that was created after `resolved` was computed raises `SourceError`.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     current = os.open(root, flags | os.O_DIRECTORY)
     try:
@@ -109,16 +111,16 @@ def _open_in(root: Path, resolved: Path, path: Path) -> BinaryIO:
             inner = os.open(folder, flags | os.O_DIRECTORY, dir_fd=current)
             os.close(current)
             current = inner
-        # Without O_NONBLOCK a named pipe would hold the thread until somebody writes.
-        found = os.open(name, flags | os.O_NONBLOCK, dir_fd=current)
+        # O_NONBLOCK, because opening a named pipe would block the thread until a process writes to it.
+        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=current)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise SourceError(f"{str(path)!r} has become a symbolic link, and is not read") from error
         raise
     finally:
         os.close(current)
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
-        raise SourceError(f"{str(path)!r} is no regular file, and is not read")
-    os.set_blocking(found, True)
-    return os.fdopen(found, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SourceError(f"{str(path)!r} is not a regular file")
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "rb")

@@ -1,4 +1,4 @@
-"""What columns a static table has."""
+"""Finds the columns of static tables."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tidegate.services.roots import Opener, open_any
 MAX_HEADER_BYTES = 64 * 1024
 """How much of a CSV file is read to find its columns."""
 MAX_FOOTER_BYTES = 16 * 1024 * 1024
-"""How long the description at the end of a Parquet file may be."""
+"""The longest footer of a Parquet file."""
 MAX_FILES = 10_000
-"""How many files a folder of Parquet files may have."""
+"""The largest number of files in a folder of Parquet files."""
 
 
 def table_format(table: Table) -> str:
-    """Give a table's format, by its file's ending where it does not say."""
+    """Return the format of a table, derived from the file name if the definition has none."""
     return table.format or ("parquet" if (table.path or "").endswith(".parquet") else "csv")
 
 
 def table_schema(table: Table, open_file: Opener = open_any) -> Schema:
-    """Give a table's columns: as it says, else as its file does. A CSV file's columns are text.
+    """Return the columns of a table: those of its definition, otherwise those of its file. Columns of CSV are text.
 
-    A file may be a folder of Parquet files. Reads no more than a header. Raises a `SchemaError`; what `open_file`
-    raises of its own passes.
+    The file may be a folder of Parquet files. Reads only the header or footer. Raises `SchemaError`, or what
+    `open_file` raises except `OSError`.
     """
     if table.schema is not None:
         return table.schema
@@ -51,13 +51,13 @@ def table_schema(table: Table, open_file: Opener = open_any) -> Schema:
 
 
 def parquet_files(path: Path) -> Iterator[Path]:
-    """Give the Parquet files of a folder in order; nothing where the path is no folder. Follows no links to folders."""
-    found: list[Path] = []
+    """Yield the Parquet files below a folder, sorted; none if the path is not a folder. Ignores links to folders."""
+    paths: list[Path] = []
     for folder, _, names in os.walk(path):
-        found += [Path(folder, name) for name in names if name.endswith(".parquet")]
-        if len(found) > MAX_FILES:
+        paths += [Path(folder, name) for name in names if name.endswith(".parquet")]
+        if len(paths) > MAX_FILES:
             raise SchemaError(f"expected at most {MAX_FILES} Parquet files below {str(path)!r}")
-    yield from sorted(found)
+    yield from sorted(paths)
 
 
 def _of_csv(file: BinaryIO, path: Path) -> Schema:
@@ -68,7 +68,7 @@ def _of_csv(file: BinaryIO, path: Path) -> Schema:
         lines = io.StringIO(text, newline="")
         header = next(csv.reader(lines), [])
     except (UnicodeDecodeError, csv.Error) as error:
-        raise SchemaError(f"expected a CSV file in UTF-8: {path.name!r} is none: {error}") from error
+        raise SchemaError(f"expected a CSV file in UTF-8, and {path.name!r} is not one: {error}") from error
     if not is_whole and lines.tell() == len(text):
         raise SchemaError(f"expected a first line of at most {MAX_HEADER_BYTES} bytes in {path.name!r}")
     names = [name.strip() for name in header]
@@ -89,7 +89,7 @@ def _of_parquet(file: BinaryIO, path: Path) -> Schema:
         raise SchemaError(f"expected a Parquet file with a footer of at most {MAX_FOOTER_BYTES} bytes: {path.name!r}")
     file.seek(0)
     try:
-        found: Any = parquet.read_schema(file)
+        schema: Any = parquet.read_schema(file)
     except (pa.ArrowInvalid, OSError) as error:
-        raise SchemaError(f"expected a Parquet file: {path.name!r} is none: {error}") from error
-    return Schema.from_arrow(found)
+        raise SchemaError(f"expected a Parquet file, and {path.name!r} is not one: {error}") from error
+    return Schema.from_arrow(schema)

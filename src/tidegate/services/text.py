@@ -1,9 +1,8 @@
-"""YAML as plain values, and the place of each.
+"""Reads YAML and JSON texts into plain values, with the line of each value.
 
-A subset that surprises less than all of YAML 1.1: `on`, `yes`, `12:30` and
-`2010-01-01` are text, keys are always text, a key that occurs twice is a
-problem. Anchors, aliases and `<<` work. JSON that is long is read as JSON, a
-hundred times faster, without places.
+The YAML subset has fewer surprises than YAML 1.1: `on`, `yes`, `12:30` and `2010-01-01` are text, keys are always text,
+and a duplicate key is an error. Anchors, aliases and `<<` work. A long JSON text is read by a JSON parser, which is a
+hundred times faster, but gives no line numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from tidegate.services.definitions import Path, Place
 from tidegate.services.findings import Findings
 
 MAX_VALUES = 100_000
-"""How many values a document may have, aliases counted wherever they stand."""
+"""The largest number of values in a document; each use of an alias counts."""
 MAX_DEPTH = 100
 MAX_TOKENS = 50_000
-"""Of a YAML text: some 20 microseconds each. Counted while they are scanned, so that no text takes longer than that."""
+"""The largest number of YAML tokens, some 20 microseconds each. Counted during the scan, which bounds its time."""
 MAX_NUMBER_LENGTH = 400
-"""Characters of a number: as a text, an integer of more than 4,300 digits can't even be shown."""
-LONG_JSON = 32 * 1024
-"""Characters from which on JSON is not read as YAML."""
+"""The longest number, in characters: Python refuses to print an integer of more than 4,300 digits."""
+MIN_JSON_LENGTH = 32 * 1024
+"""The length, in characters, from which a JSON text is read by a JSON parser instead of as YAML."""
 
 _TAG = "tag:yaml.org,2002:"
 _RESOLVED = (
@@ -40,13 +39,13 @@ _RESOLVED = (
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes whose tags are those of YAML 1.2, plus merge keys."""
+    """Composes nodes with the tags of YAML 1.2, plus merge keys."""
 
-    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's way
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - as PyYAML declares it
     _count = 0
 
     def fetch_more_tokens(self) -> None:
-        """Scan on, as far as a document may go: scanning what nests deep takes time that grows with its square."""
+        """Scan more tokens, within the limits: the time for nested collections grows with the square of the depth."""
         scanner: Any = self
         self._count += 1
         if self._count > MAX_TOKENS:
@@ -56,7 +55,7 @@ class _Loader(yaml.SafeLoader):
         yaml.SafeLoader.fetch_more_tokens(self)
 
     def scan_plain(self) -> Any:
-        """Read plain text as YAML 1.2 does: `{owner: string?}` needs no quotes. Else PyYAML's own method."""
+        """Scan a plain scalar as in YAML 1.2: `{owner: string?}` needs no quotes. Otherwise as PyYAML does it."""
         scanner: Any = self
         chunks: list[str] = []
         spaces: list[str] = []
@@ -82,7 +81,7 @@ _BLANKS = "\0 \t\r\n\x85\u2028\u2029"
 
 
 def _ends_plain(scanner: Any, length: int) -> bool:
-    """Whether plain text ends before the character that lies so far ahead."""
+    """Return True if a plain scalar ends before the character at `length`."""
     letter, marks = scanner.peek(length), ",[]{}" if scanner.flow_level else ""
     return letter in _BLANKS or letter in marks or (letter == ":" and scanner.peek(length + 1) in _BLANKS + marks)
 
@@ -92,12 +91,12 @@ for _name, _pattern, _first in _RESOLVED:
 
 
 def read(text: str, file: str, findings: Findings) -> Any:
-    """Give the values of a YAML text; problems and places go to `findings`."""
-    if len(text) >= LONG_JSON and text.lstrip()[:1] in ("{", "["):
+    """Return the values of a YAML or JSON text; None if it can't be parsed. Adds problems and places to `findings`."""
+    if len(text) >= MIN_JSON_LENGTH and text.lstrip()[:1] in ("{", "["):
         try:
             return _read_json(text, file, findings)
         except orjson.JSONDecodeError:
-            pass  # a flow map of YAML begins so, too
+            pass  # it may be YAML: a flow map also starts with a brace
     try:
         loader = _Loader(text)
         try:
@@ -119,39 +118,39 @@ def read(text: str, file: str, findings: Findings) -> Any:
 
 
 def _read_json(text: str, file: str, findings: Findings) -> Any:
-    """Give the values of a JSON text. Raises `orjson.JSONDecodeError` if it is none."""
-    orjson.loads(text)  # bounds depth and numbers, which the standard library's reader does not
-    twice: list[str] = []
+    """Return the values of a JSON text. Raises `orjson.JSONDecodeError` if it is not JSON."""
+    orjson.loads(text)  # limits depth and numbers, which the standard library does not
+    duplicates: list[str] = []
 
-    def paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+    def to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
             (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-            twice.append(name)
-        return found
+            duplicates.append(name)
+        return values
 
     findings.places[()] = Place(file, 1)
     try:
-        value = json.loads(text, object_pairs_hook=paired)
+        value = json.loads(text, object_pairs_hook=to_dict)
         _need_bounded(value)
     except (RecursionError, _TooLargeError) as error:
         reason = f"it nests more than {MAX_DEPTH} deep" if isinstance(error, RecursionError) else str(error)
         findings.blame((), f"expected JSON: {reason}")
         return None
-    if twice:
-        findings.blame((), f"the key {twice[0][:200]!r} occurs twice")
+    if duplicates:
+        findings.blame((), f"the key {duplicates[0][:200]!r} occurs twice")
         return None
     return value
 
 
 def _need_bounded(value: Any) -> None:
-    """Refuse what has too many values, or nests too deep. Needs no stack."""
+    """Raise `_TooLargeError` for too many values or too deep nesting. Not recursive, so it needs no stack."""
     count, level = 0, [value]
     for _ in range(MAX_DEPTH + 1):
         count += len(level)
         if count > MAX_VALUES:
             raise _TooLargeError(f"it has more than {MAX_VALUES} values")
-        level = [inner for each in level if isinstance(each, dict | list) for inner in _inside(each)]
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inside(outer)]
         if not level:
             return
     raise _TooLargeError(f"it nests more than {MAX_DEPTH} deep")
@@ -162,11 +161,11 @@ def _inside(value: dict[str, Any] | list[Any]) -> Any:
 
 
 class _TooLargeError(Exception):
-    """A document that is larger than anyone would write."""
+    """A document exceeds a limit."""
 
 
 class _Values:
-    """Turns nodes into values; notes where they stand."""
+    """Converts YAML nodes into values, and records their lines."""
 
     def __init__(self, file: str, findings: Findings) -> None:
         self.file, self.findings, self.count = file, findings, 0
@@ -182,18 +181,18 @@ class _Values:
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
-            found = []
+            items = []
             for n, item in enumerate(node.value):
                 self.note((*path, n), item)
-                found.append(self.value(item, (*path, n), depth + 1))
-            return found
+                items.append(self.value(item, (*path, n), depth + 1))
+            return items
         return self.scalar(node, path)
 
     def note(self, path: Path, node: yaml.Node) -> None:
         self.findings.places[path] = Place(self.file, node.start_mark.line + 1)
 
     def mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         lines: dict[str, int] = {}
         merged: list[yaml.Node] = []
         for key, value in node.value:
@@ -203,29 +202,29 @@ class _Values:
             if not isinstance(key, yaml.ScalarNode):
                 self.findings.blame(path, "expected keys that are text, not maps or lists")
                 continue
-            name, line = _paired(str(key.value)), key.start_mark.line + 1
+            name, line = _join_surrogates(str(key.value)), key.start_mark.line + 1
             self.note((*path, name), key)
             if name in lines:
                 self.findings.blame((*path, name), f"the key {name!r} occurs twice, first in line {lines[name]}")
             lines[name] = line
-            found[name] = self.value(value, (*path, name), depth + 1)
-        for each in merged:
-            self.merge(each, found, path, depth)
-        return found
+            values[name] = self.value(value, (*path, name), depth + 1)
+        for source in merged:
+            self.merge(source, values, path, depth)
+        return values
 
     def merge(self, node: yaml.Node, into: dict[str, Any], path: Path, depth: int) -> None:
-        """Add what a map has under `<<`: keys that are there already stay."""
+        """Add the entries of a map that `<<` names. Existing keys stay."""
         if not isinstance(node, yaml.MappingNode):
             self.findings.blame(path, "expected << to name a map, such as <<: *defaults")
             return
-        self.count += 1  # an empty map costs time, too
+        self.count += 1  # an empty map also costs time
         places, self.findings.places = self.findings.places, {}
         try:
             for name, value in self.mapping(node, path, depth + 1).items():
                 into.setdefault(name, value)
         finally:
             merged, self.findings.places = self.findings.places, places
-        for place, where in merged.items():  # what the map itself says stays
+        for place, where in merged.items():  # places of existing keys stay
             places.setdefault(place, where)
 
     def scalar(self, node: yaml.Node, path: Path) -> Any:
@@ -236,7 +235,7 @@ class _Values:
         try:
             match tag:
                 case "str" | "!":
-                    return _paired(text)
+                    return _join_surrogates(text)
                 case "null":
                     return None
                 case "bool":
@@ -252,8 +251,8 @@ class _Values:
         return None
 
 
-def _paired(text: str) -> str:
-    """Make one character of two surrogates: JSON writes some so, and JSON is YAML."""
+def _join_surrogates(text: str) -> str:
+    """Replace surrogate pairs by characters: JSON writes some characters as pairs, and JSON is YAML."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

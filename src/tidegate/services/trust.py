@@ -1,9 +1,8 @@
-"""What a definition that comes over the network may use.
+"""Checks what a definition that comes over the network may use.
 
-A file that the operator passes is trusted: it may import code, read any file
-and reach any host. A definition that comes by HTTP may not, whoever sends it:
-it names functions, folders and connections that the operator has listed in the
-profile. Nothing is imported or opened to check that.
+A file of the operator is trusted: it may import code, read any file and connect to any host. A definition that comes
+over HTTP is not trusted, no matter who sends it: it may only use functions, folders and connections that the operator
+lists in the profile. The check imports no code.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from tidegate.services.roots import Confinement
 
 ConnectionKind = Literal["jdbc", "mqtt", "kafka"]
 Audience = tuple[str, ...]
-"""Who may use something beside admins: names of keys, subjects of tokens, or `role:NAME`."""
+"""Who may use a resource besides admins: names of keys, subjects of tokens, or `role:NAME`."""
 
 PLAIN_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*){0,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder that definitions of others may read."""
+    """A folder that remote definitions may read."""
 
     path: FilePath
     audience: Audience = ()
@@ -40,7 +39,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class NamedConnection:
-    """What is known of a connection where it is only named: neither its host nor its secret."""
+    """A connection of the profile, without its host and secret, which only the runner needs."""
 
     kind: ConnectionKind
     audience: Audience = ()
@@ -48,60 +47,61 @@ class NamedConnection:
 
 @dataclass(frozen=True)
 class Resources:
-    """All that a profile lists for definitions. The default lists nothing."""
+    """The resources that a profile lists for remote definitions. By default there are none."""
 
     functions: frozenset[str] = frozenset()
-    """Names of registered functions: every provider may use them."""
+    """Names of registered functions. Every provider may use them."""
     roots: tuple[Root, ...] = ()
     connections: Mapping[str, NamedConnection] = field(default_factory=lambda: NONE)
     private: tuple[FilePath, ...] = ()
-    """Folders and files that no root opens: the data folder, the profile, and files with secrets."""
+    """Folders and files that may never be read: the data folder, the profile, and files with secrets."""
 
     def allowed(self, is_admin: bool, is_among: Callable[[Audience], bool]) -> Allowed:
-        """Give what one caller may use; `is_among` says whether an audience names them."""
-        roots = tuple(each.path for each in self.roots if is_admin or is_among(each.audience))
+        """Return what one caller may use; `is_among` returns whether an audience includes the caller."""
+        roots = tuple(root.path for root in self.roots if is_admin or is_among(root.audience))
         connections = {
-            name: each.kind for name, each in self.connections.items() if is_admin or is_among(each.audience)
+            name: connection.kind
+            for name, connection in self.connections.items()
+            if is_admin or is_among(connection.audience)
         }
         return Allowed(self.functions, Confinement(roots, self.private), MappingProxyType(connections), is_admin)
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """What the definitions of one caller may use."""
+    """The resources that the definitions of one caller may use."""
 
     functions: frozenset[str] = frozenset()
     files: Confinement = field(default_factory=lambda: Confinement(()))
     connections: Mapping[str, ConnectionKind] = field(default_factory=lambda: NONE)
     demo: bool = False
-    """Whether they may use the built-in generators."""
+    """True if they may use the built-in demo generators."""
 
 
 def admit(definitions: Definitions, allowed: Allowed) -> Definitions:
-    """Check definitions that came over the network, or raise a `DefinitionError` with every problem.
+    """Check definitions that came over the network. Raises `DefinitionError` with all problems.
 
-    Gives them with the schema of every table written down, as it is now: later nobody needs to open the file to
-    know it.
+    Returns them with the current schema of every table filled in, so that no later check has to open the file.
     """
     findings = Findings(definitions.places)
     note_secrets(definitions, findings)
     for stream in definitions.streams.values():
         _note_source(stream, allowed, Spot(None, ("streams", stream.name, "source"), findings))
-    services = {name: _admitted(each, allowed, findings) for name, each in definitions.services.items()}
+    services = {name: _admit_service(service, allowed, findings) for name, service in definitions.services.items()}
     if findings.problems:
         raise DefinitionError(findings.problems)
     return replace(definitions, services=MappingProxyType(services))
 
 
 def may_use_source(stream: Stream, allowed: Allowed) -> bool:
-    """Say whether somebody might have stated a stream with the source that it has."""
+    """Return True if a caller with these resources could have defined the source of a stream."""
     findings = Findings()
     _note_source(stream, allowed, Spot(None, ("streams", stream.name, "source"), findings))
     return not findings.problems
 
 
 def needs_trust(definition: Stream | Service) -> bool:
-    """Say whether a definition imports code, reads files or reaches hosts that the profile does not list."""
+    """Return True if a definition imports code, reads files or connects to hosts that the profile does not list."""
     if isinstance(definition, Stream):
         match definition.source:
             case Files():
@@ -110,14 +110,14 @@ def needs_trust(definition: Stream | Service) -> bool:
                 return name is None
         return False
     return any(
-        (isinstance(each, Custom) and ":" in each.function)
-        or (isinstance(each, Enrich) and each.table.connection is None)
-        for each in definition.pipeline
+        (isinstance(operator, Custom) and ":" in operator.function)
+        or (isinstance(operator, Enrich) and operator.table.connection is None)
+        for operator in definition.pipeline
     )
 
 
 def note_unlisted(definitions: Definitions, resources: Resources, findings: Findings) -> None:
-    """Note functions and connections that a trusted file names, and the profile does not list."""
+    """Report functions and connections that a trusted file names but the profile does not list."""
     allowed = resources.allowed(True, lambda _: True)
     for stream in definitions.streams.values():
         if isinstance(stream.source, Kafka | Mqtt) and stream.source.connection is not None:
@@ -151,18 +151,20 @@ def _note_source(stream: Stream, allowed: Allowed, spot: Spot) -> None:
                 _note_connection(stream.source.connection, kind, allowed, at.at("connection", None))
 
 
-def _admitted(service: Service, allowed: Allowed, findings: Findings) -> Service:
+def _admit_service(service: Service, allowed: Allowed, findings: Findings) -> Service:
     spot = Spot(None, ("services", service.name, "pipeline"), findings)
-    pipeline = tuple(_operator(each, allowed, spot.at(n, None)) for n, each in enumerate(service.pipeline))
+    pipeline = tuple(
+        _admit_operator(operator, allowed, spot.at(n, None)) for n, operator in enumerate(service.pipeline)
+    )
     return replace(service, pipeline=pipeline)
 
 
-def _operator(operator: Operator, allowed: Allowed, spot: Spot) -> Operator:
+def _admit_operator(operator: Operator, allowed: Allowed, spot: Spot) -> Operator:
     match operator:
         case Custom():
             _note_function(operator.function, allowed, spot.at("custom", None).at("function", None))
         case Enrich():
-            return replace(operator, table=_table(operator.table, allowed, spot.at("enrich", None)))
+            return replace(operator, table=_admit_table(operator.table, allowed, spot.at("enrich", None)))
     return operator
 
 
@@ -181,7 +183,7 @@ def _note_function(name: str, allowed: Allowed, spot: Spot) -> None:
         )
 
 
-def _table(table: Table, allowed: Allowed, spot: Spot) -> Table:
+def _admit_table(table: Table, allowed: Allowed, spot: Spot) -> Table:
     if table.connection is not None:
         at = spot.at("table", None)
         _note_connection(table.connection, "jdbc", allowed, at.at("connection", None))
@@ -203,15 +205,15 @@ def _table(table: Table, allowed: Allowed, spot: Spot) -> Table:
 
 
 def _needs_connection(kind: ConnectionKind, allowed: Allowed) -> str:
-    names = ", ".join(name for name, each in allowed.connections.items() if each == kind) or "none"
+    names = ", ".join(name for name, its_kind in allowed.connections.items() if its_kind == kind) or "none"
     return (
-        f"a definition that comes over the network names no host of its own: expected {{connection: NAME, ...}} with a "
-        f"{kind} connection of the profile that is open to you; there are: {names}"
+        f"a definition that comes over the network can't name a host: expected {{connection: NAME, ...}} with a {kind} "
+        f"connection of the profile that is open to you; there are: {names}"
     )
 
 
 def _note_connection(name: str, kind: ConnectionKind, allowed: Allowed, spot: Spot) -> None:
-    names = [each for each, of in allowed.connections.items() if of == kind]
+    names = [connection for connection, its_kind in allowed.connections.items() if its_kind == kind]
     if name not in names:
         hint = did_you_mean(name, names)
         spot.blame(

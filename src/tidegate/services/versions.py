@@ -1,7 +1,7 @@
-"""What a new version of a service breaks for those who subscribe to it.
+"""Finds changes of a service's output that break its subscribers.
 
-The measure is a subscriber's filter: one that could be made on the old output,
-and could match, can still be made on the new one and means the same.
+A change is safe if every filter that is valid for the old output, and can match, is also valid for the new output with
+the same meaning.
 """
 
 from __future__ import annotations
@@ -15,40 +15,39 @@ from tidegate.model.types import INTEGER_RANGES, Array, Enum, Struct, Type
 
 
 def breaking(old: Schema, new: Schema) -> list[str]:
-    """Say in sentences what in a new output schema breaks existing subscribers; nothing: it is safe.
+    """Return, as sentences, what in a new output schema breaks existing subscribers; empty: the change is safe.
 
-    More attributes, wider numbers, more labels at the end of an enum and longer
-    arrays break nothing, nor does an attribute that becomes optional: filters
-    read what is missing as unknown already. Weaker constraints neither.
+    Safe changes are additional attributes, wider integers, additional labels at the end of an enum, longer arrays,
+    weaker constraints, and attributes that become optional: a filter treats a missing value as unknown.
 
     >>> breaking(Schema({"speed": "float64", "n": "int32"}), Schema({"n": "int64"}))
     ['the attribute speed is gone']
     """
-    found = list(_struct(old.root, new.root, ""))
-    if not found:
-        found += _parted(old, new)
+    sentences = list(_struct(old.root, new.root, ""))
+    if not sentences:
+        sentences += _separated_enums(old, new)
     if old.event_time is not None and old.event_time != new.event_time:
-        found.append(f"the event time was {old.event_time} and is {new.event_time or 'none'}")
+        sentences.append(f"the event time was {old.event_time} and is {new.event_time or 'none'}")
     for name, terms in old.terms.items():
         now = {term.lower(): text for term, text in new.terms.get(name, {}).items()}
         for term, text in terms.items():
             if term.lower() not in now:
-                found.append(f"the term {term} of {name} is gone")
+                sentences.append(f"the term {term} of {name} is gone")
             elif now[term.lower()] != text:
-                found.append(f"the term {term} of {name} was {text} and is {now[term.lower()]}")
-    found += _tighter(old, new)
-    return found
+                sentences.append(f"the term {term} of {name} was {text} and is {now[term.lower()]}")
+    sentences += _stricter_constraints(old, new)
+    return sentences
 
 
-def _parted(old: Schema, new: Schema) -> Iterator[str]:
-    """Enums compare with each other as long as they have the same labels."""
+def _separated_enums(old: Schema, new: Schema) -> Iterator[str]:
+    """Yield pairs of enums that had the same labels and no longer have: only equal enums can be compared."""
     groups: dict[Enum, list[tuple[str, Enum]]] = {}
     for where, before, after in _enums(old.root, new.root, ""):
         groups.setdefault(before, []).append((where, after))
     for (first, kind), *others in groups.values():
         for where, other in others:
             if other != kind:
-                yield f"{first} and {where} had the same labels, and compare with each other no more"
+                yield f"{first} and {where} had the same labels, and can no longer be compared"
 
 
 def _enums(old: Type, new: Type, where: str) -> Iterator[tuple[str, Enum, Enum]]:
@@ -64,30 +63,30 @@ def _enums(old: Type, new: Type, where: str) -> Iterator[tuple[str, Enum, Enum]]
             yield where, old, new
 
 
-def _tighter(old: Schema, new: Schema) -> Iterator[str]:
-    """Constraints that are new may leave a subscriber without the events it waits for."""
-    kept = {field.name for field in new.root}
+def _stricter_constraints(old: Schema, new: Schema) -> Iterator[str]:
+    """Yield new and stricter constraints: they may exclude events that a subscriber waits for."""
+    new_names = {field.name for field in new.root}
     for name, text in new.constraints.items():
         before = old.constraints.get(name)
-        known = old.root.get(name) is not None or "." in name
-        if before == text or not known or (old.root.get(name) is not None and name not in kept):
+        existed = old.root.get(name) is not None or "." in name
+        if before == text or not existed or (old.root.get(name) is not None and name not in new_names):
             continue
         if before is None:
-            yield f"{name} has a constraint that it had not: {name} {text}"
+            yield f"{name} has a new constraint: {name} {text}"
         elif not _covers(new, name, text, before):
             yield f"the constraint on {name} was {name} {before} and is {name} {text}"
 
 
 def _covers(schema: Schema, name: str, text: str, before: str) -> bool:
-    """Whether all that one constraint allows the other does too."""
+    """Return True if the constraint `text` allows everything that `before` allowed."""
     try:
-        made = [
-            Constraints(Schema(schema.root, constraints={name: each}, terms=schema.terms)).filters[name]
-            for each in (text, before)
-        ]
+        new_filter, old_filter = (
+            Constraints(Schema(schema.root, constraints={name: constraint}, terms=schema.terms)).filters[name]
+            for constraint in (text, before)
+        )
     except TidegateError:
         return False
-    return made[0].covers(made[1])
+    return new_filter.covers(old_filter)
 
 
 def _struct(old: Struct, new: Struct, prefix: str) -> Iterator[str]:
@@ -126,14 +125,14 @@ def _enum(old: Enum, new: Enum, where: str) -> Iterator[str]:
         yield f"{where} has no label {', '.join(gone)} any more"
     elif new.labels[: len(old.labels)] != old.labels:
         order = ", ".join(new.labels)
-        yield f"the labels of {where} have other places, and compare by them: {order}"
+        yield f"the labels of {where} have another order, which comparisons use: {order}"
 
 
 def _is_wider(old: Type, new: Type) -> bool:
-    """Whether every filter on the one type is one on the other, with the same meaning."""
+    """Return True if every filter on the old type is valid on the new one, with the same meaning."""
     if old.kind == "int" and new.kind == "int":
         low, high = INTEGER_RANGES[str(old)]
-        least, most = INTEGER_RANGES[str(new)]
-        return least <= low and high <= most
-    # Not float32 to float64: `x = 0.1` is true of the float32 nearest to 0.1, and not of the same float64.
+        new_low, new_high = INTEGER_RANGES[str(new)]
+        return new_low <= low and high <= new_high
+    # Not float32 to float64: `x = 0.1` matches the float32 nearest to 0.1, but not the same value as a float64.
     return old.kind == "char" and new.kind == "string"

@@ -440,14 +440,14 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
             await linked(here, there)
             near.hold("me", "numbers@there", None)
             await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
-            neighbour, keep = near.neighbours["there"], here.registry.keep_link_states
+            neighbour, keep = near.neighbours["there"], here.registry.save_link_states
             refused: list[str] = []
 
             def refuse(name: str, states: Any) -> None:
                 refused.append(name)
                 raise RegistryError("the disk is full")
 
-            here.registry.keep_link_states = refuse  # type: ignore[method-assign, assignment]
+            here.registry.save_link_states = refuse  # type: ignore[method-assign, assignment]
             near.neighbours["aside"].unsaved["offers", ""] = "[]"
             there.append(7)
             await until(lambda: "numbers@there" in neighbour.stale_mirrors, "an event")
@@ -459,7 +459,7 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
             assert neighbour.stale_mirrors == {"numbers@there"}
             assert neighbour.stale_routes == {"numbers@here"}
             assert neighbour.unsaved == unsaved
-            here.registry.keep_link_states = keep  # type: ignore[method-assign]
+            here.registry.save_link_states = keep  # type: ignore[method-assign]
             waits = asyncio.create_task(near._keep())
             await asyncio.sleep(0)
             waits.cancel()
@@ -802,9 +802,9 @@ def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path
             middle.registry.add_link(each, None, SECRET, transit=["far"])
         entries = tuple(Entry(n, each) for n, each in enumerate(filters))
         table = to_json(Table("kinds@far", State(2, sum(each.digest for each in entries) % 2**128), entries))
-        middle.registry.keep_link_states(asks, {("routes", "kinds@far"): orjson.dumps(table).decode()})
+        middle.registry.save_link_states(asks, {("routes", "kinds@far"): orjson.dumps(table).decode()})
         offer = [offered(Service("kinds", ("raw",)), schema, "far")]
-        middle.registry.keep_link_states(offers, {("offers", ""): orjson.dumps(offer).decode()})
+        middle.registry.save_link_states(offers, {("offers", ""): orjson.dumps(offer).decode()})
         async with middle.running() as federation:
             broker = federation.broker
             assert list(broker.routes("kinds@far", asks).values()) == filters

@@ -183,7 +183,7 @@ class Home:
 
         database, keyring = self.profile.database, self.keyring()
         address = self.folder / "registry.sqlite" if database is None else database.address()
-        return open_registry(address, keyring=keyring, ends=self._ends)
+        return open_registry(address, keyring=keyring, read_ends=self._ends)
 
     def _ends(self, streams: Collection[str]) -> Mapping[str, str]:
         from tidegate.logs import ends_of

@@ -14,7 +14,7 @@ from tidegate.delivery.acks import Acknowledgements
 from tidegate.delivery.encoding import Encoding, encoding_of
 from tidegate.delivery.pacing import Pace
 from tidegate.delivery.push.transport import Outcome, PushTransport
-from tidegate.registry import Registry, State
+from tidegate.registry import Registry, SubscriptionState
 from tidegate.subscriptions import Subscription
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class PushSettings:
 class Obstacle(NamedTuple):
     """Why a subscription must not be delivered, and the state that it gets."""
 
-    state: State
+    state: SubscriptionState
     reason: str
 
 

@@ -18,7 +18,7 @@ from tidegate.delivery.push.queue_sink import QueueSink
 from tidegate.delivery.push.transport import Outcome, PendingEvent
 from tidegate.delivery.subscriber import Subscriber, SubscriberState
 from tidegate.logs import Cursor
-from tidegate.registry import RegisteredSubscription, Registry, State
+from tidegate.registry import RegisteredSubscription, Registry, SubscriptionState
 from tidegate.subscriptions import PushTarget, Subscription
 
 _log = structlog.get_logger("tidegate.delivery")
@@ -154,10 +154,10 @@ class PushWorker:
 
 
 def _bury(id_: str, event: PendingEvent, error: str, attempts: int, registry: Registry) -> None:
-    registry.bury(id_, event.cursor, event.record, error, attempts)
+    registry.add_dead_letter(id_, event.cursor, event.record, error, attempts)
 
 
-def disable(id_: str, reason: str, registry: Registry, state: State = "disabled") -> None:
+def disable(id_: str, reason: str, registry: Registry, state: SubscriptionState = "disabled") -> None:
     """Disable a subscription, unless it is not active any more: then the first reason stays. Blocks."""
     if registry.subscription(id_).state == "active":
         registry.disable(id_, reason, state)

@@ -44,7 +44,7 @@ from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Retention
 from tidegate.logs.lost import JOINT
 from tidegate.model import Schema
-from tidegate.registry import Kept, Link, Registry, need_broker_name
+from tidegate.registry import Link, LinkStateKey, Registry, need_broker_name
 
 LEASE_S = 5.0
 """How long a gateway that is gone keeps others of its broker from having the links."""
@@ -245,7 +245,7 @@ class Federation:
         if is_other:
             await self._changed()
 
-    def _restore(self, neighbour: Neighbour, states: Mapping[Kept, str]) -> None:
+    def _restore(self, neighbour: Neighbour, states: Mapping[LinkStateKey, str]) -> None:
         for (kind, name), document in states.items():
             if kind == "mirror":
                 neighbour.kept[name] = Progress.from_json(document)
@@ -1071,7 +1071,7 @@ class Federation:
         try:
             states = {**unsaved, **await self._states(neighbour, routes, mirrors)}
             if states:
-                keep = partial(self._registry.keep_link_states, neighbour.name, states)
+                keep = partial(self._registry.save_link_states, neighbour.name, states)
                 await self._in_thread(keep, self._keepers)
         except BaseException:
             neighbour.unsaved = {**unsaved, **neighbour.unsaved}
@@ -1089,9 +1089,11 @@ class Federation:
                 said = None if need is None else orjson.dumps({**_said(need.filter), "joint": joint}).decode()
                 neighbour.unsaved["need", f"{service} {name}"] = said
 
-    async def _states(self, neighbour: Neighbour, routes: set[str], mirrors: set[str]) -> dict[Kept, str | None]:
+    async def _states(
+        self, neighbour: Neighbour, routes: set[str], mirrors: set[str]
+    ) -> dict[LinkStateKey, str | None]:
         """What a neighbour asks for of some services, and how far some mirrors have come."""
-        states: dict[Kept, str | None] = {}
+        states: dict[LinkStateKey, str | None] = {}
         if neighbour.name in self.broker.links:
             for table in [self.broker.table(service, neighbour.name) for service in routes]:
                 states["routes", table.service] = await self._in_thread(partial(_document, table))

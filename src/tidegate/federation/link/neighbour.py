@@ -13,7 +13,7 @@ from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.offers import Remote
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.sieve import Sieve
-from tidegate.registry import Kept, Link
+from tidegate.registry import Link, LinkStateKey
 
 State = Literal["down", "up", "refused"]
 REFUSALS = ("name", "conflict", "signature", "record", "fault")
@@ -90,7 +90,7 @@ class Neighbour:
     """Pages of history that it was asked for."""
     answering: int = 0
     """Pages of history that it waits for."""
-    unsaved: dict[Kept, str | None] = field(default_factory=dict)
+    unsaved: dict[LinkStateKey, str | None] = field(default_factory=dict)
     stale_routes: set[str] = field(default_factory=set)
     """Services of which what it asks for has changed since that was written down."""
     stale_mirrors: set[str] = field(default_factory=set)

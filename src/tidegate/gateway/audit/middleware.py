@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidegate.errors import TidegateError
 from tidegate.gateway.audit.log import Result, address_of
 from tidegate.gateway.auth.access import IDENTIFIED
-from tidegate.registry import Past, Registry
+from tidegate.registry import DefinitionVersion, Registry
 
 if TYPE_CHECKING:
     from tidegate.gateway.gateway import Gateway
@@ -159,7 +159,7 @@ def _policy_change(registry: Registry, name: str, version: int) -> str | None:
     return None if before == after else f"version {version}: {_written(before)} to {_written(after)}"
 
 
-def _access(past: Past | None) -> Any:
+def _access(past: DefinitionVersion | None) -> Any:
     return (past.document or {}).get("access") if past is not None else None
 
 

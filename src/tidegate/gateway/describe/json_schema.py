@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.registry.links import MOST_NAME
+from tidegate.registry.links import MAX_BROKER_NAME
 from tidegate.subscriptions.rules import MAX_INTERVAL_S, MIN_INTERVAL_S
 
 Schema = dict[str, Any]
 DURATION = r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-BROKER = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{MOST_NAME - 1}}}$"
+BROKER = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_BROKER_NAME - 1}}}$"
 SERVICE = f"{NAME[:-1]}(@{BROKER[1:-1]})?$"
 """A service name, followed by `@` and the broker for a service of another broker."""
 

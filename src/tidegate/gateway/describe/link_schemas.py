@@ -15,7 +15,7 @@ from tidegate.gateway.describe.json_schema import (
     record,
     ref,
 )
-from tidegate.registry.links import LEAST_SECRET
+from tidegate.registry.links import MIN_LINK_SECRET
 
 _ROUTE = record({"service": TEXT, "filter": {**TEXT, "description": "In its canonical form."}})
 _FILTERED = ("forwarded", "stopped", "asked", "excess", "dropped", "coarsened", "tightened")
@@ -88,7 +88,7 @@ LINK_SCHEMAS: dict[str, Schema] = {
         {
             "name": {"type": "string", "pattern": BROKER},
             "url": or_null({"type": "string", "pattern": r"^(https?|wss?)://[a-z0-9.:-]+$"}),
-            "secret": or_null({"type": "string", "minLength": LEAST_SECRET}),
+            "secret": or_null({"type": "string", "minLength": MIN_LINK_SECRET}),
             "services": or_null(array(TEXT)),
             "transit": or_null(array({"type": "string", "pattern": rf"{BROKER}|^\*$"})),
             "public": or_null(array({"type": "string", "pattern": rf"{SERVICE}|^\*$"})),

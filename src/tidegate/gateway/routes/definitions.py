@@ -11,7 +11,7 @@ from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.http.bodies import need_short, unreadable
 from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.untrusted import apply_untrusted
-from tidegate.registry import Changes
+from tidegate.registry import AppliedChanges
 from tidegate.services import load_texts
 
 router = APIRouter(prefix="/v1", tags=["services"])
@@ -36,7 +36,7 @@ async def _apply(
 ) -> dict[str, dict[str, int]]:
     body, caller = await request.body(), caller_of(request)
 
-    def change() -> Changes:
+    def change() -> AppliedChanges:
         texts = _texts(body, name)
         return apply_untrusted(gateway, caller, load_texts(texts), force=force, prune=prune, backfill=backfill)
 

@@ -6,7 +6,7 @@ from tidegate.gateway.auth.audience import is_among
 from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.auth.changes import CallerGuard
 from tidegate.gateway.gateway import Gateway
-from tidegate.registry import Changes
+from tidegate.registry import AppliedChanges
 from tidegate.services import Definitions
 from tidegate.services.trust import Allowed, admit
 
@@ -19,7 +19,7 @@ def apply_untrusted(
     force: bool = False,
     prune: bool = False,
     backfill: bool = False,
-) -> Changes:
+) -> AppliedChanges:
     """Apply a caller's definitions to the registry. Blocks: reads files, and waits for the database.
 
     Imports no code of the definitions. Raises a `DefinitionError` that lists everything the caller may not use, and a

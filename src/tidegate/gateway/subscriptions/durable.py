@@ -389,4 +389,4 @@ def _lags(
 
 
 def _unbury(id_: str, letter: int, registry: Registry) -> None:
-    registry.unbury(id_, [letter])
+    registry.remove_dead_letters(id_, [letter])

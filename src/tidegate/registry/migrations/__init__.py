@@ -1,1 +1,1 @@
-"""How a registry's tables came to be what they are: one step a format, in `versions`. A step never changes again."""
+"""Alembic migrations of a registry, one per format, in `versions`. A released migration is never changed."""

@@ -1,7 +1,7 @@
 """Streams and services, their history, and the counter.
 
-Registries of before there were steps have some or all of this already, without
-a note of it: this makes what is missing.
+Registries that are older than migrations have some or all of these tables, but no Alembic revision. The migration
+creates the missing ones.
 """
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the tables of format 1."""
+    """Create the tables and columns of format 1."""
     op.create_table(
         "definitions",
         sa.Column("name", sa.String(64), primary_key=True),

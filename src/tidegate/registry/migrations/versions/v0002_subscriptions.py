@@ -8,7 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the tables of format 2."""
+    """Create the tables and columns of format 2."""
     op.add_column("revisions", sa.Column("subscriptions", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
         "subscriptions",
@@ -36,7 +36,7 @@ def upgrade() -> None:
         sa.Column("error", sa.Text, nullable=False),
         sa.Column("attempts", sa.Integer, nullable=False),
         sa.Column("at", sa.BigInteger, nullable=False),
-        sqlite_autoincrement=True,  # else the id of the last one that was taken out comes again
+        sqlite_autoincrement=True,  # otherwise SQLite would reuse the id of the last deleted row
     )
     op.create_index("dead_letters_by_subscription", "dead_letters", ["subscription", "id"])
     op.create_table(

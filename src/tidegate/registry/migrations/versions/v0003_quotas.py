@@ -1,4 +1,4 @@
-"""API keys have quotas of their own."""
+"""Quotas of API keys."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,5 +8,5 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Make the tables of format 3."""
+    """Create the tables and columns of format 3."""
     op.add_column("keys", sa.Column("quotas", sa.Text))

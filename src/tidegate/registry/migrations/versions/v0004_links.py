@@ -1,4 +1,4 @@
-"""Links to other brokers, and what was last known of each."""
+"""Links to other brokers, and the persisted state of each."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Make the tables of format 4."""
+    """Create the tables and columns of format 4."""
     op.create_table(
         "links",
         sa.Column("name", sa.Text, primary_key=True),

@@ -1,7 +1,7 @@
-"""Definitions remember who has stated them: the operator in a file, or somebody over the network.
+"""The origin of definitions: the operator's file, or the network.
 
-Nobody wrote down where existing definitions came from, so none of them is trusted: one that imports code, reads files
-or reaches hosts by itself stops with an error that says so, until the operator states it again in a file.
+The origin of existing definitions is unknown, so none of them is trusted. A definition that imports code, reads files
+or connects to hosts stops with an error that says so, until the operator applies it again from a file.
 """
 
 import sqlalchemy as sa
@@ -12,6 +12,6 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Make the tables of format 5."""
+    """Create the tables and columns of format 5."""
     for table in ("definitions", "history"):
         op.add_column(table, sa.Column("origin", sa.String(8), nullable=False, server_default="remote"))

@@ -1,4 +1,4 @@
-"""API keys are rotated with an overlap and remember their last use; secrets are encrypted with a named key."""
+"""Rotation and last use of API keys, and the id of the key that encrypts secrets."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Make the tables of format 6."""
+    """Create the tables and columns of format 6."""
     op.add_column("keys", sa.Column("previous_prefix", sa.String(8)))
     op.add_column("keys", sa.Column("previous_digest", sa.LargeBinary))
     op.add_column("keys", sa.Column("previous_until", sa.BigInteger))

@@ -1,4 +1,4 @@
-"""What is believed of a link: transit, public services, and the pinned keys of origins."""
+"""Trust in a link: transit, public services, and the pinned keys of origins."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,8 +10,8 @@ down_revision = "0006"
 def upgrade() -> None:
     """Add the columns and the table of format 7.
 
-    A link that exists may go on to pass on other brokers' services, as it could before: chains keep working. One that
-    is added from now on passes on only what the operator allows.
+    An existing link may still forward services of other brokers, so that chains of brokers keep working. A new link
+    forwards only what the operator allows.
     """
     op.add_column("links", sa.Column("transit", sa.Text))
     op.add_column("links", sa.Column("public", sa.Text))

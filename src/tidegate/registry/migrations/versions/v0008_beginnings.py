@@ -1,4 +1,4 @@
-"""Where each service begins to read each of its inputs, fixed when it is applied."""
+"""The start position of each service in each of its inputs, fixed when it is applied."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Make the table of format 8. Services that are there already have no rows: their checkpoints know."""
+    """Create the table of format 8. Existing services get no rows: they continue from their checkpoints."""
     op.create_table(
         "beginnings",
         sa.Column("service", sa.String(64), primary_key=True),

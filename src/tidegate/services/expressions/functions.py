@@ -1,7 +1,7 @@
-"""What expressions can call, operators included: by types, in Spark SQL and in Python.
+"""The functions and operators of expressions, as overloads by argument type, in Spark SQL and in Python.
 
-Nothing fails on a value: what has no result, or none that its type can hold, is
-null. The Python side is the obvious version that Spark is held against.
+No overload raises on a value: if there is no result, or its type can't hold it, the result is null. The Python version
+is the reference that tests compare Spark with.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any
 
 from tidegate.model import timestamps
 from tidegate.model.types import Type
-from tidegate.services.casts import FLOAT, INT, STRING, TEXTS, TIME
+from tidegate.services.expressions.casts import FLOAT, INT, STRING, TEXTS, TIME
 
-LEAST, MOST = -(2**63), 2**63 - 1
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999."""
+"""The first and last second of the years 1 to 9999."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One way to call a function: what it takes, gives, and how it is done."""
+    """One signature of a function, with its implementations."""
 
     takes: tuple[str, ...]
-    """Kinds of arguments, of `KINDS`; one that ends in `*` takes one or more."""
+    """Kinds of the arguments, of `KINDS`; a kind that ends in `*` takes one or more arguments."""
     gives: Type | None
-    """None: the type that all its arguments have in common."""
+    """The type of the result; None: the common type of the arguments."""
     sql: str
-    """With {0}, {1}, ... for the arguments, or {all}."""
+    """A format string with {0}, {1}, ... for the arguments, or {all}."""
     python: Callable[..., Any]
-    """Gets no null, unless `lenient`."""
+    """Never called with None, unless `takes_nulls`."""
     total: bool = False
-    """Whether it gives a value wherever its arguments are there."""
-    lenient: bool = False
-    """Whether it looks at nulls itself: gives the first, least or greatest that is there."""
+    """True if the result is not null whenever no argument is null."""
+    takes_nulls: bool = False
+    """True if the function ignores nulls: it returns the first, least or greatest argument that is not null."""
 
 
 KINDS: dict[str, tuple[tuple[str, ...], Type | None, str]] = {
@@ -50,24 +50,24 @@ KINDS: dict[str, tuple[tuple[str, ...], Type | None, str]] = {
     "digits": (("int",), None, "a number of decimal places from 0 to 15, not computed"),
     "place": (("int",), None, "a place, a whole number, not computed"),
 }
-"""By name: the kinds of types that fit, the type they are converted to (None: none), and words for it."""
+"""By name: the accepted kinds of types, the type they are converted to (None: unchanged), and a description."""
 
 LITERALS = {"digits": (0, 15), "place": (-(2**31), 2**31 - 1)}
-"""Arguments that are written as numbers, and their range."""
+"""Kinds of arguments that must be integer literals, with their range."""
 
 COMMON = {
     "any*": ("bool", "int", "float", "time", "array", "struct", *TEXTS),
     "ordered*": ("int", "float", "time", "string", "char"),
 }
-"""Arguments that have a type in common."""
+"""Kinds of arguments that are converted to one common type, with the accepted kinds of types."""
 
 
-def _fits(number: int) -> int | None:
-    return number if LEAST <= number <= MOST else None
+def _in_int64(number: int) -> int | None:
+    return number if MIN_INT64 <= number <= MAX_INT64 else None
 
 
 def _remainder(a: int, b: int) -> int | None:
-    """The remainder with the sign of the dividend, as Java has it."""
+    """Return the remainder with the sign of the dividend, as in Java."""
     if b == 0:
         return None
     rest = abs(a) % abs(b)
@@ -88,7 +88,7 @@ def _divide(a: float, b: float) -> float | None:
 
 
 def _round(number: float, digits: int = 0) -> float:
-    """Round half away from zero, by the number's shortest text."""
+    """Round half away from zero, based on the shortest decimal text of the number."""
     if not math.isfinite(number):
         return number
     with localcontext() as context:
@@ -104,16 +104,16 @@ def _whole(cut: Callable[[float], int]) -> Callable[[float], int | None]:
 
 
 def _number(compute: Callable[..., float]) -> Callable[..., float | None]:
-    """A function of the floats as Java has it: beyond all numbers is infinite; what is no number is null."""
+    """Wrap a function of floats to behave as in Java: overflow is infinity, and NaN becomes null."""
 
-    def number(*given: float) -> float | None:
+    def number(*arguments: float) -> float | None:
         try:
-            found = compute(*given)
+            result = compute(*arguments)
         except ValueError:
             return None
         except OverflowError:
             return math.inf
-        return None if math.isnan(found) else found
+        return None if math.isnan(result) else result
 
     return number
 
@@ -122,7 +122,7 @@ def _power(base: float, exponent: float) -> float:
     odd = math.isfinite(exponent) and exponent % 2 == 1
     if base == 0 and exponent < 0:
         return math.copysign(math.inf, base) if odd else math.inf
-    if abs(base) == 1 and math.isinf(exponent):  # Java's, not C's
+    if abs(base) == 1 and math.isinf(exponent):  # as in Java, not as in C
         return math.nan
     try:
         return math.pow(base, exponent)
@@ -148,7 +148,7 @@ def _first(*values: Any) -> Any:
 
 
 def _extreme(sign: int) -> Callable[..., Any]:
-    """The least or greatest that is there; NaN is above all numbers."""
+    """Return a function for the least (-1) or greatest (1) value that is not None; NaN is above all numbers."""
 
     def above(one: Any, other: Any) -> bool:
         if isinstance(one, float) and math.isnan(one):
@@ -200,7 +200,7 @@ def _arithmetic(
 
 
 def _floor(name: str, cut: Callable[[float], int]) -> list[Overload]:
-    # Spark refuses what lies beyond the int64s; NaN is above all numbers.
+    # Spark raises beyond the range of int64. NaN compares greater than all numbers, so it becomes null.
     sql = f"IF(abs({{0}}) < 9.223372036854775807E18D, {name}({{0}}), NULL)"
     return [Overload(("int",), INT, "{0}", _same, total=True), Overload(("number",), INT, sql, _whole(cut))]
 
@@ -219,18 +219,18 @@ def _from_unix(sql: str, unit: int) -> list[Overload]:
 
 
 FUNCTIONS: dict[str, list[Overload]] = {
-    "+": _arithmetic("try_add", lambda a, b: _fits(a + b), lambda a, b: a + b),
-    "-": _arithmetic("try_subtract", lambda a, b: _fits(a - b), lambda a, b: a - b),
-    "*": _arithmetic("try_multiply", lambda a, b: _fits(a * b), lambda a, b: a * b),
+    "+": _arithmetic("try_add", lambda a, b: _in_int64(a + b), lambda a, b: a + b),
+    "-": _arithmetic("try_subtract", lambda a, b: _in_int64(a - b), lambda a, b: a - b),
+    "*": _arithmetic("try_multiply", lambda a, b: _in_int64(a * b), lambda a, b: a * b),
     "/": [Overload(("number", "number"), FLOAT, "try_divide({0}, {1})", _divide)],
     "%": _arithmetic("try_mod", _remainder, _float_remainder, total=False),
     "negative": [
-        Overload(("int",), INT, "try_subtract(0L, {0})", lambda a: _fits(-a)),
+        Overload(("int",), INT, "try_subtract(0L, {0})", lambda a: _in_int64(-a)),
         Overload(("number",), FLOAT, "negative({0})", lambda a: -a, total=True),
     ],
     "abs": [
-        # In decimals, where the least int64 has a counterpart.
-        Overload(("int",), INT, "try_cast(abs(CAST({0} AS DECIMAL(19,0))) AS BIGINT)", lambda a: _fits(abs(a))),
+        # In decimals, because the absolute value of the least int64 is not an int64.
+        Overload(("int",), INT, "try_cast(abs(CAST({0} AS DECIMAL(19,0))) AS BIGINT)", lambda a: _in_int64(abs(a))),
         Overload(("number",), FLOAT, "abs({0})", abs, total=True),
     ],
     "sign": _math("sign", lambda a: math.copysign(1.0, a) if a and not math.isnan(a) else a),
@@ -268,9 +268,9 @@ FUNCTIONS: dict[str, list[Overload]] = {
     ],
     "replace": [Overload(("text", "text", "text"), STRING, "replace({0}, {1}, {2})", _replace, total=True)],
     "concat": [Overload(("word*",), STRING, "concat({all})", lambda *texts: "".join(texts), total=True)],
-    "coalesce": [Overload(("any*",), None, "coalesce({all})", _first, lenient=True)],
-    "least": [Overload(("ordered*",), None, "least({all})", _extreme(-1), lenient=True)],
-    "greatest": [Overload(("ordered*",), None, "greatest({all})", _extreme(1), lenient=True)],
+    "coalesce": [Overload(("any*",), None, "coalesce({all})", _first, takes_nulls=True)],
+    "least": [Overload(("ordered*",), None, "least({all})", _extreme(-1), takes_nulls=True)],
+    "greatest": [Overload(("ordered*",), None, "greatest({all})", _extreme(1), takes_nulls=True)],
     "year": _part("year", lambda moment: moment.year),
     "month": _part("month", lambda moment: moment.month),
     "day": _part("day", lambda moment: moment.day),
@@ -283,20 +283,20 @@ FUNCTIONS: dict[str, list[Overload]] = {
     "timestamp_seconds": _from_unix("timestamp_seconds", 1_000_000),
     "timestamp_millis": _from_unix("timestamp_millis", 1_000),
 }
-"""By name. `weekday` is 0 on Mondays; parts of a timestamp are those of UTC."""
+"""All functions and operators by name. `weekday` is 0 on Mondays; parts of a timestamp are in UTC."""
 
 OPERATORS = frozenset("+-*/%") | {"negative"}
 
 APPROXIMATE = frozenset({"power", "exp", "ln", "log10", "sin", "cos", "tan", "atan2", "radians", "degrees"})
-"""Functions whose last digit depends on the machine's library."""
+"""Functions whose last digit depends on the math library of the machine."""
 
 
 def common_type(types: Sequence[Type | None]) -> Type | None:
-    """The type that values of several types have in common, nulls (None) left aside; None: there is none."""
-    known = list(dict.fromkeys(each for each in types if each is not None))
-    if len(known) == 1:
-        return known[0]
-    kinds = {each.kind for each in known}
+    """Return the common type of several types, ignoring None (null); None if there is none."""
+    distinct = list(dict.fromkeys(type_ for type_ in types if type_ is not None))
+    if len(distinct) == 1:
+        return distinct[0]
+    kinds = {type_.kind for type_ in distinct}
     for fitting, common in ((("int",), INT), (("int", "float"), FLOAT), (TEXTS, STRING)):
         if kinds and kinds <= set(fitting):
             return common

@@ -1,4 +1,4 @@
-"""Many who change one registry at once: threads of a process, and processes."""
+"""Threads and processes that change one registry at the same time."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ THREADS = 4
 T = TypeVar("T")
 
 
-def at_once(work: Callable[[int], T]) -> list[T]:
-    """Begin in several threads at the same moment, and give what each made."""
-    begin = Barrier(THREADS)
+def run_concurrently(work: Callable[[int], T]) -> list[T]:
+    """Run `work` in several threads that start together, and return their results."""
+    start = Barrier(THREADS)
 
     def run(n: int) -> T:
-        begin.wait(30)
+        start.wait(30)
         return work(n)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return [each.result(60) for each in [pool.submit(run, n) for n in range(THREADS)]]
+        return [future.result(60) for future in [pool.submit(run, n) for n in range(THREADS)]]
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ def city(registry: Registry) -> Registry:
     return registry
 
 
-def test_one_of_many_gets_a_lease_that_has_run_out(registry: Registry, clock: Clock) -> None:
-    clock.stands = True
+def test_expired_lease_goes_to_one_of_many_callers(registry: Registry, clock: Clock) -> None:
+    clock.is_stopped = True
     for round_ in range(10):
         clock.now = round_ * 10_000_000
-        won = at_once(lambda n: registry.lease("work", f"holder {n}", 10))
+        won = run_concurrently(lambda n: registry.lease("work", f"holder {n}", 10))
         assert sorted(won) == [False] * (THREADS - 1) + [True]
         assert registry.leases()["work"].holder == f"holder {won.index(True)}"
 
@@ -62,7 +62,7 @@ registry.close()
 """
 
 
-def test_processes_share_leases_among_them(where: str) -> None:
+def test_each_lease_goes_to_one_of_many_processes(where: str) -> None:
     open_registry(where).close()
     processes = {
         name: subprocess.Popen(
@@ -78,22 +78,22 @@ def test_processes_share_leases_among_them(where: str) -> None:
         process.stdin.write("go\n")
         process.stdin.flush()
     won = {name: process.communicate(timeout=60)[0].split() for name, process in processes.items()}
-    assert sorted(int(n) for each in won.values() for n in each) == list(range(40))
+    assert sorted(int(n) for numbers in won.values() for n in numbers) == list(range(40))
     registry = open_registry(where)
-    held = {name: lease.holder for name, lease in registry.leases().items()}
-    assert held == {f"work {n}": name for name, each in won.items() for n in each}
+    holders = {name: lease.holder for name, lease in registry.leases().items()}
+    assert holders == {f"work {n}": name for name, numbers in won.items() for n in numbers}
     registry.close()
 
 
-def test_threads_open_a_new_one_at_once(new_store: MakeStore) -> None:
+def test_threads_open_a_new_registry_concurrently(new_store: MakeStore) -> None:
     for _ in range(10):
         where = new_store()
-        for opened in at_once(lambda _, where=where: open_registry(where)):  # type: ignore[misc]
+        for opened in run_concurrently(lambda _, where=where: open_registry(where)):  # type: ignore[misc]
             assert opened.revision() == 0
             opened.close()
 
 
-def test_one_of_many_changes_a_version(city: Registry) -> None:
+def test_one_of_many_concurrent_changes_of_a_version_succeeds(city: Registry) -> None:
     city.subscribe(Subscription("s", "fast"), None)
 
     def change(n: int) -> bool:
@@ -103,13 +103,13 @@ def test_one_of_many_changes_a_version(city: Registry) -> None:
             return False
         return True
 
-    won = at_once(change)
+    won = run_concurrently(change)
     assert sorted(won) == [False] * (THREADS - 1) + [True]
     assert city.subscription("s").subscription.description == str(won.index(True))
     assert city.subscription("s").version == city.subscriptions_revision() == 2
 
 
-def test_no_change_is_lost_where_versions_are_given(make: MakeRegistry) -> None:
+def test_changes_with_versions_lose_no_update(make: MakeRegistry) -> None:
     registries = [make() for _ in range(THREADS)]
     registries[0].apply(CITY)
     registries[0].subscribe(Subscription("s", "fast", description="0"), None)
@@ -123,13 +123,13 @@ def test_no_change_is_lost_where_versions_are_given(make: MakeRegistry) -> None:
                 registries[n].change_subscription(changed, seen.version)
                 done += 1
 
-    at_once(count_up)
+    run_concurrently(count_up)
     seen = registries[0].subscription("s")
     assert (seen.subscription.description, seen.version) == (str(5 * THREADS), 5 * THREADS + 1)
     assert registries[0].subscriptions_revision() == 5 * THREADS + 1
 
 
-def test_an_id_is_given_to_one(city: Registry) -> None:
+def test_one_of_many_concurrent_subscribers_gets_the_id(city: Registry) -> None:
     def subscribe(n: int) -> bool:
         try:
             city.subscribe(Subscription("s", "fast", description=str(n)), None)
@@ -137,11 +137,11 @@ def test_an_id_is_given_to_one(city: Registry) -> None:
             return False
         return True
 
-    assert sorted(at_once(subscribe)) == [False] * (THREADS - 1) + [True]
+    assert sorted(run_concurrently(subscribe)) == [False] * (THREADS - 1) + [True]
 
 
-def test_nobody_waits_for_each_other(city: Registry) -> None:
-    """Cursors in any order, beside a removal that touches the same rows: no deadlock, and nothing lost."""
+def test_cursors_and_a_removal_do_not_deadlock(city: Registry) -> None:
+    """Threads move cursors in opposite orders while one removes the service: no deadlock, and no lost update."""
     names = [f"s{n}" for n in range(20)]
     for name in names:
         city.subscribe(Subscription(name, "cars"), None)
@@ -150,17 +150,17 @@ def test_nobody_waits_for_each_other(city: Registry) -> None:
         if n == 0:
             city.remove("cars", force=True)
         for turn in range(10):
-            given = names if n % 2 else names[::-1]
-            city.acknowledge_all(dict.fromkeys(given, f"{n}-{turn}"))
+            ordered = names if n % 2 else names[::-1]
+            city.acknowledge_all(dict.fromkeys(ordered, f"{n}-{turn}"))
 
-    at_once(work)
-    found = city.subscriptions().values()
-    assert {each.state for each in found} == {"disabled"}
-    assert len({each.cursor for each in found}) == 1
-    assert {each.version for each in found} == {2}
+    run_concurrently(work)
+    subscriptions = city.subscriptions().values()
+    assert {subscription.state for subscription in subscriptions} == {"disabled"}
+    assert len({subscription.cursor for subscription in subscriptions}) == 1
+    assert {subscription.version for subscription in subscriptions} == {2}
 
 
-def test_nobody_subscribes_to_what_is_being_removed(city: Registry) -> None:
+def test_service_that_is_being_removed_gets_no_active_subscription(city: Registry) -> None:
     def work(n: int) -> None:
         if n == 0:
             city.remove("cars", force=True)
@@ -169,5 +169,5 @@ def test_nobody_subscribes_to_what_is_being_removed(city: Registry) -> None:
             with suppress(NotRegistered):
                 city.subscribe(Subscription(f"s{n}-{m}", "cars"), None)
 
-    at_once(work)
-    assert {each.state for each in city.subscriptions("cars").values()} <= {"disabled"}
+    run_concurrently(work)
+    assert {subscription.state for subscription in city.subscriptions("cars").values()} <= {"disabled"}

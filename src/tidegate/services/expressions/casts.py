@@ -1,6 +1,6 @@
-"""From one type to another: whether, how in Spark SQL, and how in Python.
+"""Conversions between types: which exist, their Spark SQL, and their Python version.
 
-A cast never fails: what has no counterpart in the other type becomes null.
+A cast never raises: a value that the target type can't hold becomes null.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SQL_TYPES = {
     "string": "STRING",
     "timestamp": "TIMESTAMP",
 }
-"""What carries each named type in Spark."""
+"""The Spark SQL type that carries each of our types."""
 
-# Spark and Python each read more than this as numbers and times, and not the same: both are held to these.
+# Spark and Python accept more texts as numbers and times, and different ones. Both are limited to these patterns.
 _WHOLE = "[+-]?[0-9]{1,20}"
 _DECIMAL = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,3})?"
 _MOMENT = (
@@ -43,30 +43,30 @@ _MOMENT = (
 )
 
 TEXTS = ("string", "char", "enum")
-"""Kinds that travel as text."""
+"""Kinds of types that are carried as text."""
 
 
 def problem(source: Type | None, target: Type) -> str:
-    """Say why there is no cast, or nothing; `source` is None for null."""
+    """Return why there is no cast between two types; "" if there is one. `source` None is the type of null."""
     if source is None or source == target:
         return ""
     if isinstance(source, Array | Struct) or isinstance(target, Array | Struct):
         return f"{source} can't be cast to {target}: only single values can"
-    one, other = source.kind, target.kind
-    fits = {
-        "bool": one in TEXTS,
-        "int": one in (*TEXTS, "float", "int", "bool") and not (one == "float" and str(target) == "uint64"),
-        "float": one in (*TEXTS, "float", "int"),
-        "string": one in (*TEXTS, "int", "bool", "time"),
-        "char": one in TEXTS,
-        "enum": one in TEXTS,
-        "time": one in TEXTS,
+    kind = source.kind
+    can_cast_to = {
+        "bool": kind in TEXTS,
+        "int": kind in (*TEXTS, "float", "int", "bool") and not (kind == "float" and str(target) == "uint64"),
+        "float": kind in (*TEXTS, "float", "int"),
+        "string": kind in (*TEXTS, "int", "bool", "time"),
+        "char": kind in TEXTS,
+        "enum": kind in TEXTS,
+        "time": kind in TEXTS,
     }
-    return "" if fits[other] else f"{source} can't be cast to {target}"
+    return "" if can_cast_to[target.kind] else f"{source} can't be cast to {target}"
 
 
 def may_lose(source: Type | None, target: Type) -> bool:
-    """Whether a cast may make null of a value."""
+    """Return True if a cast can turn a value into null."""
     if source is None or source == target:
         return source is None
     match target.kind:
@@ -82,7 +82,7 @@ def may_lose(source: Type | None, target: Type) -> bool:
 
 
 def sql(text: str, source: Type | None, target: Type) -> str:
-    """Write the cast of an SQL expression."""
+    """Return Spark SQL that casts the SQL expression `text`."""
     name = type_name(target)
     if source == target:
         return text
@@ -99,12 +99,12 @@ def sql(text: str, source: Type | None, target: Type) -> str:
         return _time_text(text) if source.kind == "time" else f"CAST({text} AS STRING)"
     if target.kind == "int":
         return _to_int(text, source, str(target))
-    # By way of a double, so that a whole number is rounded to a float32 as everywhere.
-    return text_of_double(text, source) if name == "DOUBLE" else f"CAST({text_of_double(text, source)} AS {name})"
+    # Through double, so that integers are rounded to float32 as the other evaluators do it.
+    return _as_double(text, source) if name == "DOUBLE" else f"CAST({_as_double(text, source)} AS {name})"
 
 
-def text_of_double(text: str, source: Type) -> str:
-    """Write a number as a double."""
+def _as_double(text: str, source: Type) -> str:
+    """Return Spark SQL that converts a number to double."""
     return text if source == FLOAT else f"CAST({text} AS DOUBLE)"
 
 
@@ -140,7 +140,7 @@ def _from_text(text: str, target: Type) -> str:
 
 
 def _looks_like(text: str, pattern: str) -> str:
-    # Not $, which lets a newline at the end through.
+    # \\z instead of $, because $ also matches before a newline at the end.
     return f"{text} RLIKE {quoted(f'^(?:{pattern})' + chr(92) + 'z')}"
 
 
@@ -148,24 +148,24 @@ def _time_text(text: str) -> str:
     return f"""date_format({text}, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")"""
 
 
-def value(given: Any, source: Type | None, target: Type) -> Any:
-    """Cast a value in Python: as Spark does it, null included."""
-    if given is None or source is None or source == target:
-        return given
+def convert(value: Any, source: Type | None, target: Type) -> Any:
+    """Cast a value in Python, with the same result as Spark; None is null."""
+    if value is None or source is None or source == target:
+        return value
     if isinstance(target, Enum):
-        return given if given in target.labels else None
+        return value if value in target.labels else None
     if target.kind == "char":
-        return given if len(given) == 1 else None
+        return value if len(value) == 1 else None
     if source.kind in TEXTS:
-        return _value_of_text(given, target)
+        return _value_of_text(value, target)
     match target.kind:
         case "string":
-            return _text_of_value(given)
+            return _text_of_value(value)
         case "int":
-            return _whole(given, str(target))
+            return _whole(value, str(target))
         case "float":
-            return nearest_float32(given) if str(target) == "float32" else nearest_float(given)
-    return given
+            return nearest_float32(value) if str(target) == "float32" else nearest_float(value)
+    return value
 
 
 def _value_of_text(text: str, target: Type) -> Any:
@@ -184,37 +184,37 @@ def _value_of_text(text: str, target: Type) -> Any:
     return text
 
 
-def _text_of_value(given: Any) -> str:
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    return timestamps.to_text(timestamps.from_datetime(given)) if isinstance(given, datetime) else str(given)
+def _text_of_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return timestamps.to_text(timestamps.from_datetime(value)) if isinstance(value, datetime) else str(value)
 
 
-def _whole(given: float, name: str) -> int | None:
-    """Cut a number to a whole one of a type; None where it is out of range."""
-    if isinstance(given, float):
-        if not math.isfinite(given):
+def _whole(value: float, name: str) -> int | None:
+    """Truncate a number to an integer type; None if it is out of range."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
             return None
-        if given == 2.0**63 and name == "int64":  # Spark compares with the greatest int64 as a double
+        if value == 2.0**63 and name == "int64":  # Spark compares with the greatest int64 as a double
             return 2**63 - 1
-        given = math.trunc(given)
+        value = math.trunc(value)
     low, high = INTEGER_RANGES[name]
-    return int(given) if low <= given <= high else None
+    return int(value) if low <= value <= high else None
 
 
 def _within(source: Type, target: Type) -> bool:
-    """Whether every value of one type of numbers is one of another, whole, type."""
+    """Return True if every value of `source` is in the range of the integer type `target`."""
     if source.kind == "bool":
         return True
     if source.kind != "int" or target.kind != "int":
         return False
     low, high = INTEGER_RANGES[str(source)]
-    least, most = INTEGER_RANGES[str(target)]
-    return least <= low and high <= most
+    target_low, target_high = INTEGER_RANGES[str(target)]
+    return target_low <= low and high <= target_high
 
 
 def type_name(kind: Type) -> str:
-    """Give the Spark SQL name of a single value's type."""
+    """Return the Spark SQL name of a scalar type."""
     return SQL_TYPES.get(str(kind), "STRING")
 
 
@@ -222,10 +222,10 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0
 
 
 def quoted(text: str) -> str:
-    r"""Write text as a literal for Spark's parser.
+    r"""Return text as a string literal for Spark's parser.
 
-    Backslashes escape there; `$` is hidden, because `${...}` names a setting or
-    an environment variable even inside a literal.
+    Backslashes are escaped. `$` is written as a code, because Spark replaces `${...}` by a setting or an environment
+    variable even inside a literal.
 
     >>> print(quoted("it's C:\\"), quoted("${env:HOME}"))
     'it\'s C:\\' '\u0024{env:HOME}'

@@ -1,0 +1,227 @@
+"""Parses the text of an expression into an untyped tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from tidegate.errors import ExpressionError, Problem
+
+MAX_LENGTH = 4_096
+"""The longest text of an expression, in characters."""
+MAX_OPERATORS = 100
+"""The largest number of operators in an expression."""
+MAX_DEPTH = 24
+"""The deepest nesting of parentheses and calls: the SQL of some functions repeats an argument."""
+
+Span = tuple[int, int]
+"""Start and end of a part of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class UntypedConstant:
+    """A literal value; None is null."""
+
+    value: str | float | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class UntypedPath:
+    """A path into the event: names of attributes, and indexes of arrays."""
+
+    parts: tuple[str | int, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class UntypedCall:
+    """A function, in lower case, or an operator; the unary minus is `negative`."""
+
+    name: str
+    arguments: tuple[UntypedNode, ...]
+    span: Span
+
+
+UntypedNode = UntypedConstant | UntypedPath | UntypedCall
+
+
+def parse(text: str) -> UntypedNode:
+    """Parse an expression. Raises `ExpressionError` at the first syntax error."""
+    return _Parser(text).parse()
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the top-level attributes that an expression reads. Raises `ExpressionError` for a syntax error.
+
+    >>> sorted(names("concat(cid, '-', pos.x) + 1"))
+    ['cid', 'pos']
+    """
+    attributes: set[str] = set()
+    stack = [parse(text)]
+    while stack:
+        match stack.pop():
+            case UntypedPath(parts):
+                attributes.add(str(parts[0]))
+            case UntypedCall(_, arguments):
+                stack += arguments
+            case UntypedConstant():
+                pass
+    return frozenset(attributes)
+
+
+_TOKEN = re.compile(
+    r"""\s*+(?:
+      (?P<number>(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+(?![\w.]))
+    | (?P<name>[^\W\d]\w*+)
+    | (?P<quoted>"(?:[^"]|"")++")
+    | (?P<string>'(?:[^']|'')*+')
+    | (?P<mark>[-+*/%(),.\[\]])
+    | (?P<end>\Z)
+    | (?P<unknown>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+class _Parser:
+    """A recursive-descent parser of one text, with one token of lookahead: `kind`, `piece` and `start`."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_LENGTH:
+            message = f"expected at most {MAX_LENGTH} characters, not {len(text)}"
+            raise ExpressionError(f"{text[:60]}...", [Problem(0, message)])
+        self.text, self.at, self.depth, self.operators = text, 0, 0, 0
+        self.kind, self.piece, self.start = "", "", 0
+        self.advance()
+
+    def advance(self) -> None:
+        """Read the next token."""
+        token = _TOKEN.match(self.text, self.at)
+        assert token is not None
+        assert token.lastgroup is not None
+        self.kind, self.piece, self.start = token.lastgroup, token[token.lastgroup], token.start(token.lastgroup)
+        if self.kind == "unknown":
+            expected = {"'": "a quote ' that ends this text", '"': 'a name in quotes "..."'}.get(self.piece)
+            self.fail(expected or "a value, an attribute or an operator")
+        self.at = token.end()
+
+    def fail(self, expected: str) -> NoReturn:
+        actual = f", not {self.piece!r}" if self.piece else ""
+        raise ExpressionError(self.text, [Problem(self.start, f"expected {expected}{actual}", max(1, len(self.piece)))])
+
+    def take(self, *marks: str) -> str:
+        """Consume the token and return it if it is one of `marks`; otherwise return ""."""
+        if self.kind != "mark" or self.piece not in marks:
+            return ""
+        mark = self.piece
+        self.advance()
+        return mark
+
+    def expect(self, mark: str) -> None:
+        if not self.take(mark):
+            self.fail(f"{mark!r}")
+
+    def parse(self) -> UntypedNode:
+        root = self.sum()
+        if self.kind != "end":
+            self.fail("an operator or the end")
+        return root
+
+    def sum(self) -> UntypedNode:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"an expression that nests at most {MAX_DEPTH} deep")
+        node = self.chain(self.product, "+", "-")
+        self.depth -= 1
+        return node
+
+    def product(self) -> UntypedNode:
+        return self.chain(self.sign, "*", "/", "%")
+
+    def chain(self, operand: Callable[[], UntypedNode], *operators: str) -> UntypedNode:
+        """Parse operands that left-associative operators join."""
+        left = operand()
+        while operator := self.take(*operators):
+            self.count_operator()
+            right = operand()
+            left = UntypedCall(operator, (left, right), (left.span[0], right.span[1]))
+        return left
+
+    def sign(self) -> UntypedNode:
+        starts = []
+        while self.kind == "mark" and self.piece == "-":
+            starts.append(self.start)
+            self.count_operator()
+            self.advance()
+        node = self.value()
+        for start in reversed(starts):
+            span = (start, node.span[1])
+            match node:
+                case UntypedConstant(int() | float() as number) if not isinstance(number, bool):
+                    node = UntypedConstant(-number, span)
+                case _:
+                    node = UntypedCall("negative", (node,), span)
+        return node
+
+    def count_operator(self) -> None:
+        self.operators += 1
+        if self.operators > MAX_OPERATORS:
+            self.fail(f"at most {MAX_OPERATORS} operators")
+
+    def value(self) -> UntypedNode:
+        kind, piece, start = self.kind, self.piece, self.start
+        span = (start, start + len(piece))
+        if self.take("("):
+            node = self.sum()
+            self.expect(")")
+            return node
+        if kind not in ("number", "string", "name", "quoted"):
+            self.fail("a value or an attribute")
+        self.advance()
+        if kind == "number":
+            return UntypedConstant(int(piece) if piece.isdecimal() else float(piece), span)
+        if kind == "string":
+            return UntypedConstant(piece[1:-1].replace("''", "'"), span)
+        if kind == "name":
+            if piece.lower() in _CONSTANTS:
+                return UntypedConstant(_CONSTANTS[piece.lower()], span)
+            if self.take("("):
+                return self.call(piece, start)
+        return self.path(piece, start)
+
+    def call(self, name: str, start: int) -> UntypedCall:
+        arguments: list[UntypedNode] = []
+        while not arguments or self.take(","):
+            arguments.append(self.sum())
+        end = self.at
+        self.expect(")")
+        return UntypedCall(name.lower(), tuple(arguments), (start, end))
+
+    def path(self, first: str, start: int) -> UntypedPath:
+        parts: list[str | int] = [_unquote(first)]
+        end = start + len(first)
+        while mark := self.take(".", "["):
+            end = self.start + len(self.piece)
+            if mark == ".":
+                if self.kind not in ("name", "quoted"):
+                    self.fail("a name after the dot")
+                parts.append(_unquote(self.piece))
+                self.advance()
+                continue
+            if self.kind != "number" or not self.piece.isdecimal() or len(self.piece) > 9:
+                self.fail("an index, such as [3]")
+            parts.append(int(self.piece))
+            self.advance()
+            end = self.start + 1
+            self.expect("]")
+        return UntypedPath(tuple(parts), (start, end))
+
+
+def _unquote(piece: str) -> str:
+    return piece[1:-1].replace('""', '"') if piece.startswith('"') else piece
