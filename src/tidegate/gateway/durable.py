@@ -29,6 +29,7 @@ from tidegate.federation.link.history import is_past
 from tidegate.gateway.tracing import Tracing
 from tidegate.gateway.webhook import WebhookSender, WebhookSettings
 from tidegate.logs import Cursor, EventLog
+from tidegate.model import ServiceName
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import Subscription, Webhook
 
@@ -302,7 +303,7 @@ class Durable:
 
     async def check(self, service: str, cursor: Cursor) -> None:
         """Raise a `CursorError` where a cursor is no place in a service's output."""
-        if "@" in service and is_past(cursor):  # the service's own broker knows whether it is
+        if ServiceName.parse(service).is_remote and is_past(cursor):  # the service's own broker knows whether it is
             return
         await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
 

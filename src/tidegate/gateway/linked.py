@@ -15,12 +15,12 @@ from tidegate.delivery.worker import LOST
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
 from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
-from tidegate.federation.link.records import mirror_of
 from tidegate.filters import Filter
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.policy import Policies
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.segments import now_micros
+from tidegate.model import ServiceName
 from tidegate.registry import Link, RegisteredSubscription, Registry
 from tidegate.services import Service
 
@@ -81,7 +81,7 @@ class Linked:
             return None
         schema, hidden = self._policies.schema(caller, service), self._policies.withheld(caller, service)
         ids = self._policies.ids(caller, service)
-        return Supply(mirror_of(service, self.federation.name), service, schema, hidden, ids)
+        return Supply(str(ServiceName(service, self.federation.name)), service, schema, hidden, ids)
 
     def passes_on(self, link: Link, name: str) -> bool:
         """Whether a neighbour may have another broker's service of us."""
@@ -95,7 +95,7 @@ class Linked:
 
     def heed(self, subscriber: Subscriber, is_here: bool) -> None:
         """Somebody listens, wants something else, or listens no more."""
-        if "@" not in subscriber.service:
+        if not ServiceName.parse(subscriber.service).is_remote:
             return
         if is_here:
             self.federation.hold(subscriber, subscriber.service, subscriber.filter)
@@ -122,7 +122,7 @@ class Linked:
         Who begins now begins in the mirror, if that has what they want from now on: else what is put out until it
         has is history, too.
         """
-        if "@" not in service:
+        if not ServiceName.parse(service).is_remote:
             return None
         await self.federation.prepare(service)
         if start.cursor is not None:
@@ -161,7 +161,7 @@ class Linked:
 
     def is_part(self, service: str) -> bool:
         """A mirror has what was asked for."""
-        return "@" in service
+        return ServiceName.parse(service).is_remote
 
     def open(self, subscriber: Subscriber) -> Past:
         """What a subscriber is given of it."""

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, did_you_mean
-from tidegate.model import timestamps
+from tidegate.model import ServiceName, timestamps
 from tidegate.registry.registry import Kept, Link
 from tidegate.registry.secrets import SEALED, SecretKey
 from tidegate.registry.store import Store
@@ -176,7 +176,7 @@ def _public(names: Iterable[str], link: str) -> str:
     for each in names:
         if each != ANY and not _SERVICE.fullmatch(each):
             raise RegistryError(f"public: expected the name of a service such as gps or gps@{link}, not {each!r:.80}")
-        found.add(each if each == ANY or "@" in each else f"{each}@{link}")
+        found.add(each if each == ANY or ServiceName.parse(each).is_remote else str(ServiceName(each, link)))
     return json.dumps(sorted(found))
 
 

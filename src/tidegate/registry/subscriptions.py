@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidegate.errors import NotRegistered, RegistryError, VersionConflict
-from tidegate.model import timestamps
+from tidegate.model import ServiceName, timestamps
 from tidegate.registry.registry import DeadLetter, RegisteredSubscription, State
 from tidegate.registry.secrets import SecretKey
 from tidegate.registry.store import Store, unchanged
@@ -239,7 +239,7 @@ def _missing(subscription: str) -> str:
 
 
 def _need_service(connection: sa.Connection, name: str) -> None:
-    if "@" in name:  # another broker's: whoever is linked to it knows whether it is there
+    if ServiceName.parse(name).is_remote:  # another broker's: whoever is linked to it knows whether it is there
         return
     query = sa.select(DEFINITIONS.c.name).where(DEFINITIONS.c.kind == "service")
     known = connection.execute(query).scalars().all()

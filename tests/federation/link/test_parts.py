@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import FederationError, LogError
+from tidegate.errors import FederationError, LinkRefused, LogError
 from tidegate.federation.link import LinkSettings, history, proof, session, wire
 from tidegate.federation.link.coverage import Joint, Joints, at_origin
 from tidegate.federation.link.forwarder import Supply
@@ -123,6 +124,24 @@ def test_both_ends_prove_who_they_are() -> None:
     assert shaken((SECRET, None)) == [f"b refuses the link: {stranger}", stranger]
     assert shaken((SECRET, SECRET), ("a", "c"))[1] == stranger.replace("'b'", "'c'")
     assert shaken((SECRET, SECRET), entry="not you,")[0] == "b refuses the link: not you, a"
+
+
+def test_a_link_that_would_close_a_loop_is_refused_with_the_loop() -> None:
+    def refuse(_: str) -> None:
+        raise LinkRefused(("b", "a", "c", "b"), "c")
+
+    async def run() -> list[object]:
+        here, there = pipes()
+        dials = proof.introduce(here, "a", "b", SECRET)
+        answers = proof.admit(there, "b", lambda _: SECRET, refuse)
+        return await asyncio.gather(dials, answers, return_exceptions=True)
+
+    at_dialler, at_acceptor = asyncio.run(run())
+    assert isinstance(at_dialler, proof.LoopRefused)
+    assert at_dialler.loop == ("b", "a", "c", "b")
+    assert str(at_dialler) == ("b refuses the link: a link from b to a would close a loop: b - a - c - b, as c says")
+    assert isinstance(at_acceptor, LinkRefused)
+    assert isinstance(pickle.loads(pickle.dumps(at_dialler)), proof.LoopRefused)
 
 
 def test_an_answer_that_was_heard_before_proves_nothing() -> None:

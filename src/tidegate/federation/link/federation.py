@@ -31,7 +31,6 @@ from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.offers import Remote, everything, is_portable, within_bounds
-from tidegate.federation.link.records import origin_of
 from tidegate.federation.link.session import Session
 from tidegate.federation.link.settings import LinkSettings
 from tidegate.federation.link.sieve import Sieve
@@ -43,7 +42,7 @@ from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Retention
 from tidegate.logs.lost import JOINT
-from tidegate.model import Schema
+from tidegate.model import Schema, ServiceName
 from tidegate.registry import Kept, Link, Registry, need_broker_name
 
 LEASE_S = 5.0
@@ -305,11 +304,10 @@ class Federation:
                     await self._live(neighbour, socket, is_dialled=True)
                 finally:
                     await _close(socket, "the link broke")  # unless it is, with a better reason
-            except LinkRefused as problem:
+            except (LinkRefused, proof.LoopRefused) as problem:
                 neighbour.state, neighbour.problem = "refused", str(problem)
             except (FederationError, LinkClosed, TimeoutError) as problem:
-                is_refused = "would close a loop" in str(problem)
-                neighbour.state = "refused" if is_refused else "down"
+                neighbour.state = "down"
                 neighbour.problem = printable(str(problem)) or f"{url} does not answer"
             except Exception as problem:  # whatever it was, the link is tried again
                 _log.exception("a link has failed", to=neighbour.name)
@@ -533,7 +531,7 @@ class Federation:
         filters, size = sizes.get(message.service, (0, 0)) if isinstance(message, Update) else (0, 0)
         sizes[message.service] = filters + len(add), size + sum(len(each.text) for each in add)
         check_tables(sizes.values(), self.settings.bounds)
-        relayed = [size for service, size in sizes.items() if origin_of(service)[1] != self.name]
+        relayed = [size for service, size in sizes.items() if ServiceName.parse(service).origin != self.name]
         check_relayed(relayed, self.settings.bounds)
 
     def _routed(self, neighbour: Neighbour, message: Message) -> None:
@@ -564,7 +562,7 @@ class Federation:
 
     def _schema(self, neighbour: Neighbour, service: str) -> Schema | None:
         """What types filters of a service that a neighbour asks for."""
-        if origin_of(service)[1] == self.name:
+        if ServiceName.parse(service).origin == self.name:
             supply = self._supply_of(neighbour, service)
             return None if supply is None else supply.schema
         remote = self.remotes.get(service)
@@ -777,9 +775,9 @@ class Federation:
 
     def _supply_of(self, neighbour: Neighbour, service: str) -> Supply | None:
         """What a neighbour may have of a service; None: nothing."""
-        name, origin = origin_of(service)
-        if origin == self.name:
-            return self._local.supply(neighbour.link, name)
+        parsed = ServiceName.parse(service)
+        if parsed.origin == self.name:
+            return self._local.supply(neighbour.link, parsed.name)
         remote = self.remotes.get(service)
         if remote is None or remote.via == neighbour.name or not remote.onward:
             return None

@@ -11,10 +11,9 @@ import orjson
 
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link.bounds import Bounds, measure
-from tidegate.federation.link.records import mirror_of, origin_of
 from tidegate.filters import Filter
 from tidegate.filters.tokens import MAX_BYTES
-from tidegate.model import Schema
+from tidegate.model import Schema, ServiceName
 from tidegate.registry import need_broker_name
 from tidegate.services import Service, from_dict, to_dict
 from tidegate.services.definitions import Access
@@ -45,7 +44,7 @@ class Remote:
     @property
     def origin(self) -> str:
         """The broker that it comes from."""
-        return origin_of(self.service.name)[1]
+        return ServiceName.parse(self.service.name).origin or ""
 
 
 def offered(service: Service, schema: Schema, me: str) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def offered(service: Service, schema: Schema, me: str) -> dict[str, Any]:
     access = service.access
     is_for_all = access.to in ("public", "keys") and not access.fields
     return {
-        "name": mirror_of(service.name, me),
+        "name": str(ServiceName(service.name, me)),
         "definition": definition,
         "schema": schema.to_dict(),
         "constraints": dict(schema.constraints),
@@ -72,8 +71,9 @@ def read_offer(said: Mapping[str, Any], via: str) -> Remote:
     """A service of a neighbour, or one that it passes on."""
     try:
         name = str(said["name"])
-        own, origin = origin_of(name)
-        need_broker_name(origin)
+        parsed = ServiceName.parse(name)
+        own = parsed.name
+        need_broker_name(parsed.origin or "")
         shown = {key: value for key, value in said["definition"].items() if key in SHOWN}  # never what it is made of
         (found,) = from_dict({"services": {own: {"from": own, **shown}}}, remote=True).services.values()
         access = Access("public" if said["public"] else "keys")

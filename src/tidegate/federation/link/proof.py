@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.errors import FederationError
+from tidegate.errors import FederationError, LinkRefused
 from tidegate.federation.link.bounds import printable
 from tidegate.federation.link.wire import SUBPROTOCOL, Inbox, Socket, control
 
@@ -35,7 +35,19 @@ _STRANGER = "there is no link between {name!r} and {to!r} here, or the secret is
 
 
 class ProofError(FederationError):
-    """Whoever dialled is not the neighbour that they say, as far as we can tell."""
+    """The dialling broker has not proved that it is the neighbour that it claims to be."""
+
+
+class LoopRefused(FederationError):  # noqa: N818 - reads as the state it reports
+    """The dialled neighbour refused the link because it would close a loop."""
+
+    def __init__(self, message: str, loop: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.loop = loop
+        """Names of the brokers on the loop, as the neighbour sent them; the neighbour is first and last."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.loop)
 
 
 async def introduce(socket: Socket, me: str, neighbour: str, secret: str) -> None:
@@ -71,7 +83,8 @@ async def admit(
         may_enter(name)
         await _send(socket, {"type": "welcome", "proof": _proof(secret, "answers", name, me, theirs, mine)})
     except FederationError as problem:
-        await _send(socket, {"type": "refused", "detail": str(problem)})
+        loop = {"loop": list(problem.loop)} if isinstance(problem, LinkRefused) else {}
+        await _send(socket, {"type": "refused", "detail": str(problem), **loop})
         raise
     return name
 
@@ -83,7 +96,10 @@ async def _send(socket: Socket, message: dict[str, Any]) -> None:
 
 def _need(said: dict[str, Any], kind: str, who: str) -> dict[str, Any]:
     if said["type"] == "refused":
-        raise FederationError(f"{who} refuses the link: {printable(str(said.get('detail')))}")
+        problem, loop = f"{who} refuses the link: {printable(str(said.get('detail')))}", said.get("loop")
+        if isinstance(loop, list):
+            raise LoopRefused(problem, tuple(printable(str(broker)) for broker in loop))
+        raise FederationError(problem)
     if said["type"] != kind:
         raise FederationError(f"expected {kind!r} of {who}, not {said['type']!r:.60}")
     return said

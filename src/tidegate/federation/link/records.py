@@ -26,25 +26,6 @@ _ARRIVED = re.compile(
 _FRONT = re.compile(rb'\{"_id":("(?:[^"\\]|\\.)*")(?:,"_src":"(?:[^"\\]|\\.)*")?(?=[,}])')
 
 
-def mirror_of(service: str, origin: str) -> str:
-    """What a broker's service is called everywhere else.
-
-    >>> mirror_of("gps", "city")
-    'gps@city'
-    """
-    return f"{service}@{origin}"
-
-
-def origin_of(name: str) -> tuple[str, str]:
-    """A service and its origin, by the name of its mirrors; without an origin it is our own.
-
-    >>> origin_of("gps@city")
-    ('gps', 'city')
-    """
-    service, _, origin = name.partition("@")
-    return service, origin
-
-
 def dressed(
     record: bytes, event: Mapping[str, Any] | None, source: str, hidden: frozenset[str], ids: HashedIds | None = None
 ) -> bytes:

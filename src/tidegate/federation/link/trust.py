@@ -21,8 +21,8 @@ from typing import Any
 from tidegate.errors import FederationError
 from tidegate.federation.link.keys import OriginKey, read_key_set
 from tidegate.federation.link.offers import Remote, read_offer
-from tidegate.federation.link.records import origin_of
 from tidegate.federation.link.signing import Verifier, read_signed_offer
+from tidegate.model import ServiceName
 from tidegate.registry import Link
 from tidegate.registry.links import ANY
 
@@ -85,7 +85,7 @@ class Trust:
 
     def verifier(self, service: str) -> Verifier | None:
         """Return what verifies a service's events; None: they need no signature."""
-        keys = self._keys.get(origin_of(service)[1])
+        keys = self._keys.get(ServiceName.parse(service).origin or "")
         return None if keys is None else Verifier(keys, self._clock)
 
     # Offers ------------------------------------------------------------------------------------
