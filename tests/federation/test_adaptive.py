@@ -125,10 +125,10 @@ def test_a_broker_adapts_each_link_and_service_by_itself() -> None:
     network.subscribe("here", "s", Filter("a >= 0"))
     network.settle(Random(0))
     there = network.brokers["there"]
-    assert there.filtering("others", "here") is None  # nobody asked for any
+    assert there.link("here").filter_policy("others") is None  # nobody asked for any
     for n in range(10):
         assert there.towards(SERVICE, {"a": n}) == ["here"]
-    policy = there.filtering(SERVICE, "here")
+    policy = there.link("here").filter_policy(SERVICE)
     assert policy is not None
     assert policy.is_coarse
     assert there.towards(SERVICE, {"a": -1}) == ["here"]
@@ -138,4 +138,4 @@ def test_a_broker_adapts_each_link_and_service_by_itself() -> None:
     network.unsubscribe("here", "s")
     network.settle(Random(0))
     assert there.towards(SERVICE, {"a": 1}) == []  # however coarse: nobody asked for any
-    assert network.brokers["here"].filtering(SERVICE, "there") is None
+    assert network.brokers["here"].link("there").filter_policy(SERVICE) is None

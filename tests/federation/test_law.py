@@ -186,7 +186,7 @@ class Federation(RuleBasedStateMachine):
     def dropped(self, pick: int, count: int) -> None:
         """A broker is told by a neighbour, truly or not, how much of what it sent nobody wanted."""
         one, other = sorted(self.network.links)[pick % len(self.network.links)]
-        policy = self.network.brokers[one].filtering(SERVICE, other)
+        policy = self.network.brokers[one].link(other).filter_policy(SERVICE)
         if policy is not None:
             policy.dropped(count, of=5)
 
@@ -240,7 +240,7 @@ class Federation(RuleBasedStateMachine):
         if self.network.strategy == "flooding" or neighbour not in self.network.brokers[broker].links:
             return
         behind = self._side(neighbour, broker)
-        routes = self.network.brokers[broker].routes(SERVICE, neighbour).values()
+        routes = self.network.brokers[broker].link(neighbour).routes(SERVICE).values()
         filters = {each for who, each in self.stable.items() if who[0] in behind}
         for event in EVENTS:
             if any(all(matches(each, event) for each in had) for had in filters):
@@ -268,10 +268,10 @@ class Federation(RuleBasedStateMachine):
     def _tables_agree(self) -> None:
         brokers = self.network.brokers
         for one, other in [*self.network.links, *((b, a) for a, b in self.network.links)]:
-            asked = brokers[one].asked(SERVICE, other)
-            routes = brokers[other].routes(SERVICE, one)
+            asked = brokers[one].link(other).requested(SERVICE)
+            routes = brokers[other].link(one).routes(SERVICE)
             assert asked == routes
-            held = brokers[other].states(one).get(SERVICE, State())
+            held = brokers[other].link(one).states().get(SERVICE, State())
             assert held.digest == State().after((Entry(*each) for each in routes.items()), (), 0).digest
             if self.network.strategy != "flooding":
                 behind = self._side(one, other)

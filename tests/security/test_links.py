@@ -193,7 +193,7 @@ def test_offers_beyond_the_bounds_end_the_session(here: Victim, services: list[A
             {"type": "reach", "paths": [["wolf", f"b{n}"] for n in range(1_001)]},
             "expected at most 1,000 brokers behind",
         ),
-        ({"type": "reach", "paths": [["wolf", *(f"b{n}" for n in range(64))]]}, "expected ways of at most 64 brokers"),
+        ({"type": "reach", "paths": [["wolf", *(f"b{n}" for n in range(64))]]}, "expected paths of at most 64 brokers"),
         ({"type": "reach", "paths": [["wolf", "x\u001b[2J"]]}, "expected the name of a broker, not 'x\\x1b[2J'"),
         ({"type": "hello", "tables": {"../../x": {}}, "paths": []}, "expected the name of a service, not '../../x'"),
         (

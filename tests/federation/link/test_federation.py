@@ -195,7 +195,9 @@ def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(
             await until(lambda: len(here.mirrored("numbers@there")) >= sent - 100, "all to arrive")
             assert here.mirrored("numbers@there") == list(range(100, sent))
             assert here.federation.neighbours["there"].figures().sessions > 2
-            assert all(each.figures.coarsened for each in there.federation.broker.filterings("here").values())
+            assert all(
+                each.figures.coarsened for each in there.federation.broker.link("here").filter_policies().values()
+            )
 
     asyncio.run(run())
 
@@ -613,7 +615,7 @@ def test_a_coarse_link_sends_what_nobody_wants_and_tightens_as_the_other_side_dr
             await linked(here, there)
             near.hold("me", "numbers@there", Filter("n < 40", SCHEMA))
             await until(lambda: has_begun(there, "here"), "it to be asked for")
-            policy = far.broker.filterings("here")["numbers@there"]
+            policy = far.broker.link("here").filter_policies()["numbers@there"]
             there.append(*range(30))
             await until(lambda: policy.is_coarse, "it to coarsen: all is wanted")
             there.append(*range(30, 100))
@@ -648,7 +650,7 @@ def test_who_subscribes_while_a_link_is_coarse_misses_nothing(tmp_path: Path) ->
             there.append(*range(20))
             await until(lambda: middle.mirrored("numbers@there") == [*range(10), 11], "what somebody wants")
             await until(lambda: here.mirrored("numbers@there") == [*range(10)], "what somebody wants at the end")
-            policy = far.broker.filterings("middle")["numbers@there"]
+            policy = far.broker.link("middle").filter_policies()["numbers@there"]
             assert policy.is_coarse
             sent = 20
             for n in range(6):  # each is there as soon as it is known at the origin, while all the time events come
@@ -668,7 +670,7 @@ def test_who_subscribes_while_a_link_is_coarse_misses_nothing(tmp_path: Path) ->
 
 def asked_of(side: Side, by: str, service: str = "numbers@there") -> set[str]:
     """What a neighbour has asked a broker for."""
-    return {each.text for each in side.federation.broker.routes(service, by).values()}
+    return {each.text for each in side.federation.broker.link(by).routes(service).values()}
 
 
 def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Path) -> None:
@@ -689,7 +691,7 @@ def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Pa
             near.hold("all", "numbers@there", None)
             await until(lambda: len(asked_of(there, "here")) == 1, "the wide one to be asked for alone")
             assert not near.broker.pending
-            state = far.broker.states("here")["numbers@there"]
+            state = far.broker.link("here").states()["numbers@there"]
             await until(lambda: kept(there, "here", "numbers@there") == state.version, "it to be kept")
 
     asyncio.run(run())
@@ -807,9 +809,9 @@ def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path
         middle.registry.keep_link_states(offers, {("offers", ""): orjson.dumps(offer).decode()})
         async with middle.running() as federation:
             broker = federation.broker
-            assert list(broker.routes("kinds@far", asks).values()) == filters
+            assert list(broker.link(asks).routes("kinds@far").values()) == filters
             broker.connect(offers)
-            assert filters[1] in broker.asked("kinds@far", offers).values()
+            assert filters[1] in broker.link(offers).requested("kinds@far").values()
 
     asyncio.run(run())
 

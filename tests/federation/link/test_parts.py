@@ -130,7 +130,7 @@ def test_a_link_that_would_close_a_loop_is_refused_with_the_loop() -> None:
     def refuse(_: str) -> None:
         raise LinkRefused(("b", "a", "c", "b"), "c")
 
-    async def run() -> list[object]:
+    async def run() -> tuple[object, object]:
         here, there = pipes()
         dials = proof.introduce(here, "a", "b", SECRET)
         answers = proof.admit(there, "b", lambda _: SECRET, refuse)

@@ -526,7 +526,7 @@ class Federation:
         """Refuse a step after which a neighbour would ask for more than it may."""
         if not isinstance(message, Update | Table) or neighbour.name not in self.broker.links:
             return
-        sizes = self.broker.asked_sizes(neighbour.name)
+        sizes = self.broker.link(neighbour.name).table_sizes()
         add = message.add if isinstance(message, Update) else message.entries
         filters, size = sizes.get(message.service, (0, 0)) if isinstance(message, Update) else (0, 0)
         sizes[message.service] = filters + len(add), size + sum(len(each.text) for each in add)
@@ -556,7 +556,9 @@ class Federation:
         So it goes on with just that, and passes over nothing.
         """
         session = neighbour.session
-        if session is not None and not neighbour.is_greeted and self.broker.has_answered(neighbour.name):
+        link = self.broker.find_link(neighbour.name)
+        has_answered = link is not None and link.has_answered_hello()
+        if session is not None and not neighbour.is_greeted and has_answered:
             neighbour.is_greeted = True
             session.say(neighbour.resume(self._asked_of(neighbour)))
 
@@ -651,7 +653,7 @@ class Federation:
 
     def _asked_of(self, neighbour: Neighbour) -> list[str]:
         """The services that a neighbour is to go on with."""
-        return [each for each in neighbour.offers if self.broker.is_asked(each, neighbour.name)]
+        return [each for each in neighbour.offers if self.broker.link(neighbour.name).has_requested(each)]
 
     def tell_offers(self) -> None:
         """Tell neighbours what they may have of us, where that has changed, and give them just that."""
@@ -715,7 +717,7 @@ class Federation:
 
     async def _join_some(self, service: str, filters: Sequence[Filter]) -> None:
         remote = self.remotes.get(service)
-        if remote is None or not self.broker.is_in_step(service, remote.via):
+        if remote is None or not self._is_in_sync(service, remote.via):
             raise LinkClosed(f"nobody who has {service!r} is in step")
         await self.prepare(service)
         await self._in_thread(partial(self._log.append, service, "0", [JOINT]))
@@ -768,7 +770,7 @@ class Federation:
         remote = self.remotes.get(service)
         if remote is not None and remote.via in self.neighbours:
             via = self.neighbours[remote.via]
-            if via.name in self.broker.links and not self.broker.is_asked(service, via.name):
+            if via.name in self.broker.links and not self.broker.link(via.name).has_requested(service):
                 via.begin_anew(service)
 
     # Events ------------------------------------------------------------------------------
@@ -790,7 +792,7 @@ class Federation:
         session = neighbour.session
         if session is None or not neighbour.is_resumed or neighbour.name not in self.broker.links:
             return
-        for service in {*neighbour.forwarders, *self.broker.asks(neighbour.name)}:
+        for service in {*neighbour.forwarders, *self.broker.link(neighbour.name).wanted_services()}:
             self._supply_one(neighbour, service)
 
     def _supply_one(self, neighbour: Neighbour, service: str, step: Update | None = None) -> None:
@@ -798,16 +800,17 @@ class Federation:
         session = neighbour.session
         if session is None or not neighbour.is_resumed:
             return
-        if not self.broker.is_wanted(service, neighbour.name):
+        link = self.broker.find_link(neighbour.name)
+        if link is None or not link.is_wanted(service):
             neighbour.stop(service)
             neighbour.unheard.pop(service, None)
             neighbour.begins.pop(service, None)
             return
         supply, forwarder = self._supply_of(neighbour, service), neighbour.forwarders.get(service)
-        state = self.broker.states(neighbour.name)[service]
+        state = self.broker.link(neighbour.name).states()[service]
         if forwarder is not None and forwarder.supply == supply:
             if step is None or step.state != state:
-                forwarder.want(self.broker.routes(service, neighbour.name), state)
+                forwarder.want(self.broker.link(neighbour.name).routes(service), state)
             else:
                 forwarder.change({each.number: each.filter for each in step.add}, step.remove, state)
             return
@@ -817,9 +820,9 @@ class Federation:
                 neighbour.begins[service] = rest
             return
         give = partial(self._give, neighbour, session, service)
-        policy = self.broker.filtering(service, neighbour.name)
+        policy = self.broker.link(neighbour.name).filter_policy(service)
         hand = partial(self._soon, give)
-        entries, begin = self.broker.routes(service, neighbour.name), rest or neighbour.begin(service)
+        entries, begin = self.broker.link(neighbour.name).routes(service), rest or neighbour.begin(service)
         sign = self._signer.records if supply.is_own else None
         neighbour.forwarders[service] = Forwarder(
             self._log, supply, begin, entries, state, hand, self.settings, policy, sign
@@ -845,7 +848,7 @@ class Federation:
                 waiting.set_result((head, records))
             return
         service, dropped = head["service"], len(records)
-        if service in neighbour.offers and self.broker.is_asked(service, neighbour.name):
+        if service in neighbour.offers and self.broker.link(neighbour.name).has_requested(service):
             wanted = self._judge(neighbour, service) if head.get("coarse") else None
             dropped = await self._mirror(neighbour, service, records, head["cursor"], wanted)
         elif neighbour.session is not None:
@@ -867,11 +870,11 @@ class Federation:
                 sieve.close()
             sieve = neighbour.sieves[service] = Sieve(schema)
             neighbour.judged.pop(service, None)
-        version = self.broker.asked_version(service, neighbour.name)
+        version = self.broker.link(neighbour.name).requested_version(service)
         if neighbour.judged.get(service) == version:
             return sieve.wanted
         neighbour.judged[service] = version
-        return partial(_judged, sieve, self.broker.asked(service, neighbour.name))
+        return partial(_judged, sieve, self.broker.link(neighbour.name).requested(service))
 
     async def _mirror(
         self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str, wanted: Judge | None
@@ -926,12 +929,16 @@ class Federation:
         refusals["signature"] += refused
         return page if is_sent or filter_ is None else await self._in_thread(partial(history.filtered, page, filter_))
 
+    def _is_in_sync(self, service: str, neighbour: str) -> bool:
+        link = self.broker.find_link(neighbour)
+        return link is not None and link.is_in_sync(service)
+
     async def _ask(self, service: str, ask: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         remote = self.remotes.get(service)
         neighbour = None if remote is None else self.neighbours.get(remote.via)
         if neighbour is None or neighbour.session is None:
             raise LinkClosed(f"the link to {'nobody' if neighbour is None else neighbour.name} is down")
-        if not self.broker.is_in_step(service, neighbour.name):
+        if not self._is_in_sync(service, neighbour.name):
             raise LinkClosed(f"{neighbour.name} has yet to hear what is asked of it")
         if len(neighbour.asking) >= MAX_ASKED_PAGES:
             raise LinkClosed(f"{neighbour.name} is asked for {MAX_ASKED_PAGES} pages of history already")
@@ -962,7 +969,7 @@ class Federation:
             supply = self._supply_of(neighbour, service)
             if supply is None:
                 raise FederationError(f"no service {service!r}")
-            if not self.broker.is_in_step(service, neighbour.name):
+            if not self._is_in_sync(service, neighbour.name):
                 raise FederationError(f"{self.name} has yet to hear what {neighbour.name} asks for")
             if "until" not in said:
                 await self._keep()  # what is asked for from there on is still so if this broker is killed
@@ -1091,7 +1098,7 @@ class Federation:
         """What a neighbour asks for of some services, and how far some mirrors have come."""
         states: dict[Kept, str | None] = {}
         if neighbour.name in self.broker.links:
-            for table in [self.broker.table(service, neighbour.name) for service in routes]:
+            for table in [self.broker.link(neighbour.name).table(service) for service in routes]:
                 states["routes", table.service] = await self._in_thread(partial(_document, table))
         else:
             neighbour.stale_routes |= routes

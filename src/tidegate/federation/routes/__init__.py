@@ -5,8 +5,9 @@ socket, starts no thread and reads no clock: whoever carries the messages decide
 """
 
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, Figures
-from tidegate.federation.routes.broker import Broker, Sent, may_match
-from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, State, Table, Update
+from tidegate.federation.routes.broker import Broker, may_match
+from tidegate.federation.routes.link_tables import LinkTables
+from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, Sent, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Entry",
     "Figures",
     "Hello",
+    "LinkTables",
     "Message",
     "Reach",
     "Refusal",

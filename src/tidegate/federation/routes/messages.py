@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.errors import FederationError, FilterError
 from tidegate.filters import Filter
@@ -100,6 +100,13 @@ class Refusal:
 
 
 Message = Hello | Update | Table | Reach | Refusal
+
+
+class Sent(NamedTuple):
+    """A message to send to a neighbour."""
+
+    to: str
+    message: Message
 
 
 # JSON ----------------------------------------------------------------------------

@@ -85,12 +85,12 @@ def router(gateway: Gateway) -> APIRouter:
     def entries(found: Neighbour) -> dict[str, int]:
         """Of each service, filters that we were asked for and look for."""
         begun = {name for name, each in found.forwarders.items() if each.has_begun}
-        tables = federation().broker.tables(found.name)
+        tables = federation().broker.link(found.name).tables()
         return {each.service: len(each.entries) for each in tables if found.session is None or each.service in begun}
 
     def filtering(found: Neighbour) -> dict[str, dict[str, Any]]:
         """Of each service that it has asked for, whether all is forwarded, and what that or filtering has come to."""
-        policies = federation().broker.filterings(found.name)
+        policies = federation().broker.link(found.name).filter_policies()
         return {name: {"coarse": each.is_coarse, **asdict(each.figures)} for name, each in sorted(policies.items())}
 
     def described(found: Neighbour) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def router(gateway: Gateway) -> APIRouter:
             "offers": sorted(found.offers),
             "refused": dict(sorted(found.refused.items())),
             "refusals": {kind: found.refusals[kind] for kind in REFUSALS},
-            "asked": {each: len(broker.asked(each, found.name)) for each in found.offers} if is_known else {},
+            "asked": {each: len(broker.link(found.name).requested(each)) for each in found.offers} if is_known else {},
             "entries": entries(found) if is_known else {},
-            "paths": [list(path) for path in broker.reaches(found.name)],
+            "paths": [list(path) for path in broker.paths(found.name)],
             "figures": asdict(found.figures()),
             "filtering": filtering(found) if is_known else {},
         }
@@ -160,8 +160,9 @@ def router(gateway: Gateway) -> APIRouter:
         found, known = neighbour(broker), federation().broker
         if found.name not in known.links:
             return {"name": found.name, "asked": [], "entries": [], "total": {"asked": 0, "entries": 0}}
-        asked = {each: known.asked(each, found.name) for each in sorted(found.offers)}
-        wanted = {each: known.routes(each, found.name) for each in sorted(known.asks(found.name))}
+        tables = known.link(found.name)
+        asked = {each: tables.requested(each) for each in sorted(found.offers)}
+        wanted = {each: tables.routes(each) for each in sorted(tables.wanted_services())}
         total = {"asked": sum(map(len, asked.values())), "entries": sum(map(len, wanted.values()))}
         return {"name": found.name, "asked": _some(asked, most), "entries": _some(wanted, most), "total": total}
 
