@@ -14,7 +14,7 @@ from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.delivery.worker import LOST
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
-from tidegate.federation.link.history import BEGINNING, Page, at_moment, behind, is_past
+from tidegate.federation.link.history import BEGINNING, HistoryPage, at_moment, behind, is_past
 from tidegate.filters import Filter
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.policy import Policies
@@ -124,7 +124,7 @@ class Linked:
         """
         if not ServiceName.parse(service).is_remote:
             return None
-        await self.federation.prepare(service)
+        await self.federation.create_mirror(service)
         if start.cursor is not None:
             return None
         if start.since_micros is not None:
@@ -132,12 +132,12 @@ class Linked:
         if start.beginning:
             return BEGINNING
         moment = at_moment(now_micros())
-        return None if await self.federation.joins(service, filter_, JOIN_S) else moment
+        return None if await self.federation.wait_for_sync_point(service, filter_, JOIN_S) else moment
 
     def now(self, subscriber: Subscriber) -> Cursor | None:
         """This moment, where a mirror has not all that is wanted from now on."""
         is_ours = subscriber.service not in self.remotes
-        if is_ours or self.federation.joint(subscriber.service, subscriber.filter) is not None:
+        if is_ours or self.federation.sync_point(subscriber.service, subscriber.filter) is not None:
             return None
         return at_moment(now_micros())
 
@@ -150,14 +150,14 @@ class Linked:
         place = subscriber.position
         if place is None or subscriber.service not in self.remotes:
             return is_past(place)
-        joint = self.federation.joint(subscriber.service, subscriber.filter)
-        is_elsewhere = joint is not None and joint.here.generation != place.generation  # the mirror was made anew
+        joint = self.federation.sync_point(subscriber.service, subscriber.filter)
+        is_elsewhere = joint is not None and joint.mirror.generation != place.generation  # the mirror was made anew
         return is_past(place) or joint is None or not (is_elsewhere or joint.is_before(place))
 
     async def settle(self, subscriber: Subscriber) -> None:
         """Return when a mirror has what is wanted from now on, or that takes too long."""
         if subscriber.service in self.remotes:
-            await self.federation.joins(subscriber.service, subscriber.filter, JOIN_S)
+            await self.federation.wait_for_sync_point(subscriber.service, subscriber.filter, JOIN_S)
 
     def is_part(self, service: str) -> bool:
         """A mirror has what was asked for."""
@@ -174,7 +174,7 @@ class _Past:
     def __init__(self, federation: Federation, subscriber: Subscriber) -> None:
         assert subscriber.place is not None
         self._federation, self._subscriber, self._place = federation, subscriber, subscriber.place
-        self._page: Page | None = None
+        self._page: HistoryPage | None = None
         self._mirror: Cursor | None = None
         """The mirror's end before the first page was asked for."""
         self.joint: Cursor | None = None
@@ -184,12 +184,12 @@ class _Past:
         federation, service, filter_ = self._federation, self._subscriber.service, self._subscriber.filter
         page = self._page
         if page is not None and page.is_last and self._place == page.end:
-            self.joint = await federation.joined(service, self._mirror, page.until)
+            self.joint = await federation.mirror_position(service, self._mirror, page.until)
             return None
         if page is None:
             # What it wants is asked for first: so nothing is between the history and what comes.
             federation.hold(self._subscriber, service, filter_)
-            if not await federation.joins(service, filter_, JOIN_S):
+            if not await federation.wait_for_sync_point(service, filter_, JOIN_S):
                 raise FederationError(f"it is not known yet from where on there is a mirror of {service!r}")
             if not is_past(self._place):
                 found = await self._behind()
@@ -199,7 +199,7 @@ class _Past:
                     return None
             self._mirror = await federation.mirror_end(service)
         try:
-            page = await federation.past(service, filter_, self._place, None if page is None else page.until)
+            page = await federation.read_history(service, filter_, self._place, None if page is None else page.until)
         except (LinkClosed, TimeoutError) as problem:
             raise FederationError(str(problem)) from problem
         self._page = page
@@ -212,12 +212,12 @@ class _Past:
         if self.joint is not None:
             return None
         service, place = self._subscriber.service, self._place
-        known = self._federation.joint(service, self._subscriber.filter)
-        found = await self._federation.at_origin(service, place)
+        known = self._federation.sync_point(service, self._subscriber.filter)
+        found = await self._federation.origin_position(service, place)
         if found is not None:
             self._place = found
             return None
-        self.joint = place if known is None else ahead(place, known.here.offsets)
+        self.joint = place if known is None else ahead(place, known.mirror.offsets)
         return Piece(service, [], Notice("gap", place.text, {"reason": UNKNOWN}))
 
     def gave(self, count: int) -> Cursor:
@@ -231,7 +231,7 @@ class _Past:
         return self._place
 
 
-def _missed(page: Page) -> Notice:
+def _missed(page: HistoryPage) -> Notice:
     missed = [
         {"partition": each.partition, "missed_from": each.missed_from, "resumed_at": each.resumed_at}
         for each in page.lost

@@ -279,7 +279,7 @@ class _Of:
             "tidegate_link_handshakes_refused",
             "Sockets whose other end did not prove to be a neighbour, or had to wait.",
         )
-        strangers.add_metric([], linked.federation.strangers)
+        strangers.add_metric([], linked.federation.refused_handshakes)
         broker = linked.federation.broker
         for name, neighbour in linked.federation.neighbours.items():
             figures = neighbour.figures()

@@ -29,9 +29,9 @@ from tidegate.federation.link import (
     offered,
     proof,
     sieve,
+    supervisor,
     wire,
 )
-from tidegate.federation.link import federation as federation_module
 from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings, Entry, State, Table
 from tidegate.federation.routes.messages import to_json
@@ -162,8 +162,8 @@ async def until(is_so: Callable[[], bool], what: str) -> None:
 
 async def linked(here: Side, there: Side, service: str = "numbers@there") -> None:
     here.link(there)
-    await there.federation.look()
-    await here.federation.look()
+    await there.federation.reload_links()
+    await here.federation.reload_links()
     await until(lambda: service in here.federation.remotes, "the service to be offered")
 
 
@@ -235,17 +235,17 @@ def test_who_does_not_see_a_service_for_a_moment_goes_on_where_it_was(tmp_path: 
             there.append(*range(10))
             await until(lambda: len(here.mirrored("numbers@there")) == 10, "the first events")
             there.is_hidden = True
-            far.tell_offers()
+            far.send_offers()
             assert not has_begun(there, "here")
             if is_cut:
                 sessions = far.neighbours["here"].figures().sessions
                 for each in list(there.sockets):
                     each.transport.abort()
                 await until(lambda: far.neighbours["here"].figures().sessions > sessions, "another session")
-                await until(lambda: far.neighbours["here"].is_resumed, "it to say where to go on")
+                await until(lambda: far.neighbours["here"].has_resumed, "it to say where to go on")
             there.append(*range(10, 20))
             there.is_hidden = False
-            far.tell_offers()
+            far.send_offers()
             await until(lambda: has_begun(there, "here"), "it to go on")
             there.append(20)
             await until(lambda: 20 in here.mirrored("numbers@there"), "the last event")
@@ -262,9 +262,9 @@ def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_p
             await linked(here, there)
             here.federation.hold("me", "numbers@there", None)
             neighbour = here.federation.neighbours["there"]
-            await until(lambda: neighbour.progress("numbers@there").there is not None, "it to begin")
+            await until(lambda: neighbour.progress("numbers@there").upstream is not None, "it to begin")
             gate = asyncio.Event()
-            append, given = here.federation._mirror, 0
+            append, given = here.federation.mirrors.append, 0
 
             async def slowly(*args: Any) -> int:
                 nonlocal given
@@ -272,7 +272,7 @@ def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_p
                 await gate.wait()
                 return await append(*args)
 
-            here.federation._mirror = slowly  # type: ignore[method-assign, assignment]
+            here.federation.mirrors.append = slowly  # type: ignore[method-assign, assignment]
             there.append(*range(1_000))
             await until(lambda: given == 10, "the first batch")
             session = there.federation.neighbours["here"].session
@@ -304,7 +304,7 @@ def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[s
         there = Side(tmp_path, "there", has_service=True)
         async with there.running() as far:
             there.registry.add_link("wolf", None, SECRET)
-            await far.look()
+            await far.reload_links()
             socket = await dial(f"http://127.0.0.1:{there.port}", LinkSettings("wolf"))
             await proof.introduce(socket, "wolf", "there", SECRET)
             wolf = far.neighbours["wolf"]
@@ -329,12 +329,12 @@ def test_events_that_make_no_sense_end_the_session(tmp_path: Path) -> None:
         there = Side(tmp_path, "there", has_service=True)
         async with there.running() as far:
             there.registry.add_link("wolf", None, SECRET)
-            await far.look()
+            await far.reload_links()
             socket = await dial(f"http://127.0.0.1:{there.port}", LinkSettings("wolf"))
             await proof.introduce(socket, "wolf", "there", SECRET)
             await until(lambda: far.neighbours["wolf"].state == "up", "the link")
-            far.neighbours["wolf"].asking[7] = asyncio.get_running_loop().create_future()
-            far.neighbours["wolf"].asking[7].add_done_callback(asyncio.Future.exception)
+            far.neighbours["wolf"].awaited_pages[7] = asyncio.get_running_loop().create_future()
+            far.neighbours["wolf"].awaited_pages[7].add_done_callback(asyncio.Future.exception)
             for frame in wire.events({"service": "x", "cursor": "", "history": [1]}, []):
                 await socket.send(frame)
             await until(lambda: far.neighbours["wolf"].problem is not None, "it to be let go of")
@@ -363,9 +363,9 @@ def test_a_page_of_history_that_makes_no_sense_is_refused(tmp_path: Path, head: 
             async def nonsense(*_: Any) -> Any:
                 return head, []
 
-            near._ask = nonsense  # type: ignore[method-assign, assignment]
+            near.history.request = nonsense  # type: ignore[method-assign, assignment]
             with pytest.raises(TidegateError) as caught:
-                await near.past("numbers@there", None, history.BEGINNING, None)
+                await near.read_history("numbers@there", None, history.BEGINNING, None)
             return str(caught.value)
 
     assert asyncio.run(run()).startswith(problem)
@@ -382,11 +382,11 @@ def test_an_answer_goes_to_the_session_in_which_it_was_asked_for(tmp_path: Path)
                 each.transport.abort()
             await until(lambda: neighbour.session not in (None, before), "another session")
             given: list[Any] = []
-            neighbour.session.give = lambda *said: given.append(said)  # type: ignore[method-assign, union-attr]
+            neighbour.session.send_events = lambda *said: given.append(said)  # type: ignore[method-assign, union-attr]
             said = {"type": "history", "id": 7, "service": "numbers@nowhere"}
             for session in (before, neighbour.session):
-                neighbour.answering += 1
-                await far._answer(neighbour, session, said)
+                neighbour.owed_pages += 1
+                await far.history.answer(neighbour, session, said)
             assert [head["problem"] for head, _ in given] == ["no service 'numbers@nowhere'"]
 
     asyncio.run(run())
@@ -397,18 +397,18 @@ def test_who_asks_in_vain_where_a_mirror_begins_leaves_no_note_each_time(tmp_pat
         here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running() as near:
             await linked(here, there)
-            past, tries = near.past, 0
+            past, tries = near.history.read, 0
 
             async def in_vain(*_: Any) -> Any:
                 nonlocal tries
                 tries += 1
                 raise LinkClosed("the link behind that is down")
 
-            near.past = in_vain  # type: ignore[method-assign, assignment]
+            near.history.read = in_vain  # type: ignore[method-assign, assignment]
             near.hold("me", "numbers@there", None)
             await until(lambda: tries > 5, "some tries")
-            near.past = past  # type: ignore[method-assign]
-            await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
+            near.history.read = past  # type: ignore[method-assign]
+            await until(lambda: near.sync_point("numbers@there", None) is not None, "it to be joined")
             notes = here.log.read("numbers@there", here.log.begin("numbers@there"), 100).records
             assert notes in ((JOINT,), (JOINT, JOINT))
 
@@ -420,13 +420,16 @@ def test_a_lease_waits_for_no_events(tmp_path: Path) -> None:
         here = Side(tmp_path, "here")
         async with here.running() as near:
             may_go_on = Event()
-            busy = [near._threads.submit(may_go_on.wait, 20) for _ in range(4)]
+            runtime = near._context.runtime
+            busy = [asyncio.create_task(runtime.in_thread(partial(may_go_on.wait, 20))) for _ in range(4)]
+            await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(10):
-                    assert await near._take_turn()
+                    assert await near._supervisor._take_lease()
                 assert not any(each.done() for each in busy)
             finally:
                 may_go_on.set()
+                await asyncio.gather(*busy)
 
     asyncio.run(run())
 
@@ -438,10 +441,10 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
         here, there = Side(tmp_path, "here", keep_s=60.0), Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running() as near:
             here.registry.add_link("aside", None, SECRET)
-            await near.look()
+            await near.reload_links()
             await linked(here, there)
             near.hold("me", "numbers@there", None)
-            await until(lambda: near.joint("numbers@there", None) is not None, "it to be joined")
+            await until(lambda: near.sync_point("numbers@there", None) is not None, "it to be joined")
             neighbour, keep = near.neighbours["there"], here.registry.keep_link_states
             refused: list[str] = []
 
@@ -456,20 +459,22 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
             neighbour.stale_routes.add("numbers@here")
             unsaved = dict(neighbour.unsaved)
             with pytest.raises(RegistryError, match="the disk is full"):
-                await near._keep()
+                await near.store.save()
             assert set(refused) == {"aside", "there"}
             assert neighbour.stale_mirrors == {"numbers@there"}
             assert neighbour.stale_routes == {"numbers@here"}
             assert neighbour.unsaved == unsaved
             here.registry.keep_link_states = keep  # type: ignore[method-assign]
-            waits = asyncio.create_task(near._keep())
+            waits = asyncio.create_task(near.store.save())
             await asyncio.sleep(0)
             waits.cancel()
             await asyncio.gather(waits, return_exceptions=True)
-            await near._keep()
+            await near.store.save()
             states = here.registry.link_states("there")
             assert ("routes", "numbers@here") in states
-            assert orjson.loads(states["mirror", "numbers@there"])["there"] == neighbour.mirrors["numbers@there"].there
+            assert (
+                orjson.loads(states["mirror", "numbers@there"])["there"] == neighbour.mirrors["numbers@there"].upstream
+            )
 
     asyncio.run(run())
 
@@ -482,7 +487,7 @@ def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path)
             sockets = []
             for name in ("fox", "wolf"):
                 here.registry.add_link(name, None, SECRET, transit=["far"])
-                await near.look()
+                await near.reload_links()
                 socket = await dial(f"http://127.0.0.1:{here.port}", LinkSettings(name))
                 await proof.introduce(socket, name, "here", SECRET)
                 for message in ({"type": "hello", "tables": {}, "paths": [[name]]}, said):
@@ -491,10 +496,10 @@ def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path)
                 sockets.append(socket)
                 await until(lambda: "n@far" in near.remotes, "its service to be known")
             fox, wolf = near.neighbours["fox"], near.neighbours["wolf"]
-            await until(lambda: "n@far" in fox.offers and "n@far" in wolf.claims, "their service to be known")
+            await until(lambda: "n@far" in fox.offers and "n@far" in wolf.conflicts, "their service to be known")
             assert near.remotes["n@far"].via == "fox"
             here.registry.remove_link("fox")
-            await near.look()
+            await near.reload_links()
             assert near.remotes["n@far"].via == "wolf"
             near.hold("me", "n@far", Filter("n > 7", SCHEMA))
             inbox = wire.Inbox(sockets[1])
@@ -527,7 +532,7 @@ def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tm
         here = Side(tmp_path, "here", silence_s=20.0)
         async with here.running() as near:
             here.registry.add_link("wolf", None, SECRET)
-            await near.look()
+            await near.reload_links()
             socket, _ = await come(here, "wolf")
             await say(socket, {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "wolf")]})
             await until(lambda: "n@wolf" in near.remotes, "its service to be known")
@@ -576,19 +581,19 @@ def test_no_socket_is_left_open_whose_other_end_does_not_say_who_it_is(tmp_path:
 
 def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has dialled reads nothing: its session has an end all the same when the broker has."""
-    monkeypatch.setattr(federation_module, "FAREWELL_S", 0.05)
+    monkeypatch.setattr(supervisor, "CLOSE_TIMEOUT_S", 0.05)
 
     async def run() -> None:
         here = Side(tmp_path, "here", silence_s=60.0)
         async with here.running() as near:
             here.registry.add_link("wolf", None, SECRET)
-            await near.look()
+            await near.reload_links()
             socket, _ = await come(here, "wolf")
             await until(lambda: near.neighbours["wolf"].session is not None, "the link")
             session = near.neighbours["wolf"].session
             assert session is not None
             for _ in range(20):
-                session.say({"type": "offers", "services": ["x" * 2_000_000]})
+                session.send({"type": "offers", "services": ["x" * 2_000_000]})
             await near.close()
             assert near.neighbours["wolf"].session is None
             await socket.close("")
@@ -640,8 +645,8 @@ def test_who_subscribes_while_a_link_is_coarse_misses_nothing(tmp_path: Path) ->
         there = Side(tmp_path, "there", has_service=True, adaptive=always)
         async with there.running() as far, middle.running() as between, here.running() as near:
             middle.link(there)
-            await far.look()
-            await between.look()
+            await far.reload_links()
+            await between.reload_links()
             await linked(here, middle)
             near.hold("few", "numbers@there", Filter("n < 10", SCHEMA))
             between.hold("odd", "numbers@there", Filter("n = 11", SCHEMA))
@@ -715,7 +720,7 @@ def test_a_large_table_is_taken_in_parts_that_leave_the_loop_free(
         async with here.running() as near:
             for name in ("wolf", "sheep"):
                 here.registry.add_link(name, None, SECRET)
-            await near.look()
+            await near.reload_links()
             (wolf, heard), (sheep, _) = await come(here, "wolf"), await come(here, "sheep")
             await say(wolf, {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "wolf")]})
             for name, socket in (("wolf", wolf), ("sheep", sheep)):
@@ -757,8 +762,8 @@ def kept(side: Side, of: str, service: str) -> int:
 async def begun_in_a_line(here: Side, middle: Side, there: Side) -> None:
     """Link three that run; the first has ten events of the last."""
     middle.link(there)
-    await there.federation.look()
-    await middle.federation.look()
+    await there.federation.reload_links()
+    await middle.federation.reload_links()
     await linked(here, middle)
     here.federation.hold("me", "numbers@there", Filter("n < 500", SCHEMA))
     await until(lambda: has_begun(there, "middle") and has_begun(middle, "here"), "it to be asked for")
@@ -855,15 +860,15 @@ async def pass_on_and_begin_again(here: Side, there: Side) -> None:
             await linked(here, there)
             wanted = Filter("n < 50", SCHEMA)
             here.federation.hold("me", "numbers@there", wanted)
-            await until(lambda: here.federation.joint("numbers@there", wanted) is not None, "where it begins")
+            await until(lambda: here.federation.sync_point("numbers@there", wanted) is not None, "where it begins")
             there.append(*range(10))
             await until(lambda: here.mirrored("numbers@there") == list(range(10)), "the first events")
         there.append(*range(10, 60))
         async with here.running() as near:
             await until(lambda: len(here.mirrored("numbers@there")) >= 50, "what came meanwhile")
             assert here.mirrored("numbers@there") == list(range(50))
-            await until(lambda: near.joint("numbers@there", Filter("n < 50", SCHEMA)) is not None, "its beginning")
-            page = await near.past("numbers@there", Filter("n > 54", SCHEMA), history.BEGINNING, None)
+            await until(lambda: near.sync_point("numbers@there", Filter("n < 50", SCHEMA)) is not None, "its beginning")
+            page = await near.read_history("numbers@there", Filter("n > 54", SCHEMA), history.BEGINNING, None)
             assert [orjson.loads(record)["n"] for record in page.records] == list(range(55, 60))
 
 
@@ -901,7 +906,7 @@ def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None
             async with here.running() as second:
                 assert second.neighbours["there"].dialling is None
                 await first.close()
-                await asyncio.gather(second.look(), second.look())
+                await asyncio.gather(second.reload_links(), second.reload_links())
                 dialling = [each for each in asyncio.all_tasks() if "_keep_dialled" in repr(each.get_coro())]
                 assert dialling == [second.neighbours["there"].dialling]
                 await until(lambda: "numbers@there" in second.remotes, "the other to take over")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import FederationError, LinkRefused, LogError
 from tidegate.federation.link import LinkSettings, history, proof, session, wire
-from tidegate.federation.link.coverage import Joint, Joints, at_origin
+from tidegate.federation.link.coverage import SyncPoint, SyncPoints, at_origin
 from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
@@ -300,8 +300,8 @@ def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(ste
 
 def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are not counted: they wait to be taken."""
-    monkeypatch.setattr(session, "MOST_BYTES", 1_000)
-    monkeypatch.setattr(session, "FAREWELL_S", 0.0)
+    monkeypatch.setattr(session, "MAX_WAITING_BYTES", 1_000)
+    monkeypatch.setattr(session, "DRAIN_TIMEOUT_S", 0.0)
 
     class Deaf(Pipe):
         async def send(self, data: bytes) -> None:
@@ -314,10 +314,10 @@ def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.Mon
     async def run() -> str:
         link = session.Session(Deaf(), LinkSettings("a"))
         for _ in range(10):
-            link.give({"service": "x", "cursor": ""}, [b"x" * 500])
+            link.send_events({"service": "x", "cursor": ""}, [b"x" * 500])
         for n in range(3):
             assert not link._closing.done(), n
-            link.give({"service": "x", "cursor": "", "history": n}, [b"x" * 500])
+            link.send_events({"service": "x", "cursor": "", "history": n}, [b"x" * 500])
         return await link.run(nothing, nothing, lambda: None)
 
     assert asyncio.run(run()) == "1,000 bytes wait, and the other end reads none"
@@ -404,7 +404,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
     joint = None
     for n, (partition, is_wanted) in enumerate(sent):
         if n == min(before, len(sent) - 1):
-            joint = Joint(log.end("gps@a"), log.end("gps"))
+            joint = SyncPoint(log.end("gps@a"), log.end("gps"))
             there = log.end("gps")
         if n == notes:
             log.append("gps@a", "0", [JOINT])
@@ -417,7 +417,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
     if joint is None:
         assert at_origin(log, "gps@a", None, log.end("gps@a")) is None
         return
-    place, reached = joint.here, dict(there.offsets)
+    place, reached = joint.mirror, dict(there.offsets)
     while seen and (read := log.read("gps@a", place, 1)).records:
         place, seen = read.cursor, seen - 1
         if read.records[0] != JOINT:
@@ -437,7 +437,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
 def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=100)
     log.create("gps@a", ["p0", "p1"])
-    joint, mirror = Joint(log.end("gps@a"), Cursor("g1", {"p0": 0, "p1": 0})), Mirror(log, "gps@a")
+    joint, mirror = SyncPoint(log.end("gps@a"), Cursor("g1", {"p0": 0, "p1": 0})), Mirror(log, "gps@a")
     for n in range(0, 40, 2):
         mirror.append([record(n)], "")
     place = log.end("gps@a")
@@ -449,18 +449,18 @@ def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp
 
 
 def test_joints_are_kept_from_the_first_to_the_newest() -> None:
-    joints = Joints()
+    joints = SyncPoints()
     assert joints.before(Cursor("g", {"0": 9})) is None
     for n in range(40):
-        assert joints.add(Joint(Cursor("g", {"0": n}), Cursor("o", {"0": n * 10})))
-    assert not joints.add(Joint(Cursor("g", {"0": 39}), Cursor("o", {"0": 999})))
-    again = Joints.from_json(joints.to_json())
+        assert joints.add(SyncPoint(Cursor("g", {"0": n}), Cursor("o", {"0": n * 10})))
+    assert not joints.add(SyncPoint(Cursor("g", {"0": 39}), Cursor("o", {"0": 999})))
+    again = SyncPoints.from_json(joints.to_json())
     for at, found in ((0, 0), (20, 0), (30, 300), (99, 390)):
         joint = again.before(Cursor("g", {"0": at}))
         assert joint is not None
-        assert joint.there == Cursor("o", {"0": found})
+        assert joint.origin == Cursor("o", {"0": found})
     assert again.before(Cursor("other", {"0": 50})) is None
-    assert again.add(Joint(Cursor("new", {"0": 1}), None))
+    assert again.add(SyncPoint(Cursor("new", {"0": 1}), None))
     assert again.before(Cursor("g", {"0": 50})) is None
 
 
@@ -468,19 +468,19 @@ def test_a_need_begins_where_its_origin_says_or_where_one_that_covers_it_did() -
     needs = Needs(lambda *_: None, 10.0)
     fast, faster = Filter("speed > 60", SCHEMA), Filter("speed > 80", SCHEMA)
     needs.hold("x", "gps@a", fast)
-    assert needs.lacking("gps@a") == [fast]
-    assert needs.joint("gps@a", fast) is None
-    joint = Joint(Cursor("g", {"0": 1}), None)
-    needs.join("gps@a", [fast], joint)
-    assert (needs.lacking("gps@a"), needs.joint("gps@a", faster)) == ([], joint)
+    assert needs.without_sync_point("gps@a") == [fast]
+    assert needs.sync_point("gps@a", fast) is None
+    joint = SyncPoint(Cursor("g", {"0": 1}), None)
+    needs.add_sync_point("gps@a", [fast], joint)
+    assert (needs.without_sync_point("gps@a"), needs.sync_point("gps@a", faster)) == ([], joint)
     needs.hold("y", "gps@a", faster)
-    assert needs.lacking("gps@a") == []
+    assert needs.without_sync_point("gps@a") == []
     needs.release("x")
-    needs.pass_time(0)
-    needs.pass_time(10)
-    assert (needs.joint("gps@a", fast), needs.joint("gps@a", faster)) == (None, joint)
-    assert {need.filter.text if need else None for need in needs.changed().values()} == {None, "speed > 80"}
-    assert needs.changed() == {}
+    needs.expire(0)
+    needs.expire(10)
+    assert (needs.sync_point("gps@a", fast), needs.sync_point("gps@a", faster)) == (None, joint)
+    assert {need.filter.text if need else None for need in needs.take_changes().values()} == {None, "speed > 80"}
+    assert needs.take_changes() == {}
 
 
 def test_what_was_needed_lingers() -> None:
@@ -492,14 +492,14 @@ def test_what_was_needed_lingers() -> None:
     assert told == [("gps@a", "need-1", "speed > 60")]
     needs.release("x")
     needs.hold("y", "gps@a", slow)
-    needs.pass_time(0)
-    needs.pass_time(9)
+    needs.expire(0)
+    needs.expire(9)
     needs.hold("z", "gps@a", fast)
-    needs.pass_time(20)
+    needs.expire(20)
     assert told[1:] == [("gps@a", "need-2", "speed < 9")]
     needs.release("z")
-    needs.pass_time(20)
-    needs.pass_time(30)
+    needs.expire(20)
+    needs.expire(30)
     assert told[2:] == [("gps@a", "need-1", None)]
     needs.drop("gps@a")
     assert told[3:] == [("gps@a", "need-2", None)]

@@ -75,13 +75,13 @@ async def dial(url: str, settings: LinkSettings) -> Dialled:
     return Dialled(connection)
 
 
-def pauses(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
+def retry_delays(settings: LinkSettings, rng: random.Random) -> Iterator[float]:
     """How long to wait before each try, for ever.
 
     Each is somewhere between half of its length and all of it: brokers that lost the same one do not all come at once.
 
     >>> settings = LinkSettings("a", first_s=1.0, most_s=4.0)
-    >>> [0.5 <= pause / full <= 1 for pause, full in zip(pauses(settings, random.Random(1)), (1, 2, 4, 4))]
+    >>> [0.5 <= pause / full <= 1 for pause, full in zip(retry_delays(settings, random.Random(1)), (1, 2, 4, 4))]
     [True, True, True, True]
     """
     full = settings.first_s

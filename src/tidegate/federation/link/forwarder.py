@@ -62,7 +62,7 @@ class Supply:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class ResumePoint:
     """Where a neighbour goes on: behind a cursor in our stream, without what is at or below its marks."""
 
     cursor: str | None = None
@@ -71,7 +71,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OutgoingBatch:
     """Some events on their way, and the cursor behind all that was considered."""
 
     records: Sequence[bytes]
@@ -87,10 +87,10 @@ class Forwarder:
         self,
         log: EventLog,
         supply: Supply,
-        begin: Begin,
+        begin: ResumePoint,
         entries: Mapping[int, Filter],
         state: State,
-        hand: Callable[[Batch], None],
+        hand: Callable[[OutgoingBatch], None],
         settings: LinkSettings,
         policy: Adaptive | None = None,
         sign: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None,
@@ -120,7 +120,7 @@ class Forwarder:
         """Partitions of which something is lost, it is not known yet up to where."""
         self.first = begin.cursor
         """Where it began; None: it has not yet."""
-        self.is_known = False
+        self.is_confirmed = False
         """Whether the neighbour knows that it has begun."""
         self.has_begun = False
         """Whether what comes from now on is looked at."""
@@ -150,13 +150,13 @@ class Forwarder:
         self._changes.put(lambda: self._ask(answer))
 
     @property
-    def rest(self) -> Begin:
+    def rest(self) -> ResumePoint:
         """Where another takes its place: whoever begins behind the cursor that was handed over last misses nothing."""
-        return Begin(self._told, self._begin.marks) if self.has_begun else self._begin
+        return ResumePoint(self._told, self._begin.marks) if self.has_begun else self._begin
 
     def taken(self, events: int, dropped: int) -> None:
         """The neighbour has taken a batch, of which nobody there wants some."""
-        self.is_known = True
+        self.is_confirmed = True
         policy = self._policy
         if policy is not None and events:
             self._changes.put(lambda: policy.dropped(dropped, events))
@@ -180,11 +180,11 @@ class Forwarder:
                 self._step()
             except CursorError:  # the stream was made anew
                 self.gaps += 1
-                self._begin = Begin("", self._begin.marks)
+                self._begin = ResumePoint("", self._begin.marks)
                 self._position, self._is_anew = None, True
             except LogError:  # there is no stream yet: all of it will be new
                 if self._begin.cursor is None:
-                    self._begin = Begin("", self._begin.marks)
+                    self._begin = ResumePoint("", self._begin.marks)
                     self._give([], "")
                 self._answer_all()
                 time.sleep(ABSENT_S)
@@ -348,7 +348,7 @@ class Forwarder:
             return
         self.first = behind if self.first is None else self.first
         self._told_at, self._told, self.has_begun = time.monotonic(), behind, True
-        self._hand(Batch(records, behind, is_coarse))
+        self._hand(OutgoingBatch(records, behind, is_coarse))
 
 
 def reaches(cursor: Cursor, other: Cursor) -> bool:

@@ -27,7 +27,7 @@ from tidegate.logs.lost import JOINT, Lost, is_gap, read_note
 
 SIGN = "@"
 """What the generation of a place in history begins with: no log gives such a one."""
-MOST = 1_000
+MAX_PAGE_RECORDS = 1_000
 """Records that are looked at for one page."""
 MAX_PAGE_BYTES = 4 * 1024 * 1024
 """Of what is looked at for one page, if it is more than one record."""
@@ -50,7 +50,7 @@ def is_past(cursor: Cursor | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HistoryPage:
     """Some of what was put out in the past."""
 
     records: Sequence[bytes]
@@ -89,10 +89,10 @@ def read_page(
     place: Cursor,
     until: Cursor | None,
     sign: Callable[[Sequence[bytes]], Sequence[bytes]] = lambda records: records,
-) -> Page:
+) -> HistoryPage:
     """Read a page at the origin, from a place on, as a neighbour sees it; `sign` signs its records."""
     if until is None:
-        return Page([], place, place, None, is_last=True)
+        return HistoryPage([], place, place, None, is_last=True)
     at, is_there = begin(log, supply.stream, place)
     generation = SIGN + at.generation
     seen = place.offsets if place.generation == generation else {}
@@ -102,7 +102,7 @@ def read_page(
     if not is_there:
         lost = [Lost(f"{source}/{partition}", 0, offset) for partition, offset in at.offsets.items()]
     if until.generation != at.generation:  # it was made anew just now: what the mirror has begins with that
-        return Page([], place, place, until, is_last=True, lost=lost)
+        return HistoryPage([], place, place, until, is_last=True, lost=lost)
     records = []
     for record, (partition, offset) in zip(read.records, read.places, strict=True):
         if seen.get(partition, 0) <= offset < until.offsets.get(partition, 0):
@@ -113,12 +113,12 @@ def read_page(
                 records.append(dressed(record, event, at_origin, supply.hidden, supply.ids))
     start = place if place.generation == generation else Cursor(generation, at.offsets)
     is_last = not read.records or reaches(read.cursor, until)
-    return Page(sign(records), start, Cursor(generation, read.cursor.offsets), until, is_last, lost)
+    return HistoryPage(sign(records), start, Cursor(generation, read.cursor.offsets), until, is_last, lost)
 
 
 def _read_some(log: EventLog, stream: str, at: Cursor) -> Read:
     """Read what makes one page: fewer records where they are large."""
-    count = MOST
+    count = MAX_PAGE_RECORDS
     read = log.read(stream, at, count)
     while len(read.records) > 1 and sum(map(len, read.records)) > MAX_PAGE_BYTES:
         count = max(1, min(count, len(read.records)) // 2)
@@ -126,7 +126,7 @@ def _read_some(log: EventLog, stream: str, at: Cursor) -> Read:
     return read
 
 
-def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str) -> Page:
+def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str) -> HistoryPage:
     """Read a page that a neighbour has sent; what is in it is yet to be checked."""
     try:
         start, end = Cursor.from_text(head["start"]), Cursor.from_text(head["cursor"])
@@ -135,17 +135,19 @@ def read_answer(head: Mapping[str, Any], records: Sequence[bytes], service: str)
     except (KeyError, TypeError, ValueError, AttributeError, CursorError) as exc:
         raise FederationError(f"expected a page of history of {service!r}, not {head!r:.120}: {exc!r}") from exc
     lost = [read_note(each) for each in records if is_gap(each)]
-    return Page([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
+    return HistoryPage([each for each in records if not is_gap(each)], start, end, until, is_last, lost)
 
 
-def checked(page: Page, service: str, place: Cursor, verifier: Verifier | None) -> tuple[Page, int]:
+def checked(page: HistoryPage, service: str, place: Cursor, verifier: Verifier | None) -> tuple[HistoryPage, int]:
     """Return a page that a neighbour has sent without what can't belong to it, and how many records that were.
 
     Its records must be those of the service, each behind the one before it of the same partition, none before the place
     that was asked for, and signed where keys of the origin are pinned. A gap stands for what is left out.
     """
-    if len(page.records) > MOST:
-        raise FederationError(f"expected a page of at most {MOST:,} records of {service!r}, not {len(page.records):,}")
+    if len(page.records) > MAX_PAGE_RECORDS:
+        raise FederationError(
+            f"expected a page of at most {MAX_PAGE_RECORDS:,} records of {service!r}, not {len(page.records):,}"
+        )
     marks = dict(place.offsets) if place.generation == page.end.generation else {}
     generation = page.end.generation.removeprefix(SIGN)
     records, lost = [], list(page.lost)
@@ -162,12 +164,12 @@ def checked(page: Page, service: str, place: Cursor, verifier: Verifier | None) 
     return replace(page, records=records, lost=lost), len(page.records) - len(records)
 
 
-def filtered(page: Page, wanted: Filter) -> Page:
+def filtered(page: HistoryPage, wanted: Filter) -> HistoryPage:
     """Return a page with what a filter matches, which its sender could not be told."""
     return replace(page, records=[each for each in page.records if may_match(wanted, orjson.loads(each))])
 
 
-def behind(page: Page, records: int) -> list[Cursor]:
+def behind(page: HistoryPage, records: int) -> list[Cursor]:
     """The places in history behind each of the first few records of a page."""
     offsets, marks = dict(page.start.offsets), dict(page.start.marks)
     found = []
@@ -186,7 +188,7 @@ def mirrored(log: EventLog, mirror: str, since: Cursor | None, until: Cursor | N
             return at
         offsets = dict(at.offsets)
         beyond: set[str] = set()
-        while (read := log.read(mirror, at, MOST)).records:
+        while (read := log.read(mirror, at, MAX_PAGE_RECORDS)).records:
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
                 if partition not in beyond and record != JOINT:
                     offsets[partition] = offset

@@ -16,7 +16,7 @@ from tidegate.federation.link.signing import Verifier, time_of
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.lost import JOINT, Lost, is_gap
 
-MOST = 2_000
+MAX_READ_RECORDS = 2_000
 """Records that are read at once when a mirror is opened."""
 MAX_FORGED = 64
 """Forged signatures in one message, each of which takes 100 µs to verify: then its sender is disconnected."""
@@ -28,11 +28,11 @@ MAX_RETIRED = 256
 class Progress:
     """How far a mirror has come."""
 
-    there: str | None = None
+    upstream: str | None = None
     """The cursor, in the neighbour's stream, behind all that was considered for us; None: we begin with what comes."""
     marks: Mapping[str, int] = field(default_factory=dict)
     """By source, the offset at the origin of the last record that is here."""
-    here: str | None = None
+    mirror_end: str | None = None
     """The end of the mirror when that was so: what is behind it is looked at when it is opened."""
     retired: Sequence[str] = ()
     """Sources that others have taken the place of: a stream that was made anew does not come back."""
@@ -41,7 +41,7 @@ class Progress:
 
     def to_json(self) -> str:
         """As it is kept."""
-        said = {"there": self.there, "marks": self.marks, "here": self.here, "retired": list(self.retired)}
+        said = {"there": self.upstream, "marks": self.marks, "here": self.mirror_end, "retired": list(self.retired)}
         said |= {"signed_at": dict(self.signed_at)}
         return orjson.dumps(said).decode()
 
@@ -53,7 +53,7 @@ class Progress:
         return cls(said["there"], said["marks"], said["here"], retired, signed_at)
 
 
-class Taken(NamedTuple):
+class Appended(NamedTuple):
     """What became of the events that came."""
 
     added: int
@@ -87,17 +87,17 @@ class Mirror:
         kept = kept or Progress()
         self._retired = dict.fromkeys(kept.retired)
         self._signed_at = dict(kept.signed_at)
-        self.there = kept.there
+        self.upstream = kept.upstream
         self._marks = dict(kept.marks)
         self._partitions: set[str] = set()
         self._lock = Lock()
         self._is_closed = False
-        self._catch_up(kept.here)
+        self._catch_up(kept.mirror_end)
 
     def _catch_up(self, here: str | None) -> None:
         try:
             at = Cursor.from_text(here) if here is not None else self._log.begin(self.name)
-            while (read := self._log.read(self.name, at, MOST)).records:
+            while (read := self._log.read(self.name, at, MAX_READ_RECORDS)).records:
                 for record in read.records:
                     if record != JOINT:
                         place = Place(*place_of(record))
@@ -124,7 +124,7 @@ class Mirror:
             here = self._log.end(self.name).text
         except LogError:
             here = None
-        return Progress(self.there, dict(self._marks), here, tuple(self._retired), dict(self._signed_at))
+        return Progress(self.upstream, dict(self._marks), here, tuple(self._retired), dict(self._signed_at))
 
     def close(self) -> Progress:
         """Add nothing more, not even what somebody judges just now; what to keep is how far it has come then."""
@@ -134,7 +134,7 @@ class Mirror:
 
     def append(
         self, records: Sequence[bytes], there: str, wanted: Callable[[Sequence[bytes]], Sequence[int]] | None = None
-    ) -> Taken:
+    ) -> Appended:
         """Add what is not here yet; `there` is the cursor behind it all, in the neighbour's stream.
 
         `wanted` says which of the records somebody wants; None: all. The others are passed over, and do not come again.
@@ -168,8 +168,8 @@ class Mirror:
             for partition, new in by_partition.items():
                 self._need(partition)
                 self._log.append(self.name, partition, new)
-            self.there = there
-        return Taken(added, dropped, repeated, unsigned)
+            self.upstream = there
+        return Appended(added, dropped, repeated, unsigned)
 
     def _need(self, partition: str) -> None:
         if partition not in self._partitions:

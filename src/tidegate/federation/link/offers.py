@@ -38,7 +38,7 @@ class Remote:
     """The neighbour who passes it on."""
     onward: bool
     """Whether we may pass it on."""
-    said: Mapping[str, Any] = field(repr=False)
+    document: Mapping[str, Any] = field(repr=False)
     """As we were told, and tell others."""
 
     @property

@@ -131,7 +131,7 @@ def _claim(said: Mapping[str, Any], via: str, keys: Keys, now: float) -> Claim:
         return Claim(offer)
     try:
         payload, issued = read_signed_offer(said, pinned, now)
-        signed = replace(read_offer(payload, via), said=said)
+        signed = replace(read_offer(payload, via), document=said)
     except FederationError as problem:
         return Claim(offer, problem=str(problem))
     if signed.service.name != offer.service.name:

@@ -46,14 +46,14 @@ def router(gateway: Gateway) -> APIRouter:
         keys = read_key_set(await request.body(), f"the keys of {broker!r:.60}", private=False)
         call = partial(gateway.registry.trust_origin, broker, key_set(keys))
         await asyncio.get_running_loop().run_in_executor(None, call)
-        await known.look()
+        await known.reload_links()
         return described_keys(broker, known.trust.keys(broker))
 
     @routes.delete("/links/{broker}/keys", status_code=204, summary="Remove the pinned keys of a broker")
     async def unpin(broker: str) -> None:
         known = need_change(broker)
         await asyncio.get_running_loop().run_in_executor(None, gateway.registry.distrust_origin, broker)
-        await known.look()
+        await known.reload_links()
 
     return routes
 

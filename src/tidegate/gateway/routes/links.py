@@ -133,7 +133,7 @@ def router(gateway: Gateway) -> APIRouter:
             gateway.registry.add_link, said["name"], said["url"], said["secret"], said["services"], **believed
         )
         link = await asyncio.get_running_loop().run_in_executor(None, call)
-        await known.look()
+        await known.reload_links()
         return {**described(neighbour(link.name)), "secret": link.secret}
 
     @routes.get("/links/{broker}", summary="One link")
@@ -147,7 +147,7 @@ def router(gateway: Gateway) -> APIRouter:
         known = federation()
         call = partial(gateway.registry.change_link, broker, **lists)
         await asyncio.get_running_loop().run_in_executor(None, call)
-        await known.look()
+        await known.reload_links()
         return described(neighbour(broker))
 
     @routes.get(
@@ -170,7 +170,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def remove(broker: str) -> None:
         known = federation()
         await asyncio.get_running_loop().run_in_executor(None, gateway.registry.remove_link, broker)
-        await known.look()
+        await known.reload_links()
 
     @routes.websocket(PATH.removeprefix("/v1"))
     async def socket(websocket: WebSocket) -> None:
