@@ -44,7 +44,7 @@ class Forwarding:
 
     def update_all(self, neighbour: Neighbour) -> None:
         """Forward exactly the services that a neighbour requests and may see. Does nothing before its `resume`."""
-        link = self._context.broker.find_link(neighbour.name)
+        link = self._context.broker.links.get(neighbour.name)
         if neighbour.session is None or not neighbour.has_resumed or link is None:
             return
         for service in {*neighbour.forwarders, *link.wanted_services()}:
@@ -55,7 +55,7 @@ class Forwarding:
 
         With `step` only the difference is passed to the forwarder; without it the whole table.
         """
-        session, link = neighbour.session, self._context.broker.find_link(neighbour.name)
+        session, link = neighbour.session, self._context.broker.links.get(neighbour.name)
         if session is None or not neighbour.has_resumed:
             return
         if link is None or not link.is_wanted(service):

@@ -106,7 +106,7 @@ class LinkStore:
     ) -> dict[Kept, str | None]:
         runtime = self._context.runtime
         states: dict[Kept, str | None] = {}
-        link = self._context.broker.find_link(neighbour.name)
+        link = self._context.broker.links.get(neighbour.name)
         if link is not None:
             for table in [link.table(service) for service in routes]:
                 states["routes", table.service] = await runtime.in_thread(partial(_table_to_text, table))

@@ -113,7 +113,7 @@ class MessageHandler:
 
     def _check_tables(self, neighbour: Neighbour, message: Message) -> None:
         """Raise `NeighbourFault` if the neighbour's tables would exceed their bounds after this message."""
-        link, bounds = self._context.broker.find_link(neighbour.name), self._context.settings.bounds
+        link, bounds = self._context.broker.links.get(neighbour.name), self._context.settings.bounds
         if not isinstance(message, Update | Table) or link is None:
             return
         sizes = link.table_sizes()

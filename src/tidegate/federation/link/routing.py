@@ -55,7 +55,7 @@ class Routing:
 
         It says where each mirror continues. The neighbour then forwards exactly the requested events from there on.
         """
-        session, link = neighbour.session, self._broker.find_link(neighbour.name)
+        session, link = neighbour.session, self._broker.links.get(neighbour.name)
         is_ready = link is not None and link.has_answered_hello()
         if session is not None and not neighbour.has_sent_resume and is_ready:
             neighbour.has_sent_resume = True
@@ -72,12 +72,12 @@ class Routing:
 
     def is_in_sync(self, service: str, neighbour: str) -> bool:
         """True if, in this session, both ends of a link have the other's current table of a service."""
-        link = self._broker.find_link(neighbour)
+        link = self._broker.links.get(neighbour)
         return link is not None and link.is_in_sync(service)
 
     def reset_unrequested(self, service: str) -> None:
         """If nobody needs a service any more, let its mirror start with new events when it is needed again."""
         neighbour = self._context.via(service)
-        link = None if neighbour is None else self._broker.find_link(neighbour.name)
+        link = None if neighbour is None else self._broker.links.get(neighbour.name)
         if neighbour is not None and link is not None and not link.has_requested(service):
             neighbour.restart_mirror(service)

@@ -5,8 +5,8 @@ socket, starts no thread and reads no clock: whoever carries the messages decide
 """
 
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, Figures
-from tidegate.federation.routes.broker import Broker, may_match
-from tidegate.federation.routes.link_tables import LinkTables
+from tidegate.federation.routes.broker import Broker
+from tidegate.federation.routes.link_tables import LinkTables, may_match
 from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, Sent, State, Table, Update
 from tidegate.federation.routes.strategies import STRATEGIES
 

@@ -90,9 +90,9 @@ class Broker:
     # Links -----------------------------------------------------------------------
 
     @property
-    def links(self) -> list[str]:
-        """The names of the neighbours, whether their links are up or down."""
-        return list(self._links)
+    def links(self) -> dict[str, LinkTables]:
+        """A copy of all links by the name of the neighbour, whether they are up or down."""
+        return dict(self._links)
 
     def link(self, neighbour: str) -> LinkTables:
         """Return the tables of a link. Raises a `FederationError` if there is no such link."""
@@ -100,10 +100,6 @@ class Broker:
         if link is None:
             raise FederationError(f"{self.name} has no link to {neighbour!r}{did_you_mean(neighbour, self._links)}")
         return link
-
-    def find_link(self, neighbour: str) -> LinkTables | None:
-        """Return the tables of a link, or None if there is no such link."""
-        return self._links.get(neighbour)
 
     def paths(self, neighbour: str) -> tuple[Path, ...]:
         """Return the paths to the brokers that are reached over a link."""
@@ -261,19 +257,6 @@ class Broker:
         of `federation.link` do.
         """
         floods = self._requests.floods
-        return [name for name in self._links if name != source and (floods or self._is_forwarded(service, event, name))]
-
-    def _is_forwarded(self, service: str, event: Mapping[str, Any], neighbour: str) -> bool:
-        link = self._links[neighbour]
-        policy, routes = link.filter_policy(service), link.routes(service).values()
-        if policy is None:
-            return any(may_match(filter_, event) for filter_ in routes)
-        if not policy.asks():
-            return policy.decide(None)
-        evaluated = next((n for n, filter_ in enumerate(routes, 1) if may_match(filter_, event)), 0)
-        return policy.decide(bool(evaluated), (evaluated or len(routes)) * policy.settings.asking_s)
-
-
-def may_match(filter_: Filter, event: Mapping[str, Any]) -> bool:
-    """True if an event matches, or if this broker can't tell: a filter with ~ needs a semantic space."""
-    return filter_.tree.is_semantic or filter_.matches(event)
+        return [
+            name for name, link in self._links.items() if name != source and (floods or link.forwards(service, event))
+        ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings
 from tidegate.federation.routes.messages import Path, State, Table
 from tidegate.federation.routes.table import Incoming, Outgoing
@@ -48,6 +51,16 @@ class LinkTables:
     def wanted_services(self) -> list[str]:
         """Return the services that the neighbour has requested events of."""
         return [service for service, incoming in self.incoming.items() if incoming.entries]
+
+    def forwards(self, service: str, event: Mapping[str, Any]) -> bool:
+        """Decide whether an event is forwarded to the neighbour, and report the cost of matching to the policy."""
+        policy, routes = self.filter_policy(service), self.routes(service).values()
+        if policy is None:
+            return any(may_match(filter_, event) for filter_ in routes)
+        if not policy.asks():
+            return policy.decide(None)
+        evaluated = next((n for n, filter_ in enumerate(routes, 1) if may_match(filter_, event)), 0)
+        return policy.decide(bool(evaluated), (evaluated or len(routes)) * policy.settings.asking_s)
 
     def table(self, service: str) -> Table:
         """Return the whole table that the neighbour has sent for a service, empty if there is none."""
@@ -110,3 +123,8 @@ class LinkTables:
     def has_answered_hello(self) -> bool:
         """True if, in this session, the neighbour has sent `hello` and was sent everything that it lacked."""
         return self.is_open and all(outgoing.theirs is None for outgoing in self.outgoing.values())
+
+
+def may_match(filter_: Filter, event: Mapping[str, Any]) -> bool:
+    """True if an event matches, or if this broker can't tell: a filter with ~ needs a semantic space."""
+    return filter_.tree.is_semantic or filter_.matches(event)
