@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import LARGE_EXAMPLES
 from tests.federation.network import SERVICE, Network, matches
-from tidegate.federation.routes import AdaptiveSettings, Entry, Message, State, forest, table
+from tidegate.federation.routes import AdaptiveSettings, Message, RouteEntry, TableState, forest, table
 from tidegate.federation.routes.messages import from_json, to_json
 from tidegate.filters import Filter
 from tidegate.model import Schema
@@ -271,8 +271,8 @@ class Federation(RuleBasedStateMachine):
             asked = brokers[one].link(other).requested(SERVICE)
             routes = brokers[other].link(one).routes(SERVICE)
             assert asked == routes
-            held = brokers[other].link(one).states().get(SERVICE, State())
-            assert held.digest == State().after((Entry(*each) for each in routes.items()), (), 0).digest
+            held = brokers[other].link(one).states().get(SERVICE, TableState())
+            assert held.digest == TableState().after((RouteEntry(*each) for each in routes.items()), (), 0).digest
             if self.network.strategy != "flooding":
                 behind = self._side(one, other)
                 needed = [each for who, each in self.network.subscriptions.items() if who[0] in behind]

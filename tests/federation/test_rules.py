@@ -19,7 +19,7 @@ from tests.federation.test_law import EVENTS, FILTERS, SCHEMA
 from tests.generate import event as random_event
 from tests.generate import schema as random_schema
 from tidegate.errors import FederationError, LinkRefused
-from tidegate.federation.routes import Broker, Entry, Hello, Message, Reach, Refusal, State, Table, Update
+from tidegate.federation.routes import Broker, Hello, LinkRefusal, Message, Reach, RouteEntry, Table, TableState, Update
 from tidegate.federation.routes.forest import ABSORBED, MOST, Forest
 from tidegate.federation.routes.index import ScanIndex
 from tidegate.federation.routes.messages import from_json, to_json
@@ -340,7 +340,7 @@ def test_who_begins_again_with_much_to_say_takes_nothing_from_its_neighbour_mean
     assert not here.link("there").has_answered_hello()
     assert not here.link("there").is_in_sync(SERVICE)
     assert here.link("there").has_requested(SERVICE)
-    network.send("here", here.receive("there", Hello({SERVICE: State(7, 7)}, (("there",),))))  # a heartbeat
+    network.send("here", here.receive("there", Hello({SERVICE: TableState(7, 7)}, (("there",),))))  # a heartbeat
     network.settle(Random(0))
     assert lives[0] is False
     assert here.link("there").has_answered_hello()
@@ -362,11 +362,11 @@ def test_what_nobody_can_evaluate_is_forwarded() -> None:
 # Messages --------------------------------------------------------------------------
 
 MESSAGES: list[Message] = [
-    Hello({"gps": State(3, 2**127)}, (("a",), ("a", "b"))),
-    Update("gps", State(4, 17), (Entry(7, Filter("a > 1 AND s LIKE 'B%'", SCHEMA)),), (3, 5)),
-    Table("gps", State(0, 0), ()),
+    Hello({"gps": TableState(3, 2**127)}, (("a",), ("a", "b"))),
+    Update("gps", TableState(4, 17), (RouteEntry(7, Filter("a > 1 AND s LIKE 'B%'", SCHEMA)),), (3, 5)),
+    Table("gps", TableState(0, 0), ()),
     Reach((("a",),)),
-    Refusal(("a", "b", "a")),
+    LinkRefusal(("a", "b", "a")),
 ]
 
 
@@ -376,8 +376,8 @@ def test_a_message_survives_json(message: Message) -> None:
 
 
 def test_how_like_reads_a_field_survives_json() -> None:
-    entry = Entry(1, Filter("s LIKE t AND a > %0", params=[3], like_star=True))
-    read = from_json(to_json(Table("gps", State(), (entry,))), lambda _: None)
+    entry = RouteEntry(1, Filter("s LIKE t AND a > %0", params=[3], like_star=True))
+    read = from_json(to_json(Table("gps", TableState(), (entry,))), lambda _: None)
     assert isinstance(read, Table)
     assert read.entries[0].filter.matches({"s": "abc", "t": "a*", "a": 4})
 
@@ -427,16 +427,16 @@ def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> 
 @given(steps=st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=12), seed=st.integers(0, 2**32))
 def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[set[int]], seed: int) -> None:
     """Each step turns entries over: those that are there go, the others come. Only what is left at the end counts."""
-    held: set[Entry] = set()
-    state = State()
+    held: set[RouteEntry] = set()
+    state = TableState()
     for version, numbers in enumerate(steps, 1):
-        turned = {Entry(number, FILTERS[number % 7]) for number in numbers}
+        turned = {RouteEntry(number, FILTERS[number % 7]) for number in numbers}
         state = state.after(turned - held, turned & held, version)
         held ^= turned
     afresh = Random(seed).sample(sorted(held, key=lambda each: each.number), len(held))
-    assert state == State().after(afresh, (), len(steps))
+    assert state == TableState().after(afresh, (), len(steps))
     for each in held:
-        other = Entry(each.number, FILTERS[each.number % 7 + 1])
+        other = RouteEntry(each.number, FILTERS[each.number % 7 + 1])
         assert state.after([other], [each], state.version) != state
         assert state.after((), [each], state.version) != state
 
@@ -448,7 +448,7 @@ def test_a_step_that_gives_an_entry_a_second_time_is_not_taken() -> None:
     network.settle(Random(0))
     there = network.brokers["there"]
     (number,), state = here.link("there").requested(SERVICE), there.link("here").states()[SERVICE]
-    again = Entry(number, Filter("a = 2"))
+    again = RouteEntry(number, Filter("a = 2"))
     sent = there.receive("here", Update(SERVICE, state.after([again], (), state.version + 1), (again,), ()))
     assert [type(message) for _, message in sent] == [Hello]
     assert there.link("here").routes(SERVICE) == here.link("there").requested(SERVICE)
@@ -483,7 +483,7 @@ def test_a_filter_that_its_receiver_reads_otherwise_keeps_no_other_from_being_he
     assert routes.keys() == asked.keys()
     assert (
         again.link("here").states()[SERVICE].digest
-        == State().after(map(Entry, *zip(*asked.items(), strict=True)), (), 0).digest
+        == TableState().after(map(RouteEntry, *zip(*asked.items(), strict=True)), (), 0).digest
     )
     network.unsubscribe("here", "odd")
     network.settle(Random(0))
@@ -579,7 +579,7 @@ def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
     broker = network.brokers["y"]
     broker.connect("z")
     loop = ("y", "z", "c", "b", "y")
-    assert broker.receive("z", Hello({}, (("z",), ("z", "c"), ("z", "c", "b"))))[0] == ("z", Refusal(loop))
+    assert broker.receive("z", Hello({}, (("z",), ("z", "c"), ("z", "c", "b"))))[0] == ("z", LinkRefusal(loop))
     assert broker.refused == {"z": loop}
     assert broker.receive("z", Hello()) == []
     assert list(broker.links) == ["b"]

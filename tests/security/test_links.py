@@ -91,12 +91,12 @@ def test_second_link_cannot_take_over_a_name_that_another_holds(here: Victim) ->
     [
         (record("other@wolf", 2), "expected a record of 'n@wolf', not one of 'other@wolf/g1/0'"),
         (record("gps@city", 2), "expected a record of 'n@wolf', not one of 'gps@city/g1/0'"),
-        (b'{"_id":"2","n":2}', "expected a record with its id and its place at its origin"),
+        (b'{"_id":"2","n":2}', "expected a record with its id and its position at its origin"),
         (
             b'{"_id":"2","_src":"n@wolf/g1/0:2","n":2,"_src":"gps@city/g1/0:2"}',
-            "expected a record with one place at its origin",
+            "expected a record with one position at its origin",
         ),
-        (b'{"_id":"2","_src":"n@wolf/g1/../../x:2","n":2}', "expected a record with its id and its place"),
+        (b'{"_id":"2","_src":"n@wolf/g1/../../x:2","n":2}', "expected a record with its id and its position"),
         (b'{"_gap":["gps@city/g1/0",0,9]}', "expected a record of 'n@wolf', not one of 'gps@city/g1/0'"),
     ],
     ids=["of its other service", "of another broker", "of nowhere", "of two places", "outside of the log", "gap"],

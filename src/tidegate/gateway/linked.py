@@ -14,7 +14,7 @@ from tidegate.delivery.subscriber import Notice, Subscriber
 from tidegate.delivery.worker import LOST
 from tidegate.errors import FederationError, TidegateError
 from tidegate.federation.link import Federation, LinkClosed, LinkSettings, Remote, Supply, offered
-from tidegate.federation.link.history import BEGINNING, HistoryPage, at_moment, behind, is_past
+from tidegate.federation.link.history import BEGINNING, HistoryPage, at_moment, cursors_after, is_past
 from tidegate.filters import Filter
 from tidegate.gateway.callers import Caller
 from tidegate.gateway.policy import Policies
@@ -203,7 +203,7 @@ class _Past:
         except (LinkClosed, TimeoutError) as problem:
             raise FederationError(str(problem)) from problem
         self._page = page
-        places = behind(page, len(page.records))
+        places = cursors_after(page, len(page.records))
         entries = [Entry(n, places[n].text, record, "") for n, record in enumerate(page.records)]
         return Piece(service, entries, _missed(page) if page.lost else None)
 
@@ -227,7 +227,7 @@ class _Past:
         if count == len(self._page.records):
             self._place = self._page.end
         elif count:
-            self._place = behind(self._page, count)[-1]
+            self._place = cursors_after(self._page, count)[-1]
         return self._place
 
 

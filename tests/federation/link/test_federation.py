@@ -33,7 +33,7 @@ from tidegate.federation.link import (
     wire,
 )
 from tidegate.federation.link.dialer import Dialled, dial
-from tidegate.federation.routes import AdaptiveSettings, Entry, State, Table
+from tidegate.federation.routes import AdaptiveSettings, RouteEntry, Table, TableState
 from tidegate.federation.routes.messages import to_json
 from tidegate.federation.routes.table import TAKEN
 from tidegate.filters import Filter
@@ -727,8 +727,8 @@ def test_a_large_table_is_taken_in_parts_that_leave_the_loop_free(
                 await say(socket, {"type": "hello", "tables": {}, "paths": [[name]]})
             await say(sheep, {"type": "resume", "services": {}})
             await until(lambda: "n@wolf" in near.remotes, "its service to be known")
-            entries = tuple(Entry(n, Filter(f"n = {n}", SCHEMA)) for n in range(1, 401))
-            await say(sheep, to_json(Table("n@wolf", State().after(entries, (), 1), entries)))
+            entries = tuple(RouteEntry(n, Filter(f"n = {n}", SCHEMA)) for n in range(1, 401))
+            await say(sheep, to_json(Table("n@wolf", TableState().after(entries, (), 1), entries)))
             assert await turns(near) > 400 / TAKEN / 2, "the loop was held up"
             asked: list[str] = []
             while len(asked) < 400:
@@ -807,8 +807,8 @@ def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path
         middle = Side(tmp_path, "middle")
         for each in (asks, offers):
             middle.registry.add_link(each, None, SECRET, transit=["far"])
-        entries = tuple(Entry(n, each) for n, each in enumerate(filters))
-        table = to_json(Table("kinds@far", State(2, sum(each.digest for each in entries) % 2**128), entries))
+        entries = tuple(RouteEntry(n, each) for n, each in enumerate(filters))
+        table = to_json(Table("kinds@far", TableState(2, sum(each.digest for each in entries) % 2**128), entries))
         middle.registry.keep_link_states(asks, {("routes", "kinds@far"): orjson.dumps(table).decode()})
         offer = [offered(Service("kinds", ("raw",)), schema, "far")]
         middle.registry.keep_link_states(offers, {("offers", ""): orjson.dumps(offer).decode()})

@@ -15,7 +15,7 @@ from tidegate.federation.link import forwarder as module
 from tidegate.federation.link.forwarder import Forwarder, OutgoingBatch, ResumePoint, Supply
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.settings import LinkSettings
-from tidegate.federation.routes import Adaptive, AdaptiveSettings, State
+from tidegate.federation.routes import Adaptive, AdaptiveSettings, TableState
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Read, SegmentLog
 from tidegate.model import Schema
@@ -63,13 +63,13 @@ class Hands:
         self, log: SegmentLog, begin: ResumePoint, wanted: Filter = ALL, policy: Adaptive | None = None, **more: Any
     ) -> Forwarder:
         settings = LinkSettings("there", **more)
-        self.forwarder = Forwarder(log, SUPPLY, begin, {1: wanted}, State(), self.batches.put, settings, policy)
+        self.forwarder = Forwarder(log, SUPPLY, begin, {1: wanted}, TableState(), self.batches.put, settings, policy)
         return self.forwarder
 
     def next(self) -> OutgoingBatch:
         found = self.batches.get(timeout=PATIENCE_S)
         if self.forwarder is not None and not self.are_full:
-            self.forwarder.taken(len(found.records), 0)
+            self.forwarder.confirm(len(found.records), 0)
         return found
 
 
@@ -135,10 +135,10 @@ def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) ->
     forwarder = hands.forward(log, ResumePoint(""), under_way=2, batch_events=1)
     hands.next()
     for _ in range(10):
-        forwarder.taken(0, 0)
+        forwarder.confirm(0, 0)
     log.put(20)
     hands.next(), hands.next()
-    assert forwarder._room._value == 0
+    assert forwarder._in_flight._value == 0
     assert ended(forwarder)
     assert hands.batches.empty()
 
@@ -150,7 +150,7 @@ def test_who_hears_how_far_it_is_was_told_that_cursor(tmp_path: Path) -> None:
     forwarder = hands.forward(log, ResumePoint(), NOBODY)
     hands.next()
     log.put(5)
-    forwarder.ask(lambda at: answers.put((at, forwarder.rest.cursor)))
+    forwarder.request_position(lambda at: answers.put((at, forwarder.rest.cursor)))
     at, told = answers.get(timeout=PATIENCE_S)
     assert at is not None
     assert at == log.end("numbers")
@@ -164,7 +164,7 @@ def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_
     answers: SimpleQueue[Cursor | None] = SimpleQueue()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
     forwarder = hands.forward(log, ResumePoint(log.begin("numbers").text))
-    forwarder.ask(answers.put)
+    forwarder.request_position(answers.put)
     may_read.set()
     assert answers.get(timeout=PATIENCE_S) == log.end("numbers")
     assert ended(forwarder)
@@ -173,7 +173,7 @@ def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_
 def test_a_neighbour_for_whom_nothing_comes_is_told_so_while_others_get_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TELL_S", 0.0)
+    monkeypatch.setattr(module, "POSITION_INTERVAL_S", 0.0)
     log, hands = Watched(tmp_path), Hands()
     log.is_busy = True
     forwarder = hands.forward(log, ResumePoint(), NOBODY)

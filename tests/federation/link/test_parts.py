@@ -24,7 +24,7 @@ from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.offers import offered, read_offer
-from tidegate.federation.link.records import dressed, place_of
+from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, Retention, SegmentLog
@@ -90,7 +90,7 @@ def test_a_message_of_any_size_comes_out_of_its_frames(body: bytes, parts: int) 
             b'{"a":1}\n{}',
             """expected events with their service and cursor, not b'{"a":1}'""",
         ),
-        (place_of, b'{"_id":"1"}', """expected a record with its place at its origin, not b'{"_id":"1"}'"""),
+        (origin_position, b'{"_id":"1"}', """expected a record with its position at its origin, not b'{"_id":"1"}'"""),
     ],
 )
 def test_what_is_no_message_is_refused(read: Any, body: bytes, problem: str) -> None:
@@ -343,14 +343,14 @@ def test_a_stranger_may_not_say_much() -> None:
 
 def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
     event = {"_id": "1", "_src": "x/0:1", "speed": 1.5, "vid": "B", "_violations": {"vid": "B"}}
-    made = dressed(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
+    made = with_metadata(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
     assert made == b'{"_id":"1","_src":"gps@a/g/0:7","speed":1.5}'
-    assert place_of(made) == ("gps@a/g/0", "0", 7)
+    assert origin_position(made) == ("gps@a/g/0", "0", 7)
 
 
 def test_a_record_of_any_topic_tells_its_place() -> None:
     source = f"gps@a/{generation_of('vlxYj7T0RT2v+DjBI/f7aw')}/0"
-    assert place_of(dressed(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
+    assert origin_position(with_metadata(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
 
 
 @given(st.integers(0, 40), st.integers(0, 10), st.lists(st.integers(1, 9), min_size=1, max_size=5))
@@ -375,7 +375,7 @@ def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
         page = history.read_page(log, supply, Filter("speed >= 0", SCHEMA), place, until)
         found += page.records[:take]
         if take < len(page.records):
-            place = Cursor.from_text(history.behind(page, take)[-1].text)
+            place = Cursor.from_text(history.cursors_after(page, take)[-1].text)
             continue
         place = page.end
         if page.is_last:
@@ -413,7 +413,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
         if is_wanted:
             (made,) = log.read("gps", at, 1).records
             source = f"gps@a/{at.generation}/{partition}:{at.offsets[partition]}"
-            mirror.append([dressed(made, None, source, frozenset())], "")
+            mirror.append([with_metadata(made, None, source, frozenset())], "")
     if joint is None:
         assert at_origin(log, "gps@a", None, log.end("gps@a")) is None
         return
@@ -421,7 +421,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
     while seen and (read := log.read("gps@a", place, 1)).records:
         place, seen = read.cursor, seen - 1
         if read.records[0] != JOINT:
-            _, partition, offset = place_of(read.records[0])
+            _, partition, offset = origin_position(read.records[0])
             reached[partition] = offset + 1
     found = at_origin(log, "gps@a", joint, place)
     assert found is not None

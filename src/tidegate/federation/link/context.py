@@ -34,7 +34,7 @@ class LocalServices(Protocol):
 
 
 class LinkContext:
-    """State that the parts of a `Federation` share. Used on the event loop only."""
+    """TableState that the parts of a `Federation` share. Used on the event loop only."""
 
     def __init__(self, settings: LinkSettings, registry: Registry, log: EventLog, local: LocalServices) -> None:
         self.settings, self.registry, self.log, self.local = settings, registry, log, local

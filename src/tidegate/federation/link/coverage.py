@@ -17,7 +17,7 @@ import orjson
 from tidegate.errors import LogError
 from tidegate.federation.link.forwarder import reaches
 from tidegate.federation.link.history import BEGINNING, MAX_PAGE_RECORDS, SIGN
-from tidegate.federation.link.records import place_of
+from tidegate.federation.link.records import origin_position
 from tidegate.logs import Cursor, EventLog
 from tidegate.logs.lost import JOINT, is_gap
 
@@ -99,7 +99,7 @@ def at_origin(log: EventLog, mirror: str, point: SyncPoint | None, cursor: Curso
             for record, (partition, offset) in zip(read.records, read.places, strict=True):
                 if offset >= cursor.offsets.get(partition, 0) or record == JOINT:
                     continue
-                source, origin_partition, origin_offset = place_of(record)
+                source, origin_partition, origin_offset = origin_position(record)
                 if source.split("/")[1] != generation:  # the origin's stream was deleted and created again
                     generation, offsets, marks = source.split("/")[1], {}, {}
                 offsets[origin_partition], marks[origin_partition] = origin_offset + 1, origin_offset

@@ -73,7 +73,7 @@ class Federation:
     def _on_need_change(self, service: str, id_: str, filter_: Filter | None) -> None:
         self._subscriptions.on_need_change(service, id_, filter_)
 
-    # State ---------------------------------------------------------------------------------
+    # TableState ---------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:

@@ -71,9 +71,9 @@ class Forwarding:
         if forwarder is None or forwarder.supply != supply:
             self._replace(neighbour, session, service, supply)
         elif step is None or step.state != state:
-            forwarder.want(link.routes(service), state)
+            forwarder.set_filters(link.routes(service), state)
         else:
-            forwarder.change({entry.number: entry.filter for entry in step.add}, step.remove, state)
+            forwarder.change_filters({entry.number: entry.filter for entry in step.add}, step.remove, state)
 
     def _replace(self, neighbour: Neighbour, session: Session, service: str, supply: Supply | None) -> None:
         """Stop the forwarder of a service, if there is one, and start another where it ended."""

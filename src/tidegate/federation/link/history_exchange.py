@@ -191,7 +191,7 @@ class HistoryExchange:
             raise FederationError(f"{neighbour.name} has not requested {service!r}")
         runtime = self._context.runtime
         position: asyncio.Future[Cursor | None] = runtime.loop.create_future()
-        forwarder.ask(partial(runtime.call_from_thread, partial(_set_result, position)))
+        forwarder.request_position(partial(runtime.call_from_thread, partial(_set_result, position)))
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             cursor = await position
         if neighbour.forwarders.get(service) is not forwarder:

@@ -83,7 +83,7 @@ class MessageHandler:
             case "taken":
                 forwarder = neighbour.forwarders.get(str(message.get("service")))
                 if forwarder is not None:
-                    forwarder.taken(int(message["events"]), int(message["dropped"]))
+                    forwarder.confirm(int(message["events"]), int(message["dropped"]))
             case "offers":
                 await self._catalog.accept(neighbour, message["services"])
                 neighbour.unsaved["offers", ""] = orjson.dumps(message["services"]).decode()

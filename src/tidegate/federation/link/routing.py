@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tidegate.errors import LinkRefused
 from tidegate.federation.link.context import LinkContext
 from tidegate.federation.link.neighbour import Neighbour
-from tidegate.federation.routes import Refusal, Sent
+from tidegate.federation.routes import LinkRefusal, Sent
 from tidegate.federation.routes.messages import to_json
 
 
@@ -27,7 +27,7 @@ class Routing:
             if neighbour is None or neighbour.session is None:
                 continue
             neighbour.session.send(to_json(message))
-            if isinstance(message, Refusal):
+            if isinstance(message, LinkRefusal):
                 neighbour.session.end(str(LinkRefused(message.loop)))
         runtime = self._context.runtime
         if self._broker.pending and self._working is None and not runtime.is_closed:

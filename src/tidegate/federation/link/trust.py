@@ -30,7 +30,7 @@ Keys = Mapping[str, tuple[OriginKey, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class OfferRefusal:
     """Why an offer is not believed."""
 
     kind: str
@@ -95,7 +95,9 @@ class Trust:
         keys, now = self._keys, self._clock()
         return [_claim(each, via, keys, now) for each in said]
 
-    def judge(self, claim: Claim, link: Link, links: Collection[str], holders: Mapping[str, str]) -> Refused | None:
+    def judge(
+        self, claim: Claim, link: Link, links: Collection[str], holders: Mapping[str, str]
+    ) -> OfferRefusal | None:
         """Say why an offer of a neighbour is not believed; None: it is.
 
         `links` are the brokers that we are linked to; `holders` says over which link each broker's services are known.
@@ -103,23 +105,23 @@ class Trust:
         name, origin = claim.offer.service.name, claim.offer.origin
         is_direct = origin == link.name
         if origin == self._me:
-            return Refused("name", f"{origin} is this broker")
+            return OfferRefusal("name", f"{origin} is this broker")
         if not is_direct and origin in links:
-            return Refused("name", f"there is a link to {origin}: its services are believed from there alone")
+            return OfferRefusal("name", f"there is a link to {origin}: its services are believed from there alone")
         if not is_direct and not {origin, ANY} & set(link.transit):
             allow = f"tidegate link change {link.name} --transit {origin}"
-            return Refused("name", f"{link.name} may not pass on services of {origin}; to allow it: {allow}")
+            return OfferRefusal("name", f"{link.name} may not pass on services of {origin}; to allow it: {allow}")
         if claim.problem is not None:
-            return Refused("signature", f"keys of {origin} are pinned, and {claim.problem}")
+            return OfferRefusal("signature", f"keys of {origin} are pinned, and {claim.problem}")
         if claim.issued is not None:
             if not is_direct and not claim.offer.onward:
-                return Refused("signature", f"{origin} does not let {name!r} be passed on")
+                return OfferRefusal("signature", f"{origin} does not let {name!r} be passed on")
             if claim.issued < self._issued.get(name, 0):
-                return Refused("signature", f"a newer offer of {name!r} was seen before")
+                return OfferRefusal("signature", f"a newer offer of {name!r} was seen before")
             self._issued[name] = claim.issued
         holder = holders.get(origin)
         if holder is not None and holder != link.name:
-            return Refused("conflict", f"the services of {origin} are known over the link to {holder}")
+            return OfferRefusal("conflict", f"the services of {origin} are known over the link to {holder}")
         return None
 
 

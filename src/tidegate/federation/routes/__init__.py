@@ -4,10 +4,20 @@
 socket, starts no thread and reads no clock: whoever carries the messages decides when.
 """
 
-from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, Figures
+from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, FilterFigures
 from tidegate.federation.routes.broker import Broker
 from tidegate.federation.routes.link_tables import LinkTables, may_match
-from tidegate.federation.routes.messages import Entry, Hello, Message, Reach, Refusal, Sent, State, Table, Update
+from tidegate.federation.routes.messages import (
+    Hello,
+    LinkRefusal,
+    Message,
+    Reach,
+    RouteEntry,
+    Sent,
+    Table,
+    TableState,
+    Update,
+)
 from tidegate.federation.routes.strategies import STRATEGIES
 
 __all__ = [
@@ -15,16 +25,16 @@ __all__ = [
     "Adaptive",
     "AdaptiveSettings",
     "Broker",
-    "Entry",
-    "Figures",
+    "FilterFigures",
     "Hello",
+    "LinkRefusal",
     "LinkTables",
     "Message",
     "Reach",
-    "Refusal",
+    "RouteEntry",
     "Sent",
-    "State",
     "Table",
+    "TableState",
     "Update",
     "may_match",
 ]

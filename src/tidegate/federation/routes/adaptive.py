@@ -31,7 +31,7 @@ class AdaptiveSettings:
 
 
 @dataclass(slots=True)
-class Figures:
+class FilterFigures:
     """What a link has done for one service, since it is there."""
 
     forwarded: int = 0
@@ -63,7 +63,7 @@ class Adaptive:
 
     def __init__(self, settings: AdaptiveSettings) -> None:
         self.settings = settings
-        self.figures = Figures()
+        self.figures = FilterFigures()
         self.is_coarse = False
         self._seen = 0
         self._begin()

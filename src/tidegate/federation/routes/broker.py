@@ -13,7 +13,17 @@ from typing import Any
 from tidegate.errors import FederationError, LinkRefused, did_you_mean
 from tidegate.federation.routes.adaptive import AdaptiveSettings
 from tidegate.federation.routes.link_tables import LinkTables
-from tidegate.federation.routes.messages import Hello, Message, Path, Reach, Refusal, Sent, State, Table, Update
+from tidegate.federation.routes.messages import (
+    Hello,
+    LinkRefusal,
+    Message,
+    Path,
+    Reach,
+    Sent,
+    Table,
+    TableState,
+    Update,
+)
 from tidegate.federation.routes.needed_filters import NeededFilters
 from tidegate.federation.routes.requests import Requests
 from tidegate.federation.routes.strategies import STRATEGIES
@@ -180,12 +190,12 @@ class Broker:
                 return self._apply(incoming, neighbour, Update(message.service, message.state, add, remove))
             case Reach(paths):
                 return self._learn_paths(neighbour, paths)
-            case Refusal(loop):
+            case LinkRefusal(loop):
                 self.refused[neighbour] = loop
                 return self.forget(neighbour)
 
     def _receive_hello(
-        self, link: LinkTables, neighbour: str, tables: Mapping[str, State], paths: tuple[Path, ...]
+        self, link: LinkTables, neighbour: str, tables: Mapping[str, TableState], paths: tuple[Path, ...]
     ) -> list[Sent]:
         is_first, link.is_open = not link.is_open, True
         sent = self._learn_paths(neighbour, paths)
@@ -225,7 +235,7 @@ class Broker:
             return self._announce_paths()
         given_up, brokers = loop
         self.refused[given_up] = brokers
-        return [Sent(given_up, Refusal(brokers)), *self.forget(given_up)]
+        return [Sent(given_up, LinkRefusal(brokers)), *self.forget(given_up)]
 
     def _announce_paths(self) -> list[Sent]:
         """Return a `reach` for every open link whose paths have changed."""

@@ -22,7 +22,7 @@ class Delta:
 NOTHING = Delta({}, ())
 
 
-class Changes:
+class TableChanges:
     """Collects what a step does to a table; what comes and goes within it is nothing."""
 
     def __init__(self) -> None:

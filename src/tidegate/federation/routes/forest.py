@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Protocol
 
-from tidegate.federation.routes.delta import Changes, Delta
+from tidegate.federation.routes.delta import Delta, TableChanges
 from tidegate.federation.routes.index import BoxIndex, CoverIndex
 from tidegate.filters import Filter
 
@@ -83,7 +83,7 @@ class Forest:
     def __init__(self, merging: Merging | None = None, index: CoverIndex | None = None) -> None:
         self._merging = merging
         self._index = BoxIndex() if index is None else index
-        self._changes = Changes()
+        self._changes = TableChanges()
         self._nodes: dict[Filter, Node] = {}
         self._owned: dict[int, Node] = {}
         self._roots: dict[int, Node] = {}

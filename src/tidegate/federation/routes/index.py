@@ -82,7 +82,7 @@ WHOLE = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FilterBoxes:
     """A filter as the index sees it."""
 
     outer: tuple[tuple[frozenset[Hashable], dict[Path, Hull]], ...]
@@ -103,7 +103,7 @@ class BoxIndex:
     def add(self, number: int, filter_: Filter) -> None:
         """Take a filter."""
         self._filters[number] = filter_
-        shape = shape_of(filter_)
+        shape = boxes_of(filter_)
         for said, sides in shape.outer:
             self._outer.add(number, said, sides)
         if shape.inner is None:
@@ -120,14 +120,14 @@ class BoxIndex:
 
     def coverer(self, filter_: Filter) -> int | None:
         """The least number whose filter covers this one."""
-        inner = shape_of(filter_).inner
+        inner = boxes_of(filter_).inner
         candidates = sorted(self._filters) if inner is None else self._outer.around(*inner)
         return next((n for n in candidates if self._filters[n].covers(filter_)), None)
 
     def inside(self, filter_: Filter) -> Iterator[int]:
         """The numbers whose filters this one may cover, some of them more than once."""
         yield from list(self._empty)
-        for said, sides in shape_of(filter_).outer:
+        for said, sides in boxes_of(filter_).outer:
             yield from self._inner.inside(said, sides)
 
     def covered(self, filter_: Filter) -> list[int]:
@@ -290,14 +290,14 @@ def _take_out(
 
 
 @lru_cache(maxsize=4096)
-def shape_of(filter_: Filter) -> Shape:
+def boxes_of(filter_: Filter) -> FilterBoxes:
     """Make the boxes of a filter."""
     query, conjuncts = filter_.tree, filter_.normal.conjuncts
     themes = frozenset({(query.themes, query.threshold)} if query.themes or query.threshold else ())
     outer = tuple(_outer(each, themes) for each in conjuncts)
     if not conjuncts:
-        return Shape(outer, None)
-    return Shape(outer, _inner(conjuncts[0], themes) if conjuncts[0].rest else outer[0])
+        return FilterBoxes(outer, None)
+    return FilterBoxes(outer, _inner(conjuncts[0], themes) if conjuncts[0].rest else outer[0])
 
 
 def _outer(conjunct: Conjunct, themes: frozenset[Hashable]) -> tuple[frozenset[Hashable], dict[Path, Hull]]:

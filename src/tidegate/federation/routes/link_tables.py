@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings
-from tidegate.federation.routes.messages import Path, State, Table
+from tidegate.federation.routes.messages import Path, Table, TableState
 from tidegate.federation.routes.table import Incoming, Outgoing
 from tidegate.filters import Filter
 
@@ -75,7 +75,7 @@ class LinkTables:
         """Return, by service, the number of filters in the neighbour's table and their characters."""
         return {service: (len(each.entries), each.size_bytes) for service, each in self.incoming.items()}
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, TableState]:
         """Return, by service, the version and digest of the neighbour's table as we have it."""
         return {service: incoming.state for service, incoming in self.incoming.items()}
 

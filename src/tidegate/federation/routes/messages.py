@@ -27,7 +27,7 @@ MOST_NUMBER = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RouteEntry:
     """A filter that a broker wants events for, under a number of its own."""
 
     number: int
@@ -45,23 +45,23 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TableState:
     """How far somebody has a table."""
 
     version: int = 0
     digest: int = 0
 
-    def after(self, add: Iterable[Entry], remove: Iterable[Entry], version: int) -> State:
+    def after(self, add: Iterable[RouteEntry], remove: Iterable[RouteEntry], version: int) -> TableState:
         """How far it is with some entries more and others less."""
         digest = self.digest + sum(each.digest for each in add) - sum(each.digest for each in remove)
-        return State(version, digest % MODULUS)
+        return TableState(version, digest % MODULUS)
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Said when a link is up, and whenever something is missing: what I have of your tables, whom you reach by me."""
 
-    tables: Mapping[str, State] = field(default_factory=dict)
+    tables: Mapping[str, TableState] = field(default_factory=dict)
     paths: tuple[Path, ...] = ()
 
 
@@ -70,9 +70,9 @@ class Update:
     """One step of a table: all of it or nothing, what comes before what goes."""
 
     service: str
-    state: State
+    state: TableState
     """After it."""
-    add: tuple[Entry, ...] = ()
+    add: tuple[RouteEntry, ...] = ()
     remove: tuple[int, ...] = ()
 
 
@@ -81,8 +81,8 @@ class Table:
     """A whole table, in place of what was there."""
 
     service: str
-    state: State
-    entries: tuple[Entry, ...] = ()
+    state: TableState
+    entries: tuple[RouteEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LinkRefusal:
     """The link would close a loop, and is given up."""
 
     loop: Path
 
 
-Message = Hello | Update | Table | Reach | Refusal
+Message = Hello | Update | Table | Reach | LinkRefusal
 
 
 class Sent(NamedTuple):
@@ -125,15 +125,15 @@ def to_json(message: Message) -> dict[str, Any]:
             return {"type": "table", "service": service, **_state(state), "entries": [_entry(each) for each in entries]}
         case Reach(paths):
             return {"type": "reach", "paths": [list(path) for path in paths]}
-        case Refusal(loop):
+        case LinkRefusal(loop):
             return {"type": "refusal", "loop": list(loop)}
 
 
-def _state(state: State) -> dict[str, Any]:
+def _state(state: TableState) -> dict[str, Any]:
     return {"version": state.version, "digest": f"{state.digest:032x}"}
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: RouteEntry) -> dict[str, Any]:
     given = entry.filter
     if given.like_star:  # its canonical text does not say how LIKE reads a pattern that is a field
         return {"number": entry.number, "filter": given.text, "params": list(given.params), "like_star": True}
@@ -165,7 +165,7 @@ def _read(given: Mapping[str, Any], schemas: Schemas) -> Message:
         case "reach":
             return Reach(_read_paths(given["paths"]))
         case "refusal":
-            return Refusal(tuple(map(str, given["loop"])))
+            return LinkRefusal(tuple(map(str, given["loop"])))
     raise ValueError(f"type {given['type']!r}; expected hello, update, table, reach or refusal")
 
 
@@ -182,23 +182,23 @@ def _need_once(numbers: Sequence[int]) -> None:
         raise ValueError(f"expected the number of each entry once, not {twice} twice")
 
 
-def _read_state(given: Mapping[str, Any]) -> State:
-    return State(_read_number(given["version"]), int(given["digest"], 16))
+def _read_state(given: Mapping[str, Any]) -> TableState:
+    return TableState(_read_number(given["version"]), int(given["digest"], 16))
 
 
 def _read_paths(given: Iterable[Iterable[str]]) -> tuple[Path, ...]:
     return tuple(tuple(map(str, path)) for path in given)
 
 
-def _read_entries(given: Iterable[Mapping[str, Any]], schema: Schema | None) -> tuple[Entry, ...]:
+def _read_entries(given: Iterable[Mapping[str, Any]], schema: Schema | None) -> tuple[RouteEntry, ...]:
     return tuple(_read_entry(each, schema) for each in given)
 
 
-def _read_entry(given: Mapping[str, Any], schema: Schema | None) -> Entry:
+def _read_entry(given: Mapping[str, Any], schema: Schema | None) -> RouteEntry:
     number, text = _read_number(given["number"]), given["filter"]
     params, like_star = given.get("params", ()), given.get("like_star", False)
     try:
         found = Filter(text, schema, params, like_star=like_star)
     except FilterError:  # its sender has another schema: this one stays untyped, and no other with it
         found = Filter(text, None, params, like_star=like_star)
-    return Entry(number, found, "" if like_star else text)
+    return RouteEntry(number, found, "" if like_star else text)

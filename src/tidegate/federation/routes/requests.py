@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from tidegate.federation.routes.link_tables import LinkTables
-from tidegate.federation.routes.messages import Sent, State, Update
+from tidegate.federation.routes.messages import Sent, TableState, Update
 from tidegate.federation.routes.needed_filters import NeededFilters
 from tidegate.federation.routes.strategies import STRATEGIES
 from tidegate.federation.routes.table import Outgoing
@@ -66,12 +66,12 @@ class Requests:
             sent += self._messages(neighbour, outgoing, update)
         return sent
 
-    def answer_hello(self, neighbour: str, tables: Mapping[str, State], *, is_first: bool) -> list[Sent]:
+    def answer_hello(self, neighbour: str, tables: Mapping[str, TableState], *, is_first: bool) -> list[Sent]:
         """Return what brings a neighbour up to date that has these tables. `is_first`: its first in this session."""
         sent: list[Sent] = []
         for service in sorted(tables.keys() | self._links[neighbour].outgoing.keys()):
             outgoing = self._table(neighbour, service)
-            theirs = tables.get(service, State())
+            theirs = tables.get(service, TableState())
             if outgoing.is_behind and (is_first or outgoing.theirs is not None):
                 # The neighbour may have the complete table of our previous run: a partial one would replace it.
                 outgoing.theirs = theirs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from tidegate.federation.routes.delta import NOTHING, Changes, Delta
+from tidegate.federation.routes.delta import NOTHING, Delta, TableChanges
 from tidegate.federation.routes.forest import Forest
 from tidegate.federation.routes.merging import Merger
 from tidegate.filters import Filter
@@ -61,7 +61,7 @@ class Simple(Prompt):
     """Forwards every filter, however often it came."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
+        self._changes = TableChanges()
 
     def change(self, put: Mapping[int, Filter], drop: Iterable[int]) -> Delta:
         """Pass everything on."""
@@ -76,7 +76,7 @@ class Identity(Prompt):
     """Forwards each filter once, and counts who needs it."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
+        self._changes = TableChanges()
         self._numbers: dict[Filter, int] = {}
         self._needing: dict[Filter, set[int]] = {}
         self._filters: dict[int, Filter] = {}

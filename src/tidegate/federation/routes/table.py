@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from tidegate.federation.routes.delta import Delta
-from tidegate.federation.routes.messages import Entry, State, Table, Update
+from tidegate.federation.routes.messages import RouteEntry, Table, TableState, Update
 from tidegate.federation.routes.strategies import Strategy
 from tidegate.filters import Filter
 
@@ -24,13 +24,13 @@ class Outgoing:
 
     def __init__(self, service: str, strategy: Strategy) -> None:
         self.service, self.strategy = service, strategy
-        self.state = State()
+        self.state = TableState()
         self.is_led = True
         """Whether the neighbour is asked at all: the service's events may come from it."""
-        self.theirs: State | None = None
+        self.theirs: TableState | None = None
         """How far the neighbour has it, as it has said: while this is set, the answer waits for the rest of it."""
-        self.entries: dict[int, Entry] = {}
-        self._steps: deque[tuple[State, Update]] = deque(maxlen=KEPT)
+        self.entries: dict[int, RouteEntry] = {}
+        self._steps: deque[tuple[TableState, Update]] = deque(maxlen=KEPT)
         """Each of the last steps, with the state before it."""
         self._changes: deque[tuple[deque[tuple[int, Filter]], deque[int]]] = deque()
         """What is left of changes, in their order: of each all is put before anything is dropped."""
@@ -64,7 +64,7 @@ class Outgoing:
     def _step(self, delta: Delta) -> Update | None:
         if not delta:
             return None
-        add = tuple(Entry(number, delta.add[number]) for number in sorted(delta.add))
+        add = tuple(RouteEntry(number, delta.add[number]) for number in sorted(delta.add))
         gone = [self.entries.pop(number) for number in delta.remove]
         self.entries.update((each.number, each) for each in add)
         before = self.state
@@ -73,7 +73,7 @@ class Outgoing:
         self._steps.append((before, update))
         return update
 
-    def since(self, theirs: State) -> list[Update | Table]:
+    def since(self, theirs: TableState) -> list[Update | Table]:
         """What brings a neighbour who has this much up to date: nothing, the steps that it missed, or all."""
         if theirs == self.state:
             return []
@@ -89,8 +89,8 @@ class Incoming:
     """The receiver's end."""
 
     def __init__(self) -> None:
-        self.state = State()
-        self.entries: dict[int, Entry] = {}
+        self.state = TableState()
+        self.entries: dict[int, RouteEntry] = {}
         self.size_bytes = 0
         """Characters of all filters."""
         self.needs: dict[int, int] = {}
@@ -107,7 +107,7 @@ class Incoming:
         gone = [self.entries[number] for number in update.remove]
         return self.state.after(update.add, gone, update.state.version) == update.state
 
-    def differences(self, table: Table) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
+    def differences(self, table: Table) -> tuple[tuple[RouteEntry, ...], tuple[int, ...]]:
         """What comes and what goes when a whole table takes the place of this one."""
         mine = {number: each.digest for number, each in self.entries.items()}
         theirs = {each.number: each.digest for each in table.entries}
