@@ -188,7 +188,7 @@ class Federation(RuleBasedStateMachine):
         one, other = sorted(self.network.links)[pick % len(self.network.links)]
         policy = self.network.brokers[one].link(other).filter_policy(SERVICE)
         if policy is not None:
-            policy.dropped(count, of=5)
+            policy.report_dropped(count, of=5)
 
     @precondition(lambda self: self.network.waiting())
     @rule(pick=st.integers(0, 100))

@@ -640,7 +640,7 @@ def test_who_subscribes_while_a_link_is_coarse_misses_nothing(tmp_path: Path) ->
     """At a broker further on, too: what is dropped is what nobody behind wants, at the time when it comes."""
 
     async def run() -> None:
-        always = AdaptiveSettings(crossing_s=0.0, window=10, most_dropped=1.0)
+        always = AdaptiveSettings(crossing_s=0.0, window=10, max_dropped_share=1.0)
         here, middle = Side(tmp_path, "here", adaptive=always, linger_s=0.01), Side(tmp_path, "middle", adaptive=always)
         there = Side(tmp_path, "there", has_service=True, adaptive=always)
         async with there.running() as far, middle.running() as between, here.running() as near:

@@ -82,8 +82,8 @@ def ended(forwarder: Forwarder) -> bool:
 class Contested(Adaptive):
     """A policy that another thread tightens while this one asks about a sample."""
 
-    def asked_of(self, count: int) -> range:
-        found = super().asked_of(count)
+    def sample_of(self, count: int) -> range:
+        found = super().sample_of(count)
         self.is_coarse = False
         return found
 

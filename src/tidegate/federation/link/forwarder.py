@@ -170,7 +170,7 @@ class Forwarder:
         self.is_confirmed = True
         policy = self._policy
         if policy is not None and events:
-            self._commands.put(lambda: policy.dropped(dropped, events))
+            self._commands.put(lambda: policy.report_dropped(dropped, events))
         self._release()
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Forwarder:
         if self._sieve.is_blind:  # a filter that can't be evaluated here can't be evaluated by the receiver
             policy.decide_all(len(records), 0, 0, 0.0)  # all are forwarded, and none was matched
             return range(len(records)), False
-        sample = policy.asked_of(len(records))
+        sample = policy.sample_of(len(records))
         started = time.thread_time()
         matched = self._sieve.wanted([records[n] for n in sample]) if sample else ()
         spent_s = time.thread_time() - started

@@ -122,13 +122,13 @@ class Forest:
             if not node.owners and not node.parts:
                 self._fell(node)
         self._take_step(max(1, len(drop)) * self._places())
-        return self._changes.taken()
+        return self._changes.take()
 
     def work(self) -> Delta:
         """Take one more step of what is pending."""
         self._room = ABSORBED
         self._take_step(self._places())
-        return self._changes.taken()
+        return self._changes.take()
 
     def _places(self) -> int:
         return max(FEWEST, min(MOST, COMPARED // (len(self._index) + 1)))

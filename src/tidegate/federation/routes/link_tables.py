@@ -57,7 +57,7 @@ class LinkTables:
         policy, routes = self.filter_policy(service), self.routes(service).values()
         if policy is None:
             return any(may_match(filter_, event) for filter_ in routes)
-        if not policy.asks():
+        if not policy.matches_next():
             return policy.decide(None)
         evaluated = next((n for n, filter_ in enumerate(routes, 1) if may_match(filter_, event)), 0)
         return policy.decide(bool(evaluated), (evaluated or len(routes)) * policy.settings.asking_s)
