@@ -57,7 +57,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-BOUNDS = forest.FEWEST, forest.MOST, forest.ABSORBED, table.TAKEN
+BOUNDS = forest.MIN_MOVES, forest.MAX_MOVES, forest.MAX_ABSORBED, table.MAX_STEP_FILTERS
 Wire = Callable[[Message], Message]
 
 
@@ -97,7 +97,8 @@ class Federation(RuleBasedStateMachine):
         adaptive: AdaptiveSettings | None,
         step: int,
     ) -> None:
-        forest.FEWEST = forest.MOST = forest.ABSORBED = table.TAKEN = step  # a few are a great many
+        # Small limits, so that a few filters already take several steps.
+        forest.MIN_MOVES = forest.MAX_MOVES = forest.MAX_ABSORBED = table.MAX_STEP_FILTERS = step
         names = [f"b{n:02}" for n in range(len(parents) + 1)]
         links = [(names[parent % (n + 1)], names[n + 1]) for n, parent in enumerate(parents)]
         self.network = Network(links, strategy, names, wire, adaptive)
@@ -288,7 +289,7 @@ class Federation(RuleBasedStateMachine):
             if hasattr(self, "network"):
                 self.settle()
         finally:
-            forest.FEWEST, forest.MOST, forest.ABSORBED, table.TAKEN = BOUNDS
+            forest.MIN_MOVES, forest.MAX_MOVES, forest.MAX_ABSORBED, table.MAX_STEP_FILTERS = BOUNDS
 
 
 Federation.TestCase.settings = settings(max_examples=LARGE_EXAMPLES, stateful_step_count=40)

@@ -20,10 +20,10 @@ from tests.generate import event as random_event
 from tests.generate import schema as random_schema
 from tidegate.errors import FederationError, LinkRefused
 from tidegate.federation.routes import Broker, Hello, LinkRefusal, Message, Reach, RouteEntry, Table, TableState, Update
-from tidegate.federation.routes.forest import ABSORBED, MOST, Forest
+from tidegate.federation.routes.forest import MAX_ABSORBED, MAX_MOVES, Forest
 from tidegate.federation.routes.index import ScanIndex
 from tidegate.federation.routes.messages import from_json, to_json
-from tidegate.federation.routes.table import TAKEN, Outgoing
+from tidegate.federation.routes.table import MAX_STEP_FILTERS, Outgoing
 from tidegate.filters import Filter
 from tidegate.model import Enum, Schema
 
@@ -233,7 +233,7 @@ def check_meanwhile(table: Outgoing, needed: dict[int, Filter]) -> int:
         if not table.pending:
             return steps
         update = table.work()
-        assert update is None or len(update.add) + len(update.remove) <= MOST + ABSORBED
+        assert update is None or len(update.add) + len(update.remove) <= MAX_MOVES + MAX_ABSORBED
     raise AssertionError
 
 
@@ -308,13 +308,14 @@ def test_a_great_many_that_come_at_once_do_so_in_parts_and_before_those_whose_pl
     old = {n: Filter(f"a = {n}", SCHEMA) for n in range(100)}
     new = {n: Filter(f"a = {n}", SCHEMA) for n in range(100, 200)}
     steps = [table.change(old, ()), *finished(table)]
-    assert [len(each.add) for each in steps if each is not None] == [TAKEN] * (100 // TAKEN) + [100 % TAKEN]
+    full_steps, rest = divmod(100, MAX_STEP_FILTERS)
+    assert [len(step.add) for step in steps if step is not None] == [MAX_STEP_FILTERS] * full_steps + [rest]
     steps = [table.change(new, list(old)), table.change({200: old[0]}, [199])]
     while table.pending:
         assert table.is_behind
         assert old.keys() <= table.entries.keys() or new.keys() - {199} <= table.entries.keys()
         steps.append(table.work())
-    assert all(each is None or max(len(each.add), len(each.remove)) <= TAKEN for each in steps)
+    assert all(each is None or max(len(each.add), len(each.remove)) <= MAX_STEP_FILTERS for each in steps)
     assert table.entries.keys() == {*range(100, 199), 200}
 
 

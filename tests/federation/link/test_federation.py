@@ -35,7 +35,7 @@ from tidegate.federation.link import (
 from tidegate.federation.link.dialer import Dialled, dial
 from tidegate.federation.routes import AdaptiveSettings, RouteEntry, Table, TableState
 from tidegate.federation.routes.messages import to_json
-from tidegate.federation.routes.table import TAKEN
+from tidegate.federation.routes.table import MAX_STEP_FILTERS
 from tidegate.filters import Filter
 from tidegate.logs import EventLog, KafkaLog, Retention, SegmentLog
 from tidegate.logs.lost import JOINT, told
@@ -729,7 +729,7 @@ def test_a_large_table_is_taken_in_parts_that_leave_the_loop_free(
             await until(lambda: "n@wolf" in near.remotes, "its service to be known")
             entries = tuple(RouteEntry(n, Filter(f"n = {n}", SCHEMA)) for n in range(1, 401))
             await say(sheep, to_json(Table("n@wolf", TableState().after(entries, (), 1), entries)))
-            assert await turns(near) > 400 / TAKEN / 2, "the loop was held up"
+            assert await turns(near) > 400 / MAX_STEP_FILTERS / 2, "the loop was held up"
             asked: list[str] = []
             while len(asked) < 400:
                 said = await heard.message()

@@ -157,7 +157,7 @@ class Needs:
         if need is not None and need.sync_point is not None:
             return need.sync_point
         index, by_number = self._with_sync_point.get(service, (None, {}))
-        covering = None if index is None else index.coverer(filter_)
+        covering = None if index is None else index.find_covering(filter_)
         return None if covering is None else by_number[covering].sync_point
 
     # Persistence -----------------------------------------------------------------------------

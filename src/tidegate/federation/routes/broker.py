@@ -206,7 +206,7 @@ class Broker:
     def _receive_update(self, link: LinkTables, neighbour: str, update: Update) -> list[Sent]:
         """Apply the next step of a neighbour's table. If steps are missing, ask for them once with a `hello`."""
         incoming = link.incoming.setdefault(update.service, Incoming())
-        if incoming.takes(update):
+        if incoming.is_next(update):
             incoming.is_asking = False
             return self._apply(incoming, neighbour, update)
         if incoming.is_asking or update.state.version <= incoming.state.version:
@@ -218,8 +218,8 @@ class Broker:
         """Apply a step to a neighbour's table, and request what follows from it over the other links."""
         drop = [incoming.needs.pop(number) for number in update.remove]
         for number in update.remove:
-            incoming.size_bytes -= len(incoming.entries.pop(number).text)
-        incoming.size_bytes += sum(len(entry.text) for entry in update.add)
+            incoming.text_length -= len(incoming.entries.pop(number).text)
+        incoming.text_length += sum(len(entry.text) for entry in update.add)
         put = {}
         for entry in update.add:
             incoming.entries[entry.number] = entry

@@ -73,7 +73,7 @@ class LinkTables:
 
     def table_sizes(self) -> dict[str, tuple[int, int]]:
         """Return, by service, the number of filters in the neighbour's table and their characters."""
-        return {service: (len(each.entries), each.size_bytes) for service, each in self.incoming.items()}
+        return {service: (len(each.entries), each.text_length) for service, each in self.incoming.items()}
 
     def states(self) -> dict[str, TableState]:
         """Return, by service, the version and digest of the neighbour's table as we have it."""
