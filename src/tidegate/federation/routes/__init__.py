@@ -1,7 +1,7 @@
-"""Which filters a broker asks its neighbours for, and where an event goes: pure, by covering.
+"""Routing: which filters a broker requests from its neighbours, and which neighbours an event is forwarded to.
 
-`Broker` takes changes and messages and gives the messages that follow from them. It opens no
-socket, starts no thread and reads no clock: whoever carries the messages decides when.
+`Broker` takes changes and messages, and returns the messages to send. It opens no socket, starts no thread and reads
+no clock: `federation.link` sends the messages and calls it.
 """
 
 from tidegate.federation.routes.adaptive import Adaptive, AdaptiveSettings, FilterFigures

@@ -128,12 +128,12 @@ class Broker:
         self.check(neighbour)
         self.refused.pop(neighbour, None)
         if neighbour not in self._links:
-            self._add_link(neighbour)
+            self._requests.add_link(neighbour, LinkTables(self.adaptive))
         self._links[neighbour].close()
         return self.hello(neighbour)
 
     def hello(self, neighbour: str) -> list[Sent]:
-        """Return a `hello` that says which tables we have; the neighbour answers with what is missing.
+        """Return a `hello` with the states of our tables; the neighbour answers with the steps that are missing.
 
         It starts every session and is also sent as a heartbeat.
         """
@@ -157,19 +157,15 @@ class Broker:
 
     def restore(self, neighbour: str, tables: Iterable[Table]) -> None:
         """Load the tables that a neighbour had sent before this broker restarted. Call it before `connect`."""
-        link = self._links.get(neighbour) or self._add_link(neighbour)
+        if neighbour not in self._links:
+            self._requests.add_link(neighbour, LinkTables(self.adaptive))
         for table in tables:
-            incoming = link.incoming.setdefault(table.service, Incoming())
+            incoming = self._links[neighbour].incoming.setdefault(table.service, Incoming())
             self._apply(incoming, neighbour, Update(table.service, table.state, *incoming.differences(table)))
 
     def reconsider(self, service: str) -> list[Sent]:
         """Ask `leads` again for a service, and move its requests to the neighbours that lead to it now."""
         return self._requests.reconsider(service)
-
-    def _add_link(self, neighbour: str) -> LinkTables:
-        self._links[neighbour] = link = LinkTables(self.adaptive)
-        self._requests.start(neighbour)
-        return link
 
     # Messages --------------------------------------------------------------------
 
@@ -255,7 +251,7 @@ class Broker:
         return self._requests.pending
 
     def work(self) -> list[Sent]:
-        """Take one step of bounded size of what is pending. No event is missed before it is done."""
+        """Do a bounded part of the pending change. Returns the messages to send. No event is missed meanwhile."""
         return self._requests.work()
 
     # Events ----------------------------------------------------------------------

@@ -25,7 +25,7 @@ class LinkTables:
         self.outgoing: dict[str, Outgoing] = {}
         self.incoming: dict[str, Incoming] = {}
         self.sent_paths: tuple[Path, ...] = ()
-        """The paths that the neighbour was told last."""
+        """The paths that were last announced to the neighbour."""
         self._adaptive = adaptive
         self._policies: dict[str, Adaptive] = {}
 
@@ -42,7 +42,7 @@ class LinkTables:
     def routes(self, service: str) -> dict[int, Filter]:
         """Return the filters that the neighbour has requested for a service, by entry number."""
         incoming = self.incoming.get(service)
-        return {} if incoming is None else {number: each.filter for number, each in incoming.entries.items()}
+        return {} if incoming is None else {number: entry.filter for number, entry in incoming.entries.items()}
 
     def is_wanted(self, service: str) -> bool:
         """True if the neighbour has requested events of a service."""
@@ -73,7 +73,7 @@ class LinkTables:
 
     def table_sizes(self) -> dict[str, tuple[int, int]]:
         """Return, by service, the number of filters in the neighbour's table and their characters."""
-        return {service: (len(each.entries), each.text_length) for service, each in self.incoming.items()}
+        return {service: (len(incoming.entries), incoming.text_length) for service, incoming in self.incoming.items()}
 
     def states(self) -> dict[str, TableState]:
         """Return, by service, the version and digest of the neighbour's table as we have it."""
@@ -100,7 +100,7 @@ class LinkTables:
     def requested(self, service: str) -> dict[int, Filter]:
         """Return the filters that we request from the neighbour, by entry number, also while the link is down."""
         outgoing = self.outgoing.get(service)
-        return {} if outgoing is None else {number: each.filter for number, each in outgoing.entries.items()}
+        return {} if outgoing is None else {number: entry.filter for number, entry in outgoing.entries.items()}
 
     def has_requested(self, service: str) -> bool:
         """True if we request any event of a service from the neighbour, or are about to."""

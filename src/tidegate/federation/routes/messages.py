@@ -59,7 +59,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Starts a session, serves as heartbeat, and is sent when a step is missing. The answer is whatever is missing."""
+    """Starts a session, is a heartbeat, and is sent when a step is missing. The answer brings the missing steps."""
 
     tables: Mapping[str, TableState] = field(default_factory=dict)
     """By service, the state of the receiver's table as the sender of this message has it."""

@@ -24,18 +24,19 @@ class Requests:
         strategy: str,
         leads: Callable[[str, str], bool],
         needed: NeededFilters,
-        links: Mapping[str, LinkTables],
+        links: dict[str, LinkTables],
     ) -> None:
         """`leads(service, neighbour)` says whether events of a service may come from a neighbour.
 
-        `links` is the broker's own dictionary, which it changes.
+        `links` is the broker's own dictionary: both change it.
         """
         self._strategy, self._leads, self._needed, self._links = strategy, leads, needed, links
         self.floods = STRATEGIES[strategy](needed.next_number).floods
         """True if the strategy forwards every event without a request."""
 
-    def start(self, neighbour: str) -> None:
-        """Make the tables of a new link, with all filters that are needed elsewhere."""
+    def add_link(self, neighbour: str, link: LinkTables) -> None:
+        """Add a link, and create its outgoing tables with all filters that are needed elsewhere."""
+        self._links[neighbour] = link
         incoming = (service for link in self._links.values() for service in link.incoming)
         for service in sorted({*self._needed.local_services(), *incoming}):
             self._table(neighbour, service)
@@ -76,7 +77,7 @@ class Requests:
                 # The neighbour may have the complete table of our previous run: a partial one would replace it.
                 outgoing.theirs = theirs
             else:
-                sent += [Sent(neighbour, each) for each in outgoing.since(theirs)]
+                sent += [Sent(neighbour, message) for message in outgoing.since(theirs)]
         return sent
 
     @property
@@ -99,7 +100,7 @@ class Requests:
         if outgoing.theirs is None:
             return [] if update is None else [Sent(neighbour, update)]
         theirs, outgoing.theirs = outgoing.theirs, None
-        return [Sent(neighbour, each) for each in outgoing.since(theirs)]
+        return [Sent(neighbour, message) for message in outgoing.since(theirs)]
 
     def _table(self, neighbour: str, service: str) -> Outgoing:
         """Return the table of a link; a new one starts with all filters that are needed elsewhere."""

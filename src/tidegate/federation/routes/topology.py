@@ -90,7 +90,7 @@ def loop_by(me: str, known: Mapping[str, Iterable[Path]], neighbour: str, paths:
     >>> loop_by("a", {"b": [("b",), ("b", "c")]}, "d", [("d",), ("d", "c")])
     ('a', 'd', 'c', 'b', 'a')
     """
-    mine = {path[-1]: path for link, each in known.items() if link != neighbour for path in each}
+    mine = {path[-1]: path for link, paths_by_link in known.items() if link != neighbour for path in paths_by_link}
     loops = []
     for path in paths:
         if me in path:
