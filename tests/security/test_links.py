@@ -33,7 +33,7 @@ def test_neighbour_cannot_offer_services_of_another_link(here: Victim) -> None:
         until(lambda: here.knows("own@wolf"), "its own service to be known")
         assert not here.knows("gps@city")
         status = here.status("wolf")
-        reason = "there is a link to city: its services are believed from there alone"
+        reason = "there is a link to city: its services are accepted from there only"
         assert (status["offers"], status["refused"]) == (["own@wolf"], {"gps@city": reason})
         assert here.refusals("wolf") == {"name": 1}
         assert here.metric('tidegate_link_refused_total{link="wolf",reason="name"}') == 1
@@ -198,7 +198,7 @@ def test_offers_beyond_the_bounds_end_the_session(here: Victim, services: list[A
         ({"type": "hello", "tables": {"../../x": {}}, "paths": []}, "expected the name of a service, not '../../x'"),
         (
             {"type": "resume", "services": {"n@wolf": {"cursor": None, "marks": {"a": "b"}}}},
-            "expected a cursor and marks to go on with",
+            "expected a cursor and marks to resume from",
         ),
         (
             {"type": "history", "id": 1, "service": "n", "filter": {"text": "n > 1 " * 20_000, "params": []}},
@@ -258,7 +258,7 @@ def test_flood_of_control_messages_is_read_slowly_and_then_ended(tmp_path: Path)
             return wolf.closed is not None
 
         until(is_ended, "the flood to be ended")
-        wolf.need_closed("it has sent more control messages than 2,000 units of work a second")
+        wolf.need_closed("its control messages have cost more than 2,000 units of work a second")
         with Hostile(victim.url, "wolf") as again:  # at once
             assert again.welcome["type"] == "refused"
             assert "wolf may come back in" in again.welcome["detail"]

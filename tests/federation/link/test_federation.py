@@ -28,7 +28,7 @@ from tidegate.federation.link import (
     history,
     offered,
     proof,
-    sieve,
+    record_matcher,
     supervisor,
     wire,
 )
@@ -49,7 +49,13 @@ SECRET = "a secret that both ends of a link know"
 SCHEMA = Schema({"n": "int64"})
 FICKLE = AdaptiveSettings(crossing_s=0.0, window=20, sample=4)
 """Asking never pays: a link is coarse as soon as it may be, until the other side says that it drops much."""
-HASTE: dict[str, Any] = {"beat_s": 0.05, "silence_s": 20.0, "first_s": 0.01, "most_s": 0.05, "keep_s": 0.01}
+HASTE: dict[str, Any] = {
+    "heartbeat_interval_s": 0.05,
+    "silence_timeout_s": 20.0,
+    "first_retry_s": 0.01,
+    "max_retry_s": 0.05,
+    "save_interval_s": 0.01,
+}
 
 
 class Side:
@@ -257,7 +263,7 @@ def test_who_does_not_see_a_service_for_a_moment_goes_on_where_it_was(tmp_path: 
 def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_path: Path) -> None:
     async def run() -> None:
         here = Side(tmp_path, "here")
-        there = Side(tmp_path, "there", has_service=True, under_way=3, batch_events=10)
+        there = Side(tmp_path, "there", has_service=True, max_in_flight=3, batch_events=10)
         async with there.running(), here.running():
             await linked(here, there)
             here.federation.hold("me", "numbers@there", None)
@@ -438,7 +444,7 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
     """Whether the registry refuses it, or whoever waited for it is gone; and of one link whatever of others is."""
 
     async def run() -> None:
-        here, there = Side(tmp_path, "here", keep_s=60.0), Side(tmp_path, "there", has_service=True)
+        here, there = Side(tmp_path, "here", save_interval_s=60.0), Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running() as near:
             here.registry.add_link("aside", None, SECRET)
             await near.reload_links()
@@ -529,7 +535,7 @@ def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tm
     """Else it would look, from there on, for what was asked for when the link broke, and pass over the rest."""
 
     async def run() -> None:
-        here = Side(tmp_path, "here", silence_s=20.0)
+        here = Side(tmp_path, "here", silence_timeout_s=20.0)
         async with here.running() as near:
             here.registry.add_link("wolf", None, SECRET)
             await near.reload_links()
@@ -566,8 +572,8 @@ def test_no_socket_is_left_open_whose_other_end_does_not_say_who_it_is(tmp_path:
 
         async with serve(answer, "127.0.0.1", 0, subprotocols=[Subprotocol(SUBPROTOCOL)]) as server:
             url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
-            for name, handshake_s in (("hasty", 0.1), ("patient", 120.0)):
-                here = Side(tmp_path, name, handshake_s=handshake_s)
+            for name, handshake_timeout_s in (("hasty", 0.1), ("patient", 120.0)):
+                here = Side(tmp_path, name, handshake_timeout_s=handshake_timeout_s)
                 here.registry.add_link("wolf", url, SECRET)
                 tries = len(dialled) + (3 if name == "hasty" else 1)
                 async with here.running():
@@ -584,7 +590,7 @@ def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkey
     monkeypatch.setattr(supervisor, "CLOSE_TIMEOUT_S", 0.05)
 
     async def run() -> None:
-        here = Side(tmp_path, "here", silence_s=60.0)
+        here = Side(tmp_path, "here", silence_timeout_s=60.0)
         async with here.running() as near:
             here.registry.add_link("wolf", None, SECRET)
             await near.reload_links()
@@ -603,8 +609,8 @@ def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkey
 
 def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
     async def run() -> str | None:
-        here = Side(tmp_path, "here", silence_s=0.2)
-        there = Side(tmp_path, "there", has_service=True, beat_s=60.0)
+        here = Side(tmp_path, "here", silence_timeout_s=0.2)
+        there = Side(tmp_path, "there", has_service=True, heartbeat_interval_s=60.0)
         async with there.running(), here.running():
             await linked(here, there)
             await until(lambda: here.federation.neighbours["there"].state == "down", "it to be given up")
@@ -713,10 +719,10 @@ def test_a_large_table_is_taken_in_parts_that_leave_the_loop_free(
             threads.add(current_thread().name)
             super().__init__(schema)
 
-    monkeypatch.setattr(sieve, "Matcher", Noted)
+    monkeypatch.setattr(record_matcher, "Matcher", Noted)
 
     async def run() -> None:
-        here = Side(tmp_path, "here", silence_s=60.0)
+        here = Side(tmp_path, "here", silence_timeout_s=60.0)
         async with here.running() as near:
             for name in ("wolf", "sheep"):
                 here.registry.add_link(name, None, SECRET)
@@ -889,8 +895,8 @@ def test_mirrors_and_services_may_be_in_kafka(tmp_path: Path, kafka: str, which:
         return KafkaLog(kafka, prefix=f"links.{which}.", check_s=0.1) if name == which else None
 
     logs = [log("here"), log("there")]
-    here = Side(tmp_path, "here", log=logs[0], silence_s=20.0)
-    there = Side(tmp_path, "there", has_service=True, log=logs[1], silence_s=20.0)
+    here = Side(tmp_path, "here", log=logs[0], silence_timeout_s=20.0)
+    there = Side(tmp_path, "there", has_service=True, log=logs[1], silence_timeout_s=20.0)
     asyncio.run(pass_on_and_begin_again(here, there))
     for each in logs:
         if each is not None:

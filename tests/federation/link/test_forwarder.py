@@ -124,7 +124,7 @@ def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path)
 
 def test_a_forwarder_ends_though_much_is_left_to_give(tmp_path: Path) -> None:
     hands = Hands(are_full=True)
-    forwarder = hands.forward(Watched(tmp_path, 20), ResumePoint(""), under_way=2, batch_events=1)
+    forwarder = hands.forward(Watched(tmp_path, 20), ResumePoint(""), max_in_flight=2, batch_events=1)
     hands.next(), hands.next()
     assert ended(forwarder)
     assert hands.batches.empty()
@@ -132,7 +132,7 @@ def test_a_forwarder_ends_though_much_is_left_to_give(tmp_path: Path) -> None:
 
 def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) -> None:
     log, hands = Watched(tmp_path), Hands(are_full=True)
-    forwarder = hands.forward(log, ResumePoint(""), under_way=2, batch_events=1)
+    forwarder = hands.forward(log, ResumePoint(""), max_in_flight=2, batch_events=1)
     hands.next()
     for _ in range(10):
         forwarder.confirm(0, 0)

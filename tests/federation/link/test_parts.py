@@ -24,8 +24,8 @@ from tidegate.federation.link.forwarder import Supply
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.needs import Needs
 from tidegate.federation.link.offers import offered, read_offer
+from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.records import origin_position, with_metadata
-from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Gap, Retention, SegmentLog
 from tidegate.logs.kafka import generation_of
@@ -282,20 +282,23 @@ TEXTS = st.sampled_from([None, "speed > 3", "speed < 2", "vid = 'B'", "vid = 'bu
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), TEXTS)))
-def test_a_sieve_wants_what_any_filter_does_and_all_where_one_cant_be_judged(steps: list[tuple[int, Any]]) -> None:
-    sieve = Sieve(SCHEMA, frozenset({"vid"}))
+def test_record_matcher_matches_all_records_while_a_filter_is_not_evaluable(steps: list[tuple[int, Any]]) -> None:
+    matcher = RecordMatcher(SCHEMA, frozenset({"vid"}))
     events = [{"speed": float(n), "vid": "B"} for n in range(6)]
     entries: dict[int, Filter] = {}
     for number, text in steps:
-        entries = {each: filter_ for each, filter_ in entries.items() if each != number}
+        entries = {other: filter_ for other, filter_ in entries.items() if other != number}
         if text is not None:
             entries[number] = Filter(text, SCHEMA)
-        sieve.want(entries)
-    is_blind = any(each.tree.is_semantic for each in entries.values())
-    shown = [{"speed": each["speed"]} for each in events]
-    wanted = [n for n, each in enumerate(shown) if is_blind or any(one.matches(each) for one in entries.values())]
-    assert (list(sieve.wanted([orjson.dumps(each) for each in events])), sieve.is_blind) == (wanted, is_blind)
-    sieve.close()
+        matcher.set_filters(entries)
+    matches_all = any(filter_.tree.is_semantic for filter_ in entries.values())
+    visible = [{"speed": event["speed"]} for event in events]
+    expected = [
+        n for n, event in enumerate(visible) if matches_all or any(each.matches(event) for each in entries.values())
+    ]
+    assert list(matcher.match([orjson.dumps(event) for event in events])) == expected
+    assert matcher.matches_all == matches_all
+    matcher.close()
 
 
 def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The services that brokers offer each other: what we believe of neighbours' offers, and what we offer them."""
+"""The services that brokers offer each other: which offers of neighbours are accepted, and what is offered to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger("tidegate.link")
 
 
 class Catalog:
-    """Keeps `LinkContext.remotes` equal to the believed offers of all neighbours. Used on the event loop only."""
+    """Keeps `LinkContext.remotes` equal to the accepted offers of all neighbours. Used on the event loop only."""
 
     def __init__(
         self,

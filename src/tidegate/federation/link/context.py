@@ -44,7 +44,7 @@ class LinkContext:
         self.signer = Signer(None if settings.signing_keys is None else KeyFile(settings.signing_keys))
         self.neighbours: dict[str, Neighbour] = {}
         self.remotes: dict[str, Remote] = {}
-        """Other brokers' services that are believed, by the name that they have here."""
+        """Other brokers' services whose offers were accepted, by the name that they have here."""
         self.has_lease = False
         """True while this gateway, of all gateways of the broker, runs the links."""
 

@@ -87,7 +87,7 @@ class Federation:
 
     @property
     def trust(self) -> Trust:
-        """The pinned keys, and which offers are believed."""
+        """The pinned keys, and which offers are accepted."""
         return self._context.trust
 
     @property

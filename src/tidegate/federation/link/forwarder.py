@@ -18,9 +18,9 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from tidegate.errors import CursorError, LogError
+from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.records import origin_position, with_metadata
 from tidegate.federation.link.settings import LinkSettings
-from tidegate.federation.link.sieve import Sieve
 from tidegate.federation.routes import Adaptive, TableState
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, EventLog, Read
@@ -113,10 +113,10 @@ class Forwarder:
         """The state of the table whose filters were passed to the thread last."""
         self.forwarded = self.stopped = self.gaps = 0
         """Events sent, events that matched no filter, and gaps."""
-        self._sieve = Sieve(supply.schema, supply.hidden)
+        self._matcher = RecordMatcher(supply.schema, supply.hidden)
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         """Calls for the thread, which runs them between two reads."""
-        self._in_flight = threading.BoundedSemaphore(settings.under_way)
+        self._in_flight = threading.BoundedSemaphore(settings.max_in_flight)
         """Acquired for every batch, released when the neighbour confirms it."""
         self._is_closed = False
         self._position: Cursor | None = None
@@ -144,13 +144,13 @@ class Forwarder:
         """Replace all filters from the next read on. `state` is that of the table that they are from."""
         if state != self._state:
             self._state = state
-            self._commands.put(lambda: self._sieve.want(entries))
+            self._commands.put(lambda: self._matcher.set_filters(entries))
 
     def change_filters(self, add: Mapping[int, Filter], remove: Sequence[int], state: TableState) -> None:
         """Add and remove filters from the next read on, in one step that leads to `state`."""
         if state != self._state:
             self._state = state
-            self._commands.put(lambda: self._sieve.change(add, remove))
+            self._commands.put(lambda: self._matcher.change(add, remove))
 
     def request_position(self, callback: PositionCallback) -> None:
         """Call back, in the forwarder's thread, with its cursor once all events that exist now were sent.
@@ -203,7 +203,7 @@ class Forwarder:
                 _log.warning("can't forward", service=self.supply.service, problem=repr(problem))
                 time.sleep(RETRY_INTERVAL_S)
         self._cancel_position_requests()
-        self._sieve.close()
+        self._matcher.close()
 
     def _step(self) -> None:
         """Wait a moment for events and send them; then answer position requests."""
@@ -278,13 +278,13 @@ class Forwarder:
         """Return the indices of the records to send, and whether some of them may match no filter."""
         policy = self._policy
         if policy is None:
-            return self._sieve.wanted(records), False
-        if self._sieve.is_blind:  # a filter that can't be evaluated here can't be evaluated by the receiver
+            return self._matcher.match(records), False
+        if self._matcher.matches_all:  # a filter that can't be evaluated here can't be evaluated by the receiver
             policy.decide_all(len(records), 0, 0, 0.0)  # all are forwarded, and none was matched
             return range(len(records)), False
         sample = policy.sample_of(len(records))
         started = time.thread_time()
-        matched = self._sieve.wanted([records[n] for n in sample]) if sample else ()
+        matched = self._matcher.match([records[n] for n in sample]) if sample else ()
         spent_s = time.thread_time() - started
         is_coarse = policy.decide_all(len(records), len(sample), len(sample) - len(matched), spent_s)
         # If only a sample was matched, everything is sent, even if the policy has turned meanwhile: a late command of
@@ -359,7 +359,7 @@ class Forwarder:
         return min(len(records), self._settings.batch_events)
 
     def _send_batch(self, records: Sequence[bytes], cursor: str, is_coarse: bool = False) -> None:
-        """Send a batch once fewer than `LinkSettings.under_way` are unconfirmed. Sends nothing after `close`."""
+        """Send a batch once fewer than `LinkSettings.max_in_flight` are unconfirmed. Sends nothing after `close`."""
         records = records if self._sign is None else self._sign(records)
         self._in_flight.acquire()
         if self._is_closed:

@@ -14,8 +14,8 @@ from tidegate.federation.link.context import LinkContext
 from tidegate.federation.link.mirror import Mirror
 from tidegate.federation.link.neighbour import Neighbour
 from tidegate.federation.link.persistence import LinkStore
+from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.routing import Routing
-from tidegate.federation.link.sieve import Sieve
 from tidegate.filters import Filter
 from tidegate.logs import Cursor, Retention
 
@@ -55,18 +55,18 @@ class Mirrors:
         Every subscriber's filter is among the requested ones from the moment it is needed. A subscriber that arrives
         while a batch is processed misses nothing: what the other end matches for it comes in later batches.
         """
-        schema, sieve = neighbour.offers[service].schema, neighbour.sieves.get(service)
-        if sieve is None or sieve.schema != schema:
-            if sieve is not None:
-                sieve.close()
-            sieve = neighbour.sieves[service] = Sieve(schema)
-            neighbour.sieve_versions.pop(service, None)
+        schema, matcher = neighbour.offers[service].schema, neighbour.record_matchers.get(service)
+        if matcher is None or matcher.schema != schema:
+            if matcher is not None:
+                matcher.close()
+            matcher = neighbour.record_matchers[service] = RecordMatcher(schema)
+            neighbour.matcher_versions.pop(service, None)
         link = self._context.broker.link(neighbour.name)
         version = link.requested_version(service)
-        if neighbour.sieve_versions.get(service) == version:
-            return sieve.wanted
-        neighbour.sieve_versions[service] = version
-        return partial(_select, sieve, link.requested(service))
+        if neighbour.matcher_versions.get(service) == version:
+            return matcher.match
+        neighbour.matcher_versions[service] = version
+        return partial(_select, matcher, link.requested(service))
 
     async def append(
         self, neighbour: Neighbour, service: str, records: list[bytes], cursor: str, selector: Selector | None
@@ -103,9 +103,9 @@ class Mirrors:
         neighbour.saved_progress[service] = progress = await self._context.runtime.in_thread(mirror.close)
         neighbour.stale_mirrors.discard(service)
         neighbour.unsaved["mirror", service] = progress.to_json()
-        sieve = neighbour.sieves.pop(service, None)
-        if sieve is not None:
-            sieve.close()
+        matcher = neighbour.record_matchers.pop(service, None)
+        if matcher is not None:
+            matcher.close()
 
     async def create(self, service: str) -> None:
         """Create the stream of a mirror, so that it has cursors, unless it exists or the service is unknown."""
@@ -137,6 +137,6 @@ class Mirrors:
                 await self._context.runtime.in_thread(partial(self._context.log.expire, service, limits))
 
 
-def _select(sieve: Sieve, requested: Mapping[int, Filter], records: Sequence[bytes]) -> Sequence[int]:
-    sieve.want(requested)
-    return sieve.wanted(records)
+def _select(matcher: RecordMatcher, requested: Mapping[int, Filter], records: Sequence[bytes]) -> Sequence[int]:
+    matcher.set_filters(requested)
+    return matcher.match(records)

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from tidegate.federation.link.forwarder import Forwarder, ResumePoint
 from tidegate.federation.link.mirror import Mirror, Progress
 from tidegate.federation.link.offers import Remote
+from tidegate.federation.link.record_matcher import RecordMatcher
 from tidegate.federation.link.session import Session
-from tidegate.federation.link.sieve import Sieve
 from tidegate.registry import Kept, Link
 
 LinkState = Literal["down", "up", "refused"]
@@ -69,13 +69,13 @@ class Neighbour:
 
     # Offers
     offers: dict[str, Remote] = field(default_factory=dict)
-    """The believed offers of the neighbour, by service."""
+    """The accepted offers of the neighbour, by service."""
     conflicts: dict[str, Remote] = field(default_factory=dict)
     """Offers of services that another link has offered first. Believed once that link has withdrawn them."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Offers that are not believed, with the reason, by service."""
+    """Refused offers, with the reason, by service."""
     received_offers: list[dict[str, Any]] = field(default_factory=list)
-    """The neighbour's last offers, believed or not."""
+    """The neighbour's last offers, accepted or not."""
     offers_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while offers are judged: older ones must not replace newer ones."""
     sent_offers: list[dict[str, Any]] | None = None
@@ -101,10 +101,10 @@ class Neighbour:
     """Progress of mirrors that are not open."""
     stale_mirrors: set[str] = field(default_factory=set)
     """Mirrors whose progress has changed since it was saved."""
-    sieves: dict[str, Sieve] = field(default_factory=dict)
+    record_matchers: dict[str, RecordMatcher] = field(default_factory=dict)
     """The filters that we have requested, by service, once unfiltered events have come."""
-    sieve_versions: dict[str, int] = field(default_factory=dict)
-    """The version of the requested table that each sieve has."""
+    matcher_versions: dict[str, int] = field(default_factory=dict)
+    """The version of the requested table that each matcher has."""
 
     # History
     awaited_pages: dict[int, asyncio.Future[tuple[dict[str, Any], list[bytes]]]] = field(default_factory=dict)

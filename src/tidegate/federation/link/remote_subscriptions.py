@@ -91,7 +91,7 @@ class RemoteSubscriptions:
                     has_failed = False
                 except (TidegateError, LinkClosed, TimeoutError):
                     has_failed = True
-                    await asyncio.sleep(self._context.settings.first_s)
+                    await asyncio.sleep(self._context.settings.first_retry_s)
         finally:
             self._synchronizing.discard(service)
 

@@ -78,8 +78,8 @@ class Session:
         """Run the session and return the reason for its end.
 
         `on_message` and `on_events` are awaited one after the other, so a slow one delays reading. `on_heartbeat` is
-        called every `LinkSettings.beat_s`. An exception of theirs ends the session: `LinkClosed` and `FederationError`
-        become the reason, others are raised.
+        called every `LinkSettings.heartbeat_interval_s`. An exception of theirs ends the session: `LinkClosed` and
+        `FederationError` become the reason, others are raised.
         """
         work = (self._read(on_message, on_events), self._write(), self._send_heartbeats(on_heartbeat))
         tasks = [asyncio.create_task(each) for each in work]
@@ -125,10 +125,10 @@ class Session:
 
     async def _next(self, inbox: Inbox) -> tuple[bytes, bytes]:
         try:
-            async with asyncio.timeout(self._settings.silence_s):
+            async with asyncio.timeout(self._settings.silence_timeout_s):
                 return await inbox.next()
         except TimeoutError:
-            raise LinkClosed(f"nothing was heard for {self._settings.silence_s:g} s") from None
+            raise LinkClosed(f"nothing was heard for {self._settings.silence_timeout_s:g} s") from None
         except FederationError as problem:
             raise NeighbourFault(str(problem)) from problem
 
@@ -164,5 +164,5 @@ class Session:
 
     async def _send_heartbeats(self, on_heartbeat: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(self._settings.beat_s)
+            await asyncio.sleep(self._settings.heartbeat_interval_s)
             on_heartbeat()

@@ -90,7 +90,7 @@ class Supervisor:
             self._dial(neighbour)
         runtime = self._context.runtime
         runtime.spawn(runtime.repeat(RELOAD_INTERVAL_S, self.reload_links))
-        runtime.spawn(runtime.repeat(self._context.settings.keep_s, self._store.save))
+        runtime.spawn(runtime.repeat(self._context.settings.save_interval_s, self._store.save))
         runtime.spawn(runtime.repeat(EXPIRE_INTERVAL_S, self._mirrors.expire))
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class Supervisor:
             if neighbour is None:
                 await self._add_links([link])
                 self._dial(context.neighbours[name])
-        if has_changed:  # which offers are believed depends on links and pinned keys
+        if has_changed:  # which offers are accepted depends on links and pinned keys
             await self._catalog.judge_all_again()
 
     async def _renew_lease(self) -> None:
@@ -225,7 +225,7 @@ class Supervisor:
             except Exception as problem:
                 _log.exception("a link has failed", to=neighbour.name)
                 neighbour.state, neighbour.problem = "down", repr(problem)
-            if runtime.time() - started > settings.most_s:
+            if runtime.time() - started > settings.max_retry_s:
                 delays = retry_delays(settings, self._rng)
             await asyncio.sleep(max(next(delays), neighbour.blocked_until - runtime.time()))
 
@@ -234,7 +234,7 @@ class Supervisor:
         context.broker.check(neighbour.name)
         socket = await dial(url, context.settings)
         try:
-            async with asyncio.timeout(context.settings.handshake_s):
+            async with asyncio.timeout(context.settings.handshake_timeout_s):
                 await proof.introduce(socket, context.name, neighbour.name, neighbour.link.secret)
             await self._run_session(neighbour, socket, is_dialled=True)
         finally:
@@ -282,7 +282,7 @@ class Supervisor:
             return None
         self._handshakes += 1
         try:
-            async with asyncio.timeout(self._context.settings.handshake_s):
+            async with asyncio.timeout(self._context.settings.handshake_timeout_s):
                 return await proof.admit(socket, self._context.name, self._secret, check_entry)
         except (FederationError, TimeoutError, LinkClosed) as problem:
             self.refused_handshakes += 1

@@ -183,7 +183,7 @@ def router(gateway: Gateway) -> APIRouter:
         else:
             peer = peer_of(websocket.scope)
             # By then it has proved who it is, or the federation has closed it.
-            proven_s = gateway.linked.federation.settings.handshake_s + 1
+            proven_s = gateway.linked.federation.settings.handshake_timeout_s + 1
             proven = asyncio.get_running_loop().call_later(proven_s, establish, websocket.scope)
             try:
                 await gateway.linked.federation.accept(
