@@ -298,7 +298,7 @@ TestFederation = Federation.TestCase
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32), strategy=st.sampled_from(["covering", "merging"]), step=st.integers(1, 3))
-def test_who_wanted_everything_ends_and_nobody_else_misses_anything(seed: int, strategy: str, step: int) -> None:
+def test_removing_the_widest_filter_loses_no_event_of_others(seed: int, strategy: str, step: int) -> None:
     rng, federation = Random(seed), Federation()
     parents, pool = ([rng.randrange(2**16) for _ in range(count)] for count in (rng.randint(1, 6), 9))
     pool = [each % len(FILTERS) or 1 for each in pool]

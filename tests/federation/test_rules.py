@@ -48,7 +48,7 @@ def texts(update: Any) -> tuple[list[str], int]:
     return [str(each.filter) for each in update.add], len(update.remove)
 
 
-def test_what_is_covered_is_not_forwarded() -> None:
+def test_covered_filter_is_not_requested() -> None:
     network, _ = pair()
     network.subscribe("here", "wide", Filter("a > 1"))
     assert [texts(each) for each in said(network)] == [(["a > 1"], 0)]
@@ -56,7 +56,7 @@ def test_what_is_covered_is_not_forwarded() -> None:
     assert said(network) == []
 
 
-def test_what_is_forwarded_takes_the_place_of_what_it_covers() -> None:
+def test_requested_filter_replaces_entries_that_it_covers() -> None:
     network, _ = pair()
     network.subscribe("here", "narrow", Filter("a > 5"))
     network.subscribe("here", "other", Filter("b = 1"))
@@ -66,7 +66,7 @@ def test_what_is_forwarded_takes_the_place_of_what_it_covers() -> None:
     assert sorted(map(str, network.brokers["there"].link("here").routes(SERVICE).values())) == ["a > 1", "b = 1"]
 
 
-def test_an_unsubscription_is_held_back_while_another_needs_it() -> None:
+def test_entry_stays_while_another_subscription_needs_it() -> None:
     network, here = pair()
     network.subscribe("here", "one", Filter("a > 1"))
     network.subscribe("here", "equal", Filter("a>1"))
@@ -76,7 +76,7 @@ def test_an_unsubscription_is_held_back_while_another_needs_it() -> None:
     assert list(map(str, here.link("there").requested(SERVICE).values())) == ["a > 1"]
 
 
-def test_an_unsubscription_carries_what_it_uncovers_in_one_step() -> None:
+def test_removed_entry_is_replaced_by_filters_it_covered_in_one_step() -> None:
     network, _ = pair()
     for name, text in [("wide", "a > 1"), ("five", "a > 5"), ("seven", "a > 7"), ("b", "a > 3 AND b = 1")]:
         network.subscribe("here", name, Filter(text))
@@ -86,7 +86,7 @@ def test_an_unsubscription_carries_what_it_uncovers_in_one_step() -> None:
     assert texts(update) == (["a > 5", "a > 3 AND b = 1"], 1)
 
 
-def test_other_parameters_are_one_step() -> None:
+def test_changed_parameters_are_sent_in_one_step() -> None:
     network, _ = pair()
     fast = Filter("speed > %0", params=[60])
     network.subscribe("here", "fast", fast)
@@ -97,7 +97,7 @@ def test_other_parameters_are_one_step() -> None:
     assert said(network) == []
 
 
-def test_of_filters_that_cover_each_other_the_first_is_forwarded() -> None:
+def test_first_of_two_filters_that_cover_each_other_is_requested() -> None:
     network, here = pair()
     network.subscribe("here", "one", Filter("a > 1", SCHEMA))
     network.subscribe("here", "two", Filter("a >= 2", SCHEMA))
@@ -106,7 +106,7 @@ def test_of_filters_that_cover_each_other_the_first_is_forwarded() -> None:
     assert list(map(str, here.link("there").requested(SERVICE).values())) == ["a >= 2"]
 
 
-def test_services_have_tables_of_their_own() -> None:
+def test_each_service_has_its_own_table() -> None:
     network, here = pair()
     network.send("here", here.subscribe("gps", "s", Filter("a > 1")))
     network.send("here", here.subscribe("plates", "s", Filter("a > 5")))
@@ -128,7 +128,7 @@ def test_services_have_tables_of_their_own() -> None:
     ],
 )
 @pytest.mark.parametrize("typed", [False, True])
-def test_a_union_that_is_one_filter_is_forwarded_as_one(one: str, other: str, both: str, typed: bool) -> None:
+def test_exact_union_is_requested_as_one_filter(one: str, other: str, both: str, typed: bool) -> None:
     network, here = pair("merging")
     schema = SCHEMA if typed else None
     network.subscribe("here", "one", Filter(one, schema))
@@ -152,14 +152,14 @@ def test_a_union_that_is_one_filter_is_forwarded_as_one(one: str, other: str, bo
         ("b < 2 OR s = 'x'", "b = 3"),
     ],
 )
-def test_what_is_no_one_filter_stays_apart(one: str, other: str) -> None:
+def test_filters_without_an_exact_union_are_not_merged(one: str, other: str) -> None:
     network, here = pair("merging")
     network.subscribe("here", "one", Filter(one, SCHEMA))
     network.subscribe("here", "other", Filter(other, SCHEMA))
     assert set(here.link("there").requested(SERVICE).values()) == {Filter(one, SCHEMA), Filter(other, SCHEMA)}
 
 
-def test_a_merged_filter_that_somebody_needs_outlives_its_parts() -> None:
+def test_merged_filter_with_a_subscription_outlives_its_parts() -> None:
     network, here = pair("merging")
     for name, text in [("one", "a = 1"), ("three", "a = 3"), ("both", "a IN (1, 3)")]:
         network.subscribe("here", name, Filter(text, SCHEMA))
@@ -171,7 +171,7 @@ def test_a_merged_filter_that_somebody_needs_outlives_its_parts() -> None:
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_a_merged_table_matches_what_its_filters_match(seed: int) -> None:
+def test_merged_table_matches_the_same_events_as_its_filters(seed: int) -> None:
     rng = Random(seed)
     schema = random_schema(rng, 2)
     network, here = pair("merging")
@@ -188,7 +188,7 @@ def test_a_merged_table_matches_what_its_filters_match(seed: int) -> None:
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(seed=st.integers(0, 2**32))
-def test_the_index_makes_no_difference(seed: int) -> None:
+def test_forest_is_the_same_with_box_index_and_scan(seed: int) -> None:
     rng = Random(seed)
     fast, slow = Outgoing("gps", Forest()), Outgoing("gps", Forest(index=ScanIndex()))
     held: list[int] = []
@@ -237,7 +237,7 @@ def check_meanwhile(table: Outgoing, needed: dict[int, Filter]) -> int:
     raise AssertionError
 
 
-def test_who_covers_a_great_many_goes_when_the_last_of_them_has_a_place() -> None:
+def test_root_with_many_children_is_removed_after_the_last_has_moved() -> None:
     table, needed = crowd()
     del needed[0]
     table.change({}, [0])
@@ -246,7 +246,7 @@ def test_who_covers_a_great_many_goes_when_the_last_of_them_has_a_place() -> Non
     assert sorted(table.entries) == list(range(1, 81))
 
 
-def test_who_covers_a_great_many_may_come_back_meanwhile() -> None:
+def test_root_with_many_children_can_return_while_they_move() -> None:
     table, needed = crowd()
     table.change({}, [0])
     table.work()
@@ -257,7 +257,7 @@ def test_who_covers_a_great_many_may_come_back_meanwhile() -> None:
     assert sorted(table.entries) == [0]
 
 
-def test_who_leaves_is_held_back_if_something_wider_comes_and_it_comes_back() -> None:
+def test_returning_root_is_not_requested_under_a_wider_new_one() -> None:
     table, needed = crowd()
     table.change({}, [0])
     needed |= {501: Filter("a >= 0", SCHEMA), 502: needed[0]}
@@ -267,7 +267,7 @@ def test_who_leaves_is_held_back_if_something_wider_comes_and_it_comes_back() ->
     assert sorted(table.entries) == [501]
 
 
-def test_a_filter_that_covers_a_great_many_takes_their_place_step_by_step() -> None:
+def test_filter_that_covers_many_roots_replaces_them_in_steps() -> None:
     table, needed = crowd()
     table.change({}, [0])
     check_meanwhile(table, {n: each for n, each in needed.items() if n})
@@ -279,7 +279,7 @@ def test_a_filter_that_covers_a_great_many_takes_their_place_step_by_step() -> N
     assert sorted(table.entries) == [501]
 
 
-def test_who_covers_a_great_many_may_get_other_parameters() -> None:
+def test_root_with_many_children_can_change_its_parameters() -> None:
     table, needed = crowd()
     needed[501] = Filter("a > 79", SCHEMA)
     update = table.change({501: needed[501]}, [0])
@@ -290,7 +290,7 @@ def test_who_covers_a_great_many_may_get_other_parameters() -> None:
     assert sorted(table.entries) == [*range(1, 79), 501]
 
 
-def test_a_broker_says_that_it_has_work_left() -> None:
+def test_broker_reports_pending_work() -> None:
     network, here = pair()
     for n, each in crowd()[1].items():
         network.subscribe("here", f"s{n}", each)
@@ -303,7 +303,7 @@ def test_a_broker_says_that_it_has_work_left() -> None:
     assert len(here.link("there").requested(SERVICE)) == 80
 
 
-def test_a_great_many_that_come_at_once_do_so_in_parts_and_before_those_whose_place_they_take_go() -> None:
+def test_many_new_filters_are_added_in_steps_before_old_ones_are_removed() -> None:
     table = Outgoing("gps", Forest())
     old = {n: Filter(f"a = {n}", SCHEMA) for n in range(100)}
     new = {n: Filter(f"a = {n}", SCHEMA) for n in range(100, 200)}
@@ -319,7 +319,7 @@ def test_a_great_many_that_come_at_once_do_so_in_parts_and_before_those_whose_pl
     assert table.entries.keys() == {*range(100, 199), 200}
 
 
-def test_who_begins_again_with_much_to_say_takes_nothing_from_its_neighbour_meanwhile() -> None:
+def test_restarted_broker_with_pending_filters_keeps_neighbours_table() -> None:
     """The neighbour has all of it, from before: a part of it in its place would lose the rest, if for a moment."""
     network, _ = pair()
     for n in range(50):
@@ -352,7 +352,7 @@ def test_who_begins_again_with_much_to_say_takes_nothing_from_its_neighbour_mean
 # Meaning ---------------------------------------------------------------------------
 
 
-def test_what_nobody_can_evaluate_is_forwarded() -> None:
+def test_event_is_forwarded_if_a_filter_is_not_evaluable() -> None:
     network, _ = pair()
     network.subscribe("here", "s", Filter("kind~ = 'parking'~ AND a > 3"))
     network.subscribe("here", "t", Filter("kind~ = 'parking'~ AND a > 5"))  # covered, though nobody can evaluate it
@@ -372,11 +372,11 @@ MESSAGES: list[Message] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_survives_json(message: Message) -> None:
+def test_message_is_equal_after_json_round_trip(message: Message) -> None:
     assert from_json(json.loads(json.dumps(to_json(message))), lambda _: SCHEMA) == message
 
 
-def test_how_like_reads_a_field_survives_json() -> None:
+def test_like_star_is_kept_in_json() -> None:
     entry = RouteEntry(1, Filter("s LIKE t AND a > %0", params=[3], like_star=True))
     read = from_json(to_json(Table("gps", TableState(), (entry,))), lambda _: None)
     assert isinstance(read, Table)
@@ -418,7 +418,7 @@ def test_how_like_reads_a_field_survives_json() -> None:
         ),
     ],
 )
-def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> None:
+def test_malformed_message_is_refused(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(FederationError, match="expected a message of a broker, not") as caught:
         from_json(given, lambda _: None)
     assert expected in str(caught.value)
@@ -426,7 +426,7 @@ def test_what_is_no_message_is_refused(given: dict[str, Any], expected: str) -> 
 
 @settings(max_examples=LARGE_EXAMPLES)
 @given(steps=st.lists(st.sets(st.integers(0, 30), max_size=8), max_size=12), seed=st.integers(0, 2**32))
-def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[set[int]], seed: int) -> None:
+def test_digest_depends_on_entries_and_not_on_steps(steps: list[set[int]], seed: int) -> None:
     """Each step turns entries over: those that are there go, the others come. Only what is left at the end counts."""
     held: set[RouteEntry] = set()
     state = TableState()
@@ -442,7 +442,7 @@ def test_a_digest_tells_what_a_table_holds_whatever_the_steps_were(steps: list[s
         assert state.after((), [each], state.version) != state
 
 
-def test_a_step_that_gives_an_entry_a_second_time_is_not_taken() -> None:
+def test_step_that_adds_an_existing_entry_is_not_applied() -> None:
     """Else what it was would be needed for ever, and asked for over all other links."""
     network, here = pair()
     network.subscribe("here", "s", Filter("a = 1"))
@@ -464,7 +464,7 @@ def by_another_schema(message: Message) -> Message:
 
 
 @pytest.mark.parametrize("text", ["a > '2026-01-01'", "a > 'soon' OR c = 1", "b = 'CAR'", "a = 7"])
-def test_a_filter_that_its_receiver_reads_otherwise_keeps_no_other_from_being_heard(text: str) -> None:
+def test_filter_that_does_not_fit_the_schema_does_not_block_others(text: str) -> None:
     """Its text differs by the schema, or it does not fit at all, as while a service changes."""
     network = Network([("here", "there")], "covering", wire=by_another_schema)
     network.settle(Random(0))
@@ -506,7 +506,7 @@ def resync(network: Network) -> list[str]:
     return sorted(each for each in found if each != "Hello")
 
 
-def test_a_link_that_is_mended_says_only_what_is_missing() -> None:
+def test_reconnected_link_sends_only_missing_steps() -> None:
     network, here = pair()
     for n in range(20):
         network.subscribe("here", f"s{n}", Filter(f"a = {n}"))
@@ -529,7 +529,7 @@ def test_a_link_that_is_mended_says_only_what_is_missing() -> None:
     )
 
 
-def test_a_table_of_the_same_version_that_differs_is_sent_whole() -> None:
+def test_table_with_same_version_and_other_digest_is_sent_whole() -> None:
     network, _ = pair()
     network.subscribe("here", "s", Filter("a = 1"))
     network.settle(Random(0))
@@ -541,7 +541,7 @@ def test_a_table_of_the_same_version_that_differs_is_sent_whole() -> None:
     assert list(map(str, there.link("here").routes(SERVICE).values())) == ["a = 2"]
 
 
-def test_a_step_that_is_missing_is_asked_for() -> None:
+def test_missing_step_is_requested() -> None:
     network, here = pair()
     network.subscribe("here", "one", Filter("a = 1"))
     network.queues["here", "there"].clear()
@@ -558,7 +558,7 @@ def test_a_step_that_is_missing_is_asked_for() -> None:
 # Loops -----------------------------------------------------------------------------
 
 
-def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
+def test_link_that_would_close_a_loop_is_refused_with_its_path() -> None:
     network = Network([("a", "b"), ("b", "c"), ("c", "d")], "covering")
     network.settle(Random(0))
     with pytest.raises(LinkRefused, match=r"^a link from a to d would close a loop: a - d - c - b - a, as b says$"):
@@ -574,7 +574,7 @@ def test_a_link_that_closes_a_loop_is_refused_with_the_path() -> None:
         network.brokers["a"].connect("a")
 
 
-def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
+def test_loop_that_hello_reveals_is_refused() -> None:
     network = Network([("y", "b"), ("b", "c")], "covering")
     network.settle(Random(0))
     broker = network.brokers["y"]
@@ -595,7 +595,7 @@ def test_who_learns_of_the_loop_by_the_greeting_refuses_too() -> None:
         (tuple(("wolf", str(n)) for n in range(1_001)), "expected at most 1,000 brokers behind 'wolf', not 1,001"),
     ],
 )
-def test_ways_that_can_not_be_are_refused(paths: tuple[tuple[str, ...], ...], problem: str) -> None:
+def test_impossible_paths_are_refused(paths: tuple[tuple[str, ...], ...], problem: str) -> None:
     network = Network([("here", "city"), ("here", "wolf")], "covering")
     network.settle(Random(0))
     for message in (Hello({}, paths), Reach(paths)):
@@ -604,7 +604,7 @@ def test_ways_that_can_not_be_are_refused(paths: tuple[tuple[str, ...], ...], pr
     assert list(network.brokers["here"].links) == ["city", "wolf"]
 
 
-def test_who_tells_of_a_loop_that_is_not_there_takes_no_other_link_down() -> None:
+def test_false_loop_of_one_neighbour_takes_no_other_link_down() -> None:
     network = Network([("x", "yonder"), ("wolf", "x")], "covering")
     network.settle(Random(0))
     x, yonder = network.brokers["x"], network.brokers["yonder"]
@@ -616,7 +616,7 @@ def test_who_tells_of_a_loop_that_is_not_there_takes_no_other_link_down() -> Non
     assert (list(yonder.links), yonder.refused) == (["x"], {})
 
 
-def test_who_lies_of_whom_it_reaches_takes_no_link_down_that_comes_later() -> None:
+def test_false_path_takes_no_later_link_down() -> None:
     """Whoever is at its other end has to tell of the same loop."""
     network = Network([("a", "wolf"), ("yonder", "zoo")], "covering")
     network.settle(Random(0))
@@ -629,7 +629,7 @@ def test_who_lies_of_whom_it_reaches_takes_no_link_down_that_comes_later() -> No
 
 
 @given(seed=st.integers(0, 2**32))
-def test_of_two_links_that_close_a_loop_at_once_one_is_given_up(seed: int) -> None:
+def test_one_of_two_simultaneous_links_that_close_a_loop_is_given_up(seed: int) -> None:
     network = Network([("a", "b"), ("c", "d")], "covering")
     network.settle(Random(0))
     network.subscribe("a", "s", Filter("x = 1"))
@@ -647,7 +647,7 @@ def test_of_two_links_that_close_a_loop_at_once_one_is_given_up(seed: int) -> No
 # Errors ----------------------------------------------------------------------------
 
 
-def test_what_a_broker_can_not_do_is_said() -> None:
+def test_impossible_requests_raise_errors_with_a_hint() -> None:
     broker = Broker("here")
     broker.subscribe("gps", "fast", Filter("a > 1"))
     with pytest.raises(FederationError, match="subscription 'fast' of 'gps' is there already; change it"):
@@ -660,7 +660,7 @@ def test_what_a_broker_can_not_do_is_said() -> None:
         Broker("here", "coverings")
 
 
-def test_flooding_asks_for_nothing_and_sends_everything() -> None:
+def test_flooding_requests_nothing_and_forwards_all_events() -> None:
     network, _ = pair("flooding")
     network.subscribe("here", "s", Filter("a > 1"))
     assert said(network) == []

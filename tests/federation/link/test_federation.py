@@ -179,7 +179,7 @@ def has_begun(of: Side, by: str, service: str = "numbers@there") -> bool:
 
 
 @pytest.mark.parametrize("adaptive", [None, FICKLE])
-def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(
+def test_link_cut_at_any_moment_neither_loses_nor_repeats_events(
     tmp_path: Path, adaptive: AdaptiveSettings | None
 ) -> None:
     async def run() -> None:
@@ -208,7 +208,7 @@ def test_a_link_that_is_cut_at_any_moment_loses_and_doubles_nothing(
     asyncio.run(run())
 
 
-def test_what_nobody_asks_for_does_not_cross_and_who_asks_again_begins_anew(tmp_path: Path) -> None:
+def test_unrequested_events_are_not_sent_and_new_request_starts_with_new_events(tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here", linger_s=0.01), Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running():
@@ -231,7 +231,7 @@ def test_what_nobody_asks_for_does_not_cross_and_who_asks_again_begins_anew(tmp_
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_who_does_not_see_a_service_for_a_moment_goes_on_where_it_was(tmp_path: Path, is_cut: bool) -> None:
+def test_mirror_resumes_after_its_service_was_hidden_briefly(tmp_path: Path, is_cut: bool) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
         async with there.running() as far, here.running():
@@ -260,7 +260,7 @@ def test_who_does_not_see_a_service_for_a_moment_goes_on_where_it_was(tmp_path: 
     asyncio.run(run())
 
 
-def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_path: Path) -> None:
+def test_unconfirmed_events_in_flight_are_bounded(tmp_path: Path) -> None:
     async def run() -> None:
         here = Side(tmp_path, "here")
         there = Side(tmp_path, "there", has_service=True, max_in_flight=3, batch_events=10)
@@ -305,7 +305,9 @@ def test_a_neighbour_who_takes_nothing_holds_up_a_bounded_number_of_events(tmp_p
         ({"type": "history", "service": "x"}, None),
     ],
 )
-def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[str, Any], problem: str | None) -> None:
+def test_neighbour_that_sends_malformed_messages_is_disconnected(
+    tmp_path: Path, said: dict[str, Any], problem: str | None
+) -> None:
     async def run() -> str | None:
         there = Side(tmp_path, "there", has_service=True)
         async with there.running() as far:
@@ -330,7 +332,7 @@ def test_a_neighbour_who_says_nonsense_is_let_go_of(tmp_path: Path, said: dict[s
     assert (found or "").startswith(problem or "")
 
 
-def test_events_that_make_no_sense_end_the_session(tmp_path: Path) -> None:
+def test_malformed_events_end_the_session(tmp_path: Path) -> None:
     async def run() -> str | None:
         there = Side(tmp_path, "there", has_service=True)
         async with there.running() as far:
@@ -361,7 +363,7 @@ def test_events_that_make_no_sense_end_the_session(tmp_path: Path) -> None:
         ({"start": 7, "cursor": ""}, "expected a page of history of 'numbers@there', not {'start': 7, 'cursor': ''}: "),
     ],
 )
-def test_a_page_of_history_that_makes_no_sense_is_refused(tmp_path: Path, head: dict[str, Any], problem: str) -> None:
+def test_malformed_page_of_history_is_refused(tmp_path: Path, head: dict[str, Any], problem: str) -> None:
     async def run() -> str:
         here = Side(tmp_path, "here")
         async with here.running() as near:
@@ -377,7 +379,7 @@ def test_a_page_of_history_that_makes_no_sense_is_refused(tmp_path: Path, head: 
     assert asyncio.run(run()).startswith(problem)
 
 
-def test_an_answer_goes_to_the_session_in_which_it_was_asked_for(tmp_path: Path) -> None:
+def test_history_answer_is_sent_in_the_session_of_its_request(tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
         async with there.running() as far, here.running():
@@ -398,7 +400,7 @@ def test_an_answer_goes_to_the_session_in_which_it_was_asked_for(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_who_asks_in_vain_where_a_mirror_begins_leaves_no_note_each_time(tmp_path: Path) -> None:
+def test_repeated_sync_requests_do_not_add_a_record_each(tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running() as near:
@@ -421,7 +423,7 @@ def test_who_asks_in_vain_where_a_mirror_begins_leaves_no_note_each_time(tmp_pat
     asyncio.run(run())
 
 
-def test_a_lease_waits_for_no_events(tmp_path: Path) -> None:
+def test_lease_is_taken_while_all_event_threads_are_busy(tmp_path: Path) -> None:
     async def run() -> None:
         here = Side(tmp_path, "here")
         async with here.running() as near:
@@ -440,7 +442,7 @@ def test_a_lease_waits_for_no_events(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) -> None:
+def test_failed_save_is_repeated_later(tmp_path: Path) -> None:
     """Whether the registry refuses it, or whoever waited for it is gone; and of one link whatever of others is."""
 
     async def run() -> None:
@@ -485,7 +487,7 @@ def test_what_could_not_be_written_down_is_written_down_later(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_what_two_offer_is_had_of_the_other_when_the_one_is_gone(tmp_path: Path) -> None:
+def test_service_moves_to_the_other_link_that_offers_it_when_one_is_removed(tmp_path: Path) -> None:
     async def run() -> None:
         here = Side(tmp_path, "here")
         said = {"type": "offers", "services": [offered(Service("n", ("raw",)), SCHEMA, "far")]}
@@ -531,7 +533,7 @@ async def say(socket: Dialled, message: dict[str, Any]) -> None:
         await socket.send(frame)
 
 
-def test_who_comes_back_hears_what_it_missed_before_it_is_told_where_to_go_on(tmp_path: Path) -> None:
+def test_reconnected_neighbour_gets_missed_steps_before_resume(tmp_path: Path) -> None:
     """Else it would look, from there on, for what was asked for when the link broke, and pass over the rest."""
 
     async def run() -> None:
@@ -560,7 +562,7 @@ def _has(found: list[ServerConnection], count: int) -> bool:
     return len(found) >= count
 
 
-def test_no_socket_is_left_open_whose_other_end_does_not_say_who_it_is(tmp_path: Path) -> None:
+def test_socket_without_proof_of_identity_is_closed(tmp_path: Path) -> None:
     """Neither of a try that took too long, nor of one that was under way when the broker ended."""
 
     async def run() -> None:
@@ -585,7 +587,9 @@ def test_no_socket_is_left_open_whose_other_end_does_not_say_who_it_is(tmp_path:
     asyncio.run(run())
 
 
-def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_of_a_neighbour_that_does_not_read_ends_on_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who has dialled reads nothing: its session has an end all the same when the broker has."""
     monkeypatch.setattr(supervisor, "CLOSE_TIMEOUT_S", 0.05)
 
@@ -607,7 +611,7 @@ def test_a_link_that_takes_long_to_end_is_not_left_behind(tmp_path: Path, monkey
     asyncio.run(run())
 
 
-def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
+def test_silent_neighbour_is_disconnected(tmp_path: Path) -> None:
     async def run() -> str | None:
         here = Side(tmp_path, "here", silence_timeout_s=0.2)
         there = Side(tmp_path, "there", has_service=True, heartbeat_interval_s=60.0)
@@ -619,7 +623,7 @@ def test_a_neighbour_who_falls_silent_is_given_up(tmp_path: Path) -> None:
     assert asyncio.run(run()) == "nothing was heard for 0.2 s"
 
 
-def test_a_coarse_link_sends_what_nobody_wants_and_tightens_as_the_other_side_drops_it(tmp_path: Path) -> None:
+def test_coarse_link_sends_unrequested_events_until_receiver_drops_too_many(tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True, adaptive=FICKLE)
         async with there.running() as far, here.running() as near:
@@ -642,7 +646,7 @@ def test_a_coarse_link_sends_what_nobody_wants_and_tightens_as_the_other_side_dr
     asyncio.run(run())
 
 
-def test_who_subscribes_while_a_link_is_coarse_misses_nothing(tmp_path: Path) -> None:
+def test_subscriber_on_a_coarse_link_misses_no_event(tmp_path: Path) -> None:
     """At a broker further on, too: what is dropped is what nobody behind wants, at the time when it comes."""
 
     async def run() -> None:
@@ -684,7 +688,7 @@ def asked_of(side: Side, by: str, service: str = "numbers@there") -> set[str]:
     return {each.text for each in side.federation.broker.link(by).routes(service).values()}
 
 
-def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Path) -> None:
+def test_removing_a_filter_that_covers_hundreds_does_not_block_the_loop(tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here", linger_s=0.01), Side(tmp_path, "there", has_service=True)
         async with there.running() as far, here.running() as near:
@@ -708,9 +712,7 @@ def test_who_covers_hundreds_goes_in_steps_that_leave_the_loop_free(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_a_large_table_is_taken_in_parts_that_leave_the_loop_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_table_does_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are filters read, or matchers made, where everything else would wait for it."""
     threads: set[str] = set()
 
@@ -778,7 +780,7 @@ async def begun_in_a_line(here: Side, middle: Side, there: Side) -> None:
 
 
 @pytest.mark.parametrize("which", ["here", "middle"])
-def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: str) -> None:
+def test_restarted_broker_resumes_where_it_was(tmp_path: Path, which: str) -> None:
     """Of its neighbours it knows at once what they had asked for, though they come back later."""
 
     async def run() -> None:
@@ -804,7 +806,7 @@ def test_a_broker_that_begins_again_goes_on_where_it_was(tmp_path: Path, which: 
 
 
 @pytest.mark.parametrize(("asks", "offers"), [("a", "z"), ("z", "a")])
-def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path: Path, asks: str, offers: str) -> None:
+def test_restored_filters_are_typed_by_offers_of_other_links(tmp_path: Path, asks: str, offers: str) -> None:
     """Whichever of them is read first: by their letters `kind > 'APE'` would cover the other, which it does not."""
     schema = Schema({"kind": Enum("TRAM", "BUS", "APE")})
     filters = [Filter(f"kind > '{each}'", schema) for each in ("APE", "TRAM")]
@@ -828,7 +830,7 @@ def test_what_a_neighbour_had_asked_for_is_typed_by_what_another_offers(tmp_path
 
 
 @pytest.mark.parametrize("how", ["expired", "made anew"])
-def test_what_is_lost_at_the_origin_is_told_at_every_broker_that_goes_on_behind_it(tmp_path: Path, how: str) -> None:
+def test_events_lost_at_origin_are_a_gap_at_every_broker(tmp_path: Path, how: str) -> None:
     async def run() -> None:
         here, middle = Side(tmp_path, "here"), Side(tmp_path, "middle")
         there = Side(tmp_path, "there", has_service=True)
@@ -879,7 +881,7 @@ async def pass_on_and_begin_again(here: Side, there: Side) -> None:
 
 
 @pytest.mark.postgres
-def test_links_are_kept_in_postgresql(tmp_path: Path, postgres: str) -> None:
+def test_links_are_stored_in_postgresql(tmp_path: Path, postgres: str) -> None:
     registries = [open_registry(stores.new_schema(postgres)) for _ in range(2)]
     here = Side(tmp_path, "here", registry=registries[0])
     there = Side(tmp_path, "there", has_service=True, registry=registries[1])
@@ -890,7 +892,7 @@ def test_links_are_kept_in_postgresql(tmp_path: Path, postgres: str) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("which", ["here", "there"])
-def test_mirrors_and_services_may_be_in_kafka(tmp_path: Path, kafka: str, which: str) -> None:
+def test_mirrors_and_services_work_on_kafka(tmp_path: Path, kafka: str, which: str) -> None:
     def log(name: str) -> KafkaLog | None:
         return KafkaLog(kafka, prefix=f"links.{which}.", check_s=0.1) if name == which else None
 
@@ -903,7 +905,7 @@ def test_mirrors_and_services_may_be_in_kafka(tmp_path: Path, kafka: str, which:
             each.close()
 
 
-def test_of_two_gateways_of_one_broker_one_has_the_links(tmp_path: Path) -> None:
+def test_only_one_gateway_of_a_broker_holds_the_links(tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Side(tmp_path, "here"), Side(tmp_path, "there", has_service=True)
         async with there.running(), here.running() as first:

@@ -88,7 +88,7 @@ class Contested(Adaptive):
         return found
 
 
-def test_all_is_sent_where_a_sample_was_asked_about_though_the_link_tightens_meanwhile(tmp_path: Path) -> None:
+def test_sampled_batch_is_sent_whole_though_the_link_starts_to_filter(tmp_path: Path) -> None:
     policy, hands = Contested(AdaptiveSettings()), Hands()
     policy.is_coarse = True
     forwarder = hands.forward(Watched(tmp_path, 100), ResumePoint(""), policy=policy)
@@ -99,7 +99,7 @@ def test_all_is_sent_where_a_sample_was_asked_about_though_the_link_tightens_mea
 
 
 @pytest.mark.parametrize("is_coarse", [False, True])
-def test_what_nobody_can_judge_is_sent_to_be_kept_and_counted(tmp_path: Path, is_coarse: bool) -> None:
+def test_events_are_sent_and_counted_if_a_filter_is_not_evaluable(tmp_path: Path, is_coarse: bool) -> None:
     policy, hands = Adaptive(AdaptiveSettings()), Hands()
     policy.is_coarse = is_coarse
     forwarder = hands.forward(Watched(tmp_path, 100), ResumePoint(""), Filter("kind~ = 'parking'~"), policy)
@@ -110,7 +110,7 @@ def test_what_nobody_can_judge_is_sent_to_be_kept_and_counted(tmp_path: Path, is
     assert (policy.figures.forwarded, policy.figures.asked, policy.is_coarse) == (100, 0, is_coarse)
 
 
-def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path) -> None:
+def test_forwarder_closed_while_reading_reports_nothing_to_policy(tmp_path: Path) -> None:
     log, policy, hands = Watched(tmp_path, 10), Adaptive(AdaptiveSettings()), Hands()
     may_read = threading.Event()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
@@ -122,7 +122,7 @@ def test_who_was_closed_while_it_read_says_nothing_to_the_policy(tmp_path: Path)
     assert (policy.figures.forwarded, forwarder.forwarded, hands.batches.empty()) == (0, 0, True)
 
 
-def test_a_forwarder_ends_though_much_is_left_to_give(tmp_path: Path) -> None:
+def test_forwarder_closes_with_unsent_events(tmp_path: Path) -> None:
     hands = Hands(are_full=True)
     forwarder = hands.forward(Watched(tmp_path, 20), ResumePoint(""), max_in_flight=2, batch_events=1)
     hands.next(), hands.next()
@@ -130,7 +130,7 @@ def test_a_forwarder_ends_though_much_is_left_to_give(tmp_path: Path) -> None:
     assert hands.batches.empty()
 
 
-def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) -> None:
+def test_confirming_unsent_batches_does_not_raise_the_limit(tmp_path: Path) -> None:
     log, hands = Watched(tmp_path), Hands(are_full=True)
     forwarder = hands.forward(log, ResumePoint(""), max_in_flight=2, batch_events=1)
     hands.next()
@@ -143,7 +143,7 @@ def test_who_takes_what_it_was_not_given_gets_no_more_at_once(tmp_path: Path) ->
     assert hands.batches.empty()
 
 
-def test_who_hears_how_far_it_is_was_told_that_cursor(tmp_path: Path) -> None:
+def test_reported_progress_was_sent_to_the_neighbour(tmp_path: Path) -> None:
     """Else it would begin before that after a break, and have twice what it had read as history."""
     log, hands = Watched(tmp_path), Hands()
     answers: SimpleQueue[tuple[Cursor | None, str | None]] = SimpleQueue()
@@ -159,7 +159,7 @@ def test_who_hears_how_far_it_is_was_told_that_cursor(tmp_path: Path) -> None:
     assert ended(forwarder)
 
 
-def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_look(tmp_path: Path) -> None:
+def test_progress_is_answered_on_a_slow_log(tmp_path: Path) -> None:
     log, hands, may_read = Watched(tmp_path, 5), Hands(), threading.Event()
     answers: SimpleQueue[Cursor | None] = SimpleQueue()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
@@ -170,7 +170,7 @@ def test_who_asks_how_far_it_is_gets_an_answer_also_of_a_log_that_needs_time_to_
     assert ended(forwarder)
 
 
-def test_a_neighbour_for_whom_nothing_comes_is_told_so_while_others_get_much(
+def test_neighbour_without_matching_events_gets_progress_while_others_get_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POSITION_INTERVAL_S", 0.0)
@@ -183,7 +183,7 @@ def test_a_neighbour_for_whom_nothing_comes_is_told_so_while_others_get_much(
     assert ended(forwarder)
 
 
-def test_who_takes_the_place_of_one_that_has_told_nothing_begins_where_that_would_have(tmp_path: Path) -> None:
+def test_replacement_of_a_silent_forwarder_starts_at_its_position(tmp_path: Path) -> None:
     log, hands, neighbour = Watched(tmp_path, 10), Hands(), Neighbour(HERE)
     begin, may_read = ResumePoint(log.begin("numbers").text, {"numbers@there/x/0": 3}), threading.Event()
     log.before_read = lambda: may_read.wait(PATIENCE_S)
@@ -197,7 +197,7 @@ def test_who_takes_the_place_of_one_that_has_told_nothing_begins_where_that_woul
     assert ended(second)
 
 
-def test_a_stream_that_was_not_there_yet_is_begun_with_by_who_comes_next(tmp_path: Path) -> None:
+def test_next_forwarder_starts_with_a_stream_created_meanwhile(tmp_path: Path) -> None:
     hands, neighbour = Hands(), Neighbour(HERE)
     forwarder = neighbour.forwarders["numbers@there"] = hands.forward(SegmentLog(tmp_path), ResumePoint())
     hands.next()

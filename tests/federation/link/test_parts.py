@@ -67,7 +67,7 @@ def pipes() -> tuple[Pipe, Pipe]:
 
 
 @given(st.binary(max_size=100), st.integers(0, 3))
-def test_a_message_of_any_size_comes_out_of_its_frames(body: bytes, parts: int) -> None:
+def test_message_of_any_size_is_joined_from_its_frames(body: bytes, parts: int) -> None:
     whole = body + b"x" * (wire.PART_BYTES * parts)
 
     async def carried() -> tuple[bytes, bytes]:
@@ -93,7 +93,7 @@ def test_a_message_of_any_size_comes_out_of_its_frames(body: bytes, parts: int) 
         (origin_position, b'{"_id":"1"}', """expected a record with its position at its origin, not b'{"_id":"1"}'"""),
     ],
 )
-def test_what_is_no_message_is_refused(read: Any, body: bytes, problem: str) -> None:
+def test_malformed_message_is_refused(read: Any, body: bytes, problem: str) -> None:
     with pytest.raises(FederationError) as error:
         read(body)
     assert str(error.value) == problem
@@ -117,7 +117,7 @@ def shaken(secrets: tuple[str, str | None], names: tuple[str, str] = ("a", "b"),
     return asyncio.run(run())
 
 
-def test_both_ends_prove_who_they_are() -> None:
+def test_both_ends_prove_their_identity() -> None:
     stranger = "there is no link between 'a' and 'b' here, or the secret is another"
     assert shaken((SECRET, SECRET)) == ["None", "a"]
     assert shaken((SECRET, SECRET + "?")) == [f"b refuses the link: {stranger}", stranger]
@@ -126,7 +126,7 @@ def test_both_ends_prove_who_they_are() -> None:
     assert shaken((SECRET, SECRET), entry="not you,")[0] == "b refuses the link: not you, a"
 
 
-def test_a_link_that_would_close_a_loop_is_refused_with_the_loop() -> None:
+def test_handshake_refusal_carries_the_loop() -> None:
     def refuse(_: str) -> None:
         raise LinkRefused(("b", "a", "c", "b"), "c")
 
@@ -144,7 +144,7 @@ def test_a_link_that_would_close_a_loop_is_refused_with_the_loop() -> None:
     assert isinstance(pickle.loads(pickle.dumps(at_dialler)), proof.LoopRefused)
 
 
-def test_an_answer_that_was_heard_before_proves_nothing() -> None:
+def test_replayed_proof_is_refused() -> None:
     async def run() -> list[str]:
         here, there = pipes()
         await asyncio.gather(
@@ -166,7 +166,7 @@ def record(n: int, generation: str = "g1") -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from(["", "keep", "kill"])), max_size=12))
-def test_a_mirror_has_each_event_once_whatever_is_sent_again(
+def test_mirror_has_each_event_once_after_repeated_sends(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, str]]
 ) -> None:
     """It is sent again from anywhere before its end, kept at times, and opened anew from what was kept."""
@@ -186,14 +186,14 @@ def test_a_mirror_has_each_event_once_whatever_is_sent_again(
     log.close()
 
 
-def test_a_mirror_takes_up_an_origin_that_was_made_anew(tmp_path: Path) -> None:
+def test_mirror_follows_a_recreated_origin_stream(tmp_path: Path) -> None:
     mirror = Mirror(SegmentLog(tmp_path), "gps@a")
     assert mirror.append([record(4), record(5)], "") == (2, 0, 0, 0)
     assert mirror.append([record(0, "g2"), record(0, "g2")], "") == (1, 0, 1, 0)
     assert mirror.marks == {"gps@a/g1/p1": 50, "gps@a/g2/p0": 0}
 
 
-def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
+def test_mirror_skips_unrequested_events(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     some = [record(n) for n in range(6)]
@@ -203,7 +203,7 @@ def test_a_mirror_passes_over_what_nobody_wants(tmp_path: Path) -> None:
     assert sorted(log.read("gps@a", log.begin("gps@a"), 10).records) == [some[0], some[3]]
 
 
-def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it_says_how_far_it_is(
+def test_mirror_closed_while_matching_appends_before_it_reports_progress(
     tmp_path: Path,
 ) -> None:
     log = SegmentLog(tmp_path)
@@ -228,7 +228,7 @@ def test_a_mirror_that_is_closed_while_its_events_are_judged_adds_them_before_it
     log.close()
 
 
-def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path) -> None:
+def test_lost_events_are_one_gap_record_in_a_mirror(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
     mirror = Mirror(log, "gps@a")
     lost = Lost("gps@a/g1/p0", 10, 40)
@@ -256,7 +256,7 @@ def test_what_was_lost_lies_in_a_mirror_once_and_is_read_as_a_gap(tmp_path: Path
         b'{"_gap":',
     ],
 )
-def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
+def test_malformed_gap_record_is_refused(said: bytes) -> None:
     with pytest.raises(LogError, match=re.escape(f"expected a note of what was lost, not {said!r}")):
         read_note(said)
 
@@ -270,7 +270,7 @@ def test_a_note_that_says_nothing_is_refused(said: bytes) -> None:
         ("x", "expected a broker's name of letters, digits, _ and -, at most 40, not ''"),
     ],
 )
-def test_a_service_that_nobody_could_have_is_not_taken_up(name: str, problem: str) -> None:
+def test_invalid_offer_is_refused(name: str, problem: str) -> None:
     said = offered(Service("gps", ("raw",)), SCHEMA, "city")
     assert read_offer(said, "city").service.name == "gps@city"
     with pytest.raises(FederationError, match="expected a service of 'wolf', not ") as caught:
@@ -301,7 +301,7 @@ def test_record_matcher_matches_all_records_while_a_filter_is_not_evaluable(step
     matcher.close()
 
 
-def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbour_that_does_not_read_is_disconnected_at_the_outbox_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are not counted: they wait to be taken."""
     monkeypatch.setattr(session, "MAX_WAITING_BYTES", 1_000)
     monkeypatch.setattr(session, "DRAIN_TIMEOUT_S", 0.0)
@@ -326,7 +326,7 @@ def test_who_reads_nothing_is_given_up_before_much_waits(monkeypatch: pytest.Mon
     assert asyncio.run(run()) == "1,000 bytes wait, and the other end reads none"
 
 
-def test_a_stranger_may_not_say_much() -> None:
+def test_message_before_authentication_has_a_small_limit() -> None:
     class Stranger:
         async def send(self, data: bytes) -> None:
             self.heard = data
@@ -344,20 +344,20 @@ def test_a_stranger_may_not_say_much() -> None:
         asyncio.run(run())
 
 
-def test_what_is_hidden_is_not_in_a_record_that_leaves() -> None:
+def test_hidden_attributes_are_removed_from_sent_records() -> None:
     event = {"_id": "1", "_src": "x/0:1", "speed": 1.5, "vid": "B", "_violations": {"vid": "B"}}
     made = with_metadata(b"", event, "gps@a/g/0:7", frozenset({"vid"}))
     assert made == b'{"_id":"1","_src":"gps@a/g/0:7","speed":1.5}'
     assert origin_position(made) == ("gps@a/g/0", "0", 7)
 
 
-def test_a_record_of_any_topic_tells_its_place() -> None:
+def test_record_of_any_topic_has_its_origin_position() -> None:
     source = f"gps@a/{generation_of('vlxYj7T0RT2v+DjBI/f7aw')}/0"
     assert origin_position(with_metadata(b'{"_id":"1"}', None, f"{source}:7", frozenset())) == (source, "0", 7)
 
 
 @given(st.integers(0, 40), st.integers(0, 10), st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
+def test_history_and_mirror_join_without_gap_or_repeat(
     tmp_path_factory: pytest.TempPathFactory, before: int, early: int, takes: list[int]
 ) -> None:
     """Pages of history, left at any event and come back to, then the mirror, which may have begun earlier."""
@@ -396,7 +396,7 @@ def test_history_and_mirror_meet_without_a_gap_or_a_repeat(
     st.integers(0, 30),
     st.integers(0, 40),
 )
-def test_a_place_in_a_mirror_is_found_at_its_origin(
+def test_mirror_position_is_translated_to_origin_position(
     tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[str, bool]], before: int, notes: int, seen: int
 ) -> None:
     """A mirror has some of what was put out since it began; what is behind any place in it is history from there on."""
@@ -437,7 +437,7 @@ def test_a_place_in_a_mirror_is_found_at_its_origin(
     log.close()
 
 
-def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp_path: Path) -> None:
+def test_mirror_position_is_unknown_after_earlier_records_expired(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, segment_bytes=100)
     log.create("gps@a", ["p0", "p1"])
     joint, mirror = SyncPoint(log.end("gps@a"), Cursor("g1", {"p0": 0, "p1": 0})), Mirror(log, "gps@a")
@@ -451,7 +451,7 @@ def test_nobody_can_tell_where_a_place_is_once_what_is_before_it_has_expired(tmp
     log.close()
 
 
-def test_joints_are_kept_from_the_first_to_the_newest() -> None:
+def test_sync_points_are_kept_from_first_to_newest() -> None:
     joints = SyncPoints()
     assert joints.before(Cursor("g", {"0": 9})) is None
     for n in range(40):
@@ -467,7 +467,7 @@ def test_joints_are_kept_from_the_first_to_the_newest() -> None:
     assert again.before(Cursor("g", {"0": 50})) is None
 
 
-def test_a_need_begins_where_its_origin_says_or_where_one_that_covers_it_did() -> None:
+def test_need_starts_at_its_sync_point_or_that_of_a_covering_need() -> None:
     needs = Needs(lambda *_: None, 10.0)
     fast, faster = Filter("speed > 60", SCHEMA), Filter("speed > 80", SCHEMA)
     needs.hold("x", "gps@a", fast)
@@ -486,7 +486,7 @@ def test_a_need_begins_where_its_origin_says_or_where_one_that_covers_it_did() -
     assert needs.take_changes() == {}
 
 
-def test_what_was_needed_lingers() -> None:
+def test_need_lingers_after_its_last_holder_left() -> None:
     told: list[tuple[str, str, str | None]] = []
     needs = Needs(lambda *said: told.append((*said[:2], None if said[2] is None else str(said[2]))), 10.0)
     fast, slow = Filter("speed > 60", SCHEMA), Filter("speed < 9", SCHEMA)

@@ -27,7 +27,7 @@ def line(leads: dict[str, str]) -> dict[str, Broker]:
     return brokers
 
 
-def test_a_filter_goes_where_its_service_comes_from_and_nowhere_else() -> None:
+def test_filter_is_requested_only_towards_the_origin() -> None:
     leads = {"gps@c": "c"}
     brokers = line(leads)
     carried(brokers, brokers["b"].subscribe("gps@c", "s", FAST), "b")
@@ -42,7 +42,7 @@ def test_a_filter_goes_where_its_service_comes_from_and_nowhere_else() -> None:
     assert brokers["b"].reconsider("gps@c") == []
 
 
-def test_a_broker_that_begins_again_needs_what_its_neighbours_did() -> None:
+def test_restarted_broker_restores_needs_of_its_neighbours() -> None:
     brokers = line({})
     brokers["a"] = Broker("a")
     carried(brokers, brokers["a"].connect("b"), "a")
