@@ -58,7 +58,14 @@ PROCESSES = (
     "docs/test_quarantine_document.py",
     "docs/test_subscriptions.py",
     "gateway/ingest/test_worker.py",
+    "gateway/auth/",
+    "gateway/describe/",
+    "gateway/http/",
+    "gateway/routes/",
+    "gateway/subscriptions/",
+    "gateway/telemetry/",
     "gateway/test_",
+    "gateway/transports/",
     "matching/test_workers.py",
     "pipelines/sources/test_demo.py",
     "pipelines/sources/test_mqtt.py",
@@ -68,7 +75,7 @@ PROCESSES = (
     "security/",
 )
 """Tests that start many processes or servers, each of which takes its seconds."""
-QUICK = ("gateway/test_services.py", "gateway/test_sse.py")
+QUICK = ("gateway/routes/test_services.py", "gateway/transports/test_sse.py")
 """Of these those that do not, or not many."""
 
 
@@ -84,7 +91,7 @@ LONGEST = (
     "pipelines/test_semantics.py",
     "cli/",
     "gateway/test_links_kill.py",
-    "gateway/test_openapi.py",
+    "gateway/describe/test_openapi.py",
     "gateway/test_gateway_kill.py",
     "benchmarks/",
 )

@@ -23,13 +23,13 @@ from tidegate.delivery.encoding import Encoding
 from tidegate.delivery.live import MOST, PAUSE_S
 from tidegate.delivery.subscriber import Member, Subscriber
 from tidegate.filters import Filter
-from tidegate.gateway.connections import Connections
-from tidegate.gateway.metrics import Tally
-from tidegate.gateway.outbox import Outbox
-from tidegate.gateway.protocol import Config, socket_of
-from tidegate.gateway.server import SWITCH_S
+from tidegate.gateway.http.connections import Connections
+from tidegate.gateway.server import THREAD_SWITCH_INTERVAL_S
 from tidegate.gateway.settings import LimitSettings
-from tidegate.gateway.sse import SseSink
+from tidegate.gateway.telemetry.metrics import Tally
+from tidegate.gateway.transports.outbox import Outbox
+from tidegate.gateway.transports.protocol import Config, socket_of
+from tidegate.gateway.transports.sse import SseSink
 from tidegate.logs import SegmentLog
 from tidegate.services import loads, stream_schemas
 
@@ -77,7 +77,7 @@ class Server:
 
 async def serve(folder: Path, services: str) -> None:
     """Listen until a signal says to stop."""
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     app = Server(SegmentLog(folder), services)
     limits = LimitSettings()
     config = Config(

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.gateway.test_links import Broker, running
+from tests.gateway.routes.test_links import Broker, running
 from tests.security.hostile import run_tidegate
 from tidegate.cli.profile import load_profile
 from tidegate.errors import EnvironmentProblem

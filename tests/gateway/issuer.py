@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from tidegate.gateway.oidc import _Signatures
+from tidegate.gateway.auth.oidc import _Signatures
 from tidegate.gateway.settings import ALGORITHMS, OidcSettings
 
 AUDIENCE = "tidegate"

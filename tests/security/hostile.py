@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from tests.gateway.test_links import Broker
+from tests.gateway.routes.test_links import Broker
 from tests.pipelines.running import until
 from tidegate.cli.main import app
 from tidegate.errors import LogError, TidegateError

@@ -230,7 +230,7 @@ def test_largest_definitions_that_are_taken_delay_nobody(target: Target) -> None
         ("many unknown keys", "expected at most 5,000 values in one definition that is sent"),
         ("numbers of many digits", "there may be more problems; these are the first 100"),
         ("a YAML number of many digits", "expected a number of at most 400 characters, not 200,000"),
-        ("a YAML list, too long", "expected at most 262,144 bytes of YAML, not 980,000; send what is so long as JSON"),
+        ("a YAML list, too long", "expected at most 262,144 bytes of YAML, not 980,000; send long documents as JSON"),
         ("a YAML list", "it has more than 50,000 tokens; send what is so long as JSON"),
         ("YAML that nests by dashes", "it nests more than 100 deep"),
         ("YAML aliases", "it has more than 100000 values, aliases counted"),
@@ -418,5 +418,5 @@ def test_heavy_calls_of_one_caller_delay_nobodys_sign_in(target: Target) -> None
     # How many are refused depends on how many are done before the last of them comes.
     assert refused[0].headers["retry-after"] == "1"
     assert refused[0].json()["type"] == "urn:tidegate:problem:busy"
-    assert "of your calls that take long" in refused[0].json()["detail"]
+    assert "of your long calls" in refused[0].json()["detail"]
     assert {each.status_code for each in answers} == {422, 429}

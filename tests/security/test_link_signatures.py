@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.certificates import Authority
+from tests.gateway.routes.test_links import EMPTY, Broker, ids, ids_of, running
 from tests.gateway.running import CITY, World
-from tests.gateway.test_links import EMPTY, Broker, ids, ids_of, running
 from tests.pipelines.running import until
 from tests.security import processes
 from tests.security.hostile import SECRET, Hostile, Victim, cursor, linked, offer, record, run_tidegate

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.test_links import Broker, running
+from tests.gateway.routes.test_links import Broker, running
 from tests.pipelines.running import until
 from tests.security.hostile import SECRET, Hostile, Victim, cursor, linked, offer, record, run_tidegate
 from tidegate.federation.link.bounds import Bounds

@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 
 from tests.gateway.running import World
 from tests.security.processes import Running, create_key, gateway, tidegate, write_profile
-from tidegate.gateway.loopback import is_loopback_host
+from tidegate.gateway.auth.loopback import is_loopback_host
 from tidegate.gateway.settings import AccessSettings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("open-gateway")]

@@ -555,8 +555,8 @@ def test_certificates_without_an_authority_are_refused(authority: Authority, tmp
 
 
 def test_a_certificate_that_expires_while_connected_ends_the_connection() -> None:
-    from tidegate.gateway.certificates import CertificateRule, Certificates, PeerCertificate
-    from tidegate.gateway.problems import Problem
+    from tidegate.gateway.auth.certificates import CertificateRule, Certificates, PeerCertificate
+    from tidegate.gateway.http.problems import Problem
 
     rule = CertificateRule("dns", "a.example.org", "a")
     peer = PeerCertificate(b"1", (), frozenset(), frozenset({"a.example.org"}), datetime(2026, 1, 2, tzinfo=UTC))

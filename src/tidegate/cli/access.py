@@ -13,7 +13,7 @@ from tidegate.gateway.settings import ALGORITHMS, AccessSettings, OidcSettings, 
 from tidegate.model import units
 
 if TYPE_CHECKING:
-    from tidegate.gateway.certificates import CertificateRule, Kind
+    from tidegate.gateway.auth.certificates import CertificateRule, Kind
 
 _TIMES = {"leeway": "leeway_s", "fresh": "fresh_s", "stale": "stale_s", "pause": "pause_s", "timeout": "timeout_s"}
 _QUOTAS = tuple(each.name for each in fields(Quotas))
@@ -58,7 +58,7 @@ def _certificates(document: Any, where: str) -> tuple[CertificateRule, ...]:
     """Read whose client certificates are taken for whom."""
     if document is None:
         return ()
-    from tidegate.gateway.certificates import need_distinct
+    from tidegate.gateway.auth.certificates import need_distinct
 
     if not isinstance(document, list):
         raise EnvironmentProblem(f"{where}: expected a list of entries such as {_CERTIFICATE}, not {document!r}")
@@ -66,7 +66,7 @@ def _certificates(document: Any, where: str) -> tuple[CertificateRule, ...]:
 
 
 def _certificate(document: Any, where: str) -> CertificateRule:
-    from tidegate.gateway.certificates import CertificateRule, read_subject
+    from tidegate.gateway.auth.certificates import CertificateRule, read_subject
     from tidegate.registry import Role
 
     found = _entries(document, (*_SELECTORS, "name", "role", "services", "quotas", "link"), where)

@@ -30,8 +30,8 @@ from tidegate.cli.tls import TlsCert, TlsClientCa, TlsKey, with_options
 from tidegate.errors import ClientError, EnvironmentProblem
 
 if TYPE_CHECKING:
-    from tidegate.gateway.certificates import Certificates
-    from tidegate.gateway.tls import ServerTls
+    from tidegate.gateway.auth.certificates import Certificates
+    from tidegate.gateway.http.tls import ServerTls
 
 PORT = 8080
 HOST = "127.0.0.1"
@@ -108,12 +108,12 @@ def serve(
     `semantics` is the space that is named on the command line.
     """
     from tidegate.federation.link import LinkSettings
-    from tidegate.gateway.durable import DurableSettings
     from tidegate.gateway.gateway import Gateway
     from tidegate.gateway.ingest import IngestSettings, IngestWorker
     from tidegate.gateway.server import run
-    from tidegate.gateway.tracing import tracing_of
-    from tidegate.gateway.webhook import WebhookSettings
+    from tidegate.gateway.subscriptions.durable import DurableSettings
+    from tidegate.gateway.telemetry.tracing import tracing_of
+    from tidegate.gateway.transports.webhook import WebhookSettings
     from tidegate.pipelines.status import SCHEMA
 
     knows = home.semantics(semantics)
@@ -183,8 +183,8 @@ def server_tls(home: Home) -> tuple[ServerTls | None, Certificates]:
 
     Both follow their files while the gateway runs, the profile's list of certificates too.
     """
-    from tidegate.gateway.certificates import Certificates
-    from tidegate.gateway.tls import ServerTls
+    from tidegate.gateway.auth.certificates import Certificates
+    from tidegate.gateway.http.tls import ServerTls
 
     profile = home.profile
     certificates = Certificates(profile.access.certificates)
@@ -263,7 +263,7 @@ def is_loopback(host: str) -> bool:
 
 def checked_origins(home: Home, host: str, origins: Sequence[str] | None) -> tuple[str, ...]:
     """Whose web pages may use a gateway that listens there."""
-    from tidegate.gateway.origins import checked
+    from tidegate.gateway.auth.origins import checked
 
     return checked(origins or (), needs_keys=home.profile.access.requires(is_loopback=is_loopback(host)))
 

@@ -138,6 +138,13 @@ class Home:
 
         return build.obstacle() if self.profile.is_local and self.profile.kafka is None else ""
 
+    def need_connector(self) -> None:
+        """Compile the connector where services can't run without it; raise if that fails, before a change."""
+        from tidegate.pipelines.connector import build
+
+        if self.profile.kafka is not None or not self.profile.is_local:
+            build.jar()
+
     def session(self, app: str) -> SparkSession:
         """Start Spark, or reach the cluster's."""
         from tidegate.pipelines.session import service_session

@@ -167,7 +167,7 @@ def _print(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _told(key: Key) -> dict[str, Any]:
-    from tidegate.gateway.key_documents import described
+    from tidegate.gateway.auth.key_documents import described
 
     now = datetime.now(UTC)
     return {**described(key, now), "state": key.problem(now) or "good"}

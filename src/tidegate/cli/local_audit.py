@@ -19,11 +19,11 @@ ADDRESS = "local"
 
 def record(home: Home, action: str, target: str | None = None, detail: str | None = None) -> None:
     """Write one record to the audit log. The change is made by now: a log that can't be written is only told of."""
-    from tidegate.gateway.audit import MAX_DETAIL, AuditWriter, Entry, clean
+    from tidegate.gateway.audit.log import MAX_DETAIL, AuditEntry, AuditWriter, clean
 
     user = _user()
     shown = clean(detail, MAX_DETAIL)
-    entry = Entry(action, "ok", f"os:{user}", user, "operator", ADDRESS, clean(target), shown)
+    entry = AuditEntry(action, "ok", f"os:{user}", user, "operator", ADDRESS, clean(target), shown)
     try:
         log = home.log()
         writer = AuditWriter(log, "command", home.audit_locks)

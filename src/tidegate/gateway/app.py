@@ -9,16 +9,16 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from tidegate import __version__
-from tidegate.gateway import problems
-from tidegate.gateway.access import Access
-from tidegate.gateway.audited import Audited
-from tidegate.gateway.certificates import CertificateRequired
+from tidegate.gateway.audit.middleware import Audited
+from tidegate.gateway.auth.access import Access
+from tidegate.gateway.auth.certificates import CertificateRequired
+from tidegate.gateway.auth.loopback import LoopbackOnly
+from tidegate.gateway.auth.origins import Origins
 from tidegate.gateway.describe import openapi
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.limits import Limits
-from tidegate.gateway.loopback import LoopbackOnly
-from tidegate.gateway.origins import Origins
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http import problems
+from tidegate.gateway.http.limits import Limits
+from tidegate.gateway.http.problems import Problem
 from tidegate.gateway.routes import (
     console,
     definitions,
@@ -40,7 +40,7 @@ from tidegate.gateway.routes import (
     subscriptions,
     webhooks,
 )
-from tidegate.gateway.shortcut import Shortcut
+from tidegate.gateway.routes.shortcut import Shortcut
 
 _ROUTES = (
     health,
@@ -61,11 +61,12 @@ _ROUTES = (
     keys,
     link_keys,
     links,
+    console,
 )
 
 
 def make_app(gateway: Gateway) -> FastAPI:
-    """All routes over a gateway that was started."""
+    """Return the ASGI application of a started gateway: all routes and middleware. Closing it closes the gateway."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -80,9 +81,11 @@ def make_app(gateway: Gateway) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.state.gateway, app.state.overview = gateway, overview.OverviewCache(gateway)
+    console.files()  # read now, so that a broken installation fails at the start
     problems.install(app)
     app.add_middleware(Shortcut, gateway=gateway)
-    app.add_middleware(Limits)  # inside: whoever is not let in is not read at all
+    app.add_middleware(Limits)  # inside Access: the body of a refused request is not read at all
     app.add_middleware(
         Access,
         callers=gateway.callers,
@@ -93,22 +96,22 @@ def make_app(gateway: Gateway) -> FastAPI:
         origins=gateway.origins,
     )
     app.add_middleware(Audited, gateway=gateway)
-    # Before keys: a browser asks without one.
+    # Outside Access: preflight requests of browsers have no key.
     app.add_middleware(Origins, allowed=gateway.origins, is_open=not gateway.needs_keys)
     if not gateway.needs_keys:
         app.add_middleware(LoopbackOnly, allowed=gateway.origins)
     if gateway.tls is not None and gateway.tls.settings.client_auth == "required":
         app.add_middleware(CertificateRequired)
-    # In one list: a router that is included is looked into by every request, and makes each of its routes twice.
-    for each in (*(one.router(gateway) for one in _ROUTES), console.router()):
-        app.router.routes.extend(each.routes)
-    app.router.default = _nowhere
+    # One flat list, because an included router is searched by every request, and creates each of its routes twice.
+    for module in _ROUTES:
+        app.router.routes.extend(module.router.routes)
+    app.router.default = _not_found
     described = openapi.describe(app, needs_keys=gateway.needs_keys)
     app.openapi = lambda: described  # type: ignore[method-assign]
     return app
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """Say that there is nothing at a path, to sockets too."""
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer requests and WebSockets for unknown paths with 404."""
     detail = f"nothing is at {scope['path']!r:.200}; all calls are in /openapi.json"
     await Problem(404, "not-found", "There is no such thing", detail).response()(scope, receive, send)

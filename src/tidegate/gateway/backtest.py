@@ -1,7 +1,7 @@
-"""A filter over what a service has put out lately: what it would have matched, and what its attributes were like.
+"""Tests a filter on the newest events of a service: what it would have matched, and how attributes are distributed.
 
-Looks at the newest events alone, with pauses in which delivery runs: it is for whoever writes a filter and
-waits. All of a stream's past is for `tidegate backtest`, which has Spark.
+It reads only the newest events, with pauses for delivery, and answers while the author of a filter waits.
+`tidegate backtest` reads the whole history, with Spark.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from tidegate.model import Schema, timestamps
 from tidegate.model.types import Scalar, Struct
 
 READ = 200
-"""Events that are read at a time: a millisecond or two, after which others have their turn."""
+"""Events per read, which take one or two milliseconds. A pause follows."""
 BINS = 24
-"""Of a distribution of numbers."""
+"""Bins of a distribution of numbers."""
 SPANS = 60
-"""Of the time that is looked at."""
-MOST_VALUES = 12
-"""Of a distribution of what are no numbers: the commonest."""
-MOST_ATTRIBUTES = 8
-"""Whose distributions are told."""
-MOST_TEXT = 200
-"""Characters of a value."""
+"""Spans of the timeline."""
+MAX_VALUES = 12
+"""Most common values in a distribution of values that are not numbers."""
+MAX_ATTRIBUTES = 8
+"""Attributes with a distribution in the result."""
+MAX_TEXT = 200
+"""Characters of a value in the result."""
 
 _MOMENT = Scalar("timestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class Backtest:
-    """What a filter would have matched, as JSON values."""
+class BacktestResult:
+    """The result of a backtest, as JSON values."""
 
     events: int
-    """That were looked at."""
+    """Number of events that were read."""
     matched: int
     complete: bool
-    """Whether these were all that the stream still holds of the time asked for."""
+    """True if the stream has no more events in the requested time."""
     first: str | None
     """The event time of the first match."""
     last: str | None
@@ -59,7 +59,7 @@ class Backtest:
     """Spans of event time, each with its events and matches."""
     attributes: list[dict[str, Any]]
     sample: list[Any]
-    """The newest of the matches, plain."""
+    """The newest matches, in the plain format."""
 
 
 def backtest(
@@ -71,50 +71,50 @@ def backtest(
     most: int,
     encoding: Encoding,
     sample: int = 5,
-) -> Backtest:
-    """Look through about the newest `most` events, of all that is kept or since a moment.
+) -> BacktestResult:
+    """Apply a filter to about the newest `most` events, of the whole stream or since a time.
 
-    Blocks: it is called in a thread.
+    Blocks for up to a second: call it in a thread.
     """
     seen = _Seen([_Attribute(path) for path in named(filter_, schema)], deque(maxlen=sample or 0))
     matches = (lambda _: True) if filter_ is None else filter_.matches
     is_complete = True
     try:
-        place = log.begin(service) if since_micros is None else log.since(service, since_micros)
+        begin = log.begin(service) if since_micros is None else log.since(service, since_micros)
         end = log.end(service)
-        start = stretch(log, service, place, end, most)
-        is_complete = start == place
+        start = stretch(log, service, begin, end, most)
+        is_complete = start == begin
         for batch in _batches(log, service, start, end):
             seen.take(batch, matches)
     except LogError:
-        pass  # it has put out nothing yet
-    return seen.told(service, encoding, is_complete)
+        pass  # the service has no output yet
+    return seen.result(service, encoding, is_complete)
 
 
 def named(filter_: Filter | None, schema: Schema) -> list[Path]:
-    """The attributes that a filter names; without one, the first of the schema that are no objects."""
+    """Return the attributes that a filter names; without a filter, the first attributes that are not objects."""
     if filter_ is not None:
-        found = dict.fromkeys(path for each in predicates(filter_.tree.root) for path in paths(each))
+        attributes = dict.fromkeys(path for each in predicates(filter_.tree.root) for path in paths(each))
     else:
-        plain = (each for each in schema.root if not isinstance(each.type, Struct))
-        found = dict.fromkeys(Path((each.name,), each.type) for each in plain)
-    by_text = {path_text(path): path for path in found}
-    return list(by_text.values())[:MOST_ATTRIBUTES]
+        plain = (field_ for field_ in schema.root if not isinstance(field_.type, Struct))
+        attributes = dict.fromkeys(Path((field_.name,), field_.type) for field_ in plain)
+    by_text = {path_text(path): path for path in attributes}
+    return list(by_text.values())[:MAX_ATTRIBUTES]
 
 
 def _batches(log: EventLog, service: str, position: Cursor, end: Cursor) -> Iterator[Batch]:
     while not reaches(position, end):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         batch = Batch(service, position, log.read(service, position, READ))
         if not batch.records and not batch.gaps:
             return
         yield batch
         position = batch.end
-        time.sleep(max(PAUSE_S, time.perf_counter() - begun))  # half of the time is delivery's
+        time.sleep(max(PAUSE_S, time.perf_counter() - started))  # leave half of the time to delivery
 
 
 class _Attribute:
-    """The values of one attribute, and which of them were in events that match."""
+    """The values of one attribute in all events that were read."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._read = path, raw_reader(path)
@@ -123,18 +123,19 @@ class _Attribute:
     def take(self, event: Mapping[str, Any]) -> None:
         self.values.append(self._read(event))
 
-    def told(self, flags: Sequence[bool]) -> dict[str, Any]:
+    def distribution(self, flags: Sequence[bool]) -> dict[str, Any]:
+        """Return the distribution of the values; `flags` says which events match."""
         kind = self.path.type
-        said: dict[str, Any] = {"name": path_text(self.path), "type": "" if kind is None else str(kind)}
+        document: dict[str, Any] = {"name": path_text(self.path), "type": "" if kind is None else str(kind)}
         present = [(value, flag) for value, flag in zip(self.values, flags, strict=True) if value is not None]
-        said["missing"] = len(flags) - len(present)
+        document["missing"] = len(flags) - len(present)
         numbers = [(float(value), flag) for value, flag in present if _is_number(value)]
         if present and len(numbers) == len(present):
-            return {**said, "bins": _bins(numbers)}
+            return {**document, "bins": _bins(numbers)}
         moments = _moments(present) if kind == _MOMENT else []
         if present and len(moments) == len(present):
-            return {**said, "bins": _moment_bins(moments)}
-        return {**said, "values": _values(present)}
+            return {**document, "bins": _moment_bins(moments)}
+        return {**document, "values": _values(present)}
 
 
 def _is_number(value: Any) -> bool:
@@ -142,26 +143,26 @@ def _is_number(value: Any) -> bool:
 
 
 def _bins(numbers: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
-    """How many numbers are in each of some equal parts of their range.
+    """Return a histogram of numbers with bins of equal width.
 
     >>> _bins([(1.0, True), (1.0, False)])
     [{'from': 1.0, 'to': 1.0, 'events': 2, 'matched': 1}]
     """
     least, greatest = min(numbers)[0], max(numbers)[0]
-    if not isfinite(greatest - least):  # a range that no double holds
+    if not isfinite(greatest - least):  # the range overflows a double
         quarters = _bins([(value / 4, flag) for value, flag in numbers])
         return [{**each, "from": each["from"] * 4, "to": each["to"] * 4} for each in quarters]
     count = BINS if greatest > least else 1
     width = (greatest - least) / count
-    found = [[0, 0] for _ in range(count)]
+    counts = [[0, 0] for _ in range(count)]
     for value, flag in numbers:
-        at = found[min(count - 1, int((value - least) / width)) if width else 0]
-        at[0] += 1
-        at[1] += flag
+        bin_ = counts[min(count - 1, int((value - least) / width)) if width else 0]
+        bin_[0] += 1
+        bin_[1] += flag
     edges = [least + n * width for n in range(count)] + [greatest]
     return [
         {"from": edges[n], "to": edges[n + 1], "events": events, "matched": matched}
-        for n, (events, matched) in enumerate(found)
+        for n, (events, matched) in enumerate(counts)
     ]
 
 
@@ -171,7 +172,7 @@ def _moments(present: Sequence[tuple[Any, bool]]) -> list[tuple[int, bool]]:
 
 
 def _moment_bins(moments: Sequence[tuple[int, bool]]) -> list[dict[str, Any]]:
-    """The same for points in time, which are told as such.
+    """Return a histogram of times in microseconds, with its edges as text.
 
     >>> _moment_bins([(1_500_000, True)])[0]["from"]
     '1970-01-01T00:00:01.500000Z'
@@ -179,32 +180,32 @@ def _moment_bins(moments: Sequence[tuple[int, bool]]) -> list[dict[str, Any]]:
     least, greatest = min(moments)[0], max(moments)[0]
     bins = _bins([(float(at - least), flag) for at, flag in moments])
 
-    def told(edge: float) -> str:
-        return timestamps.to_text(min(greatest, least + round(edge)))  # no double rounds it beyond the last
+    def text(edge: float) -> str:
+        return timestamps.to_text(min(greatest, least + round(edge)))  # rounding must not exceed the last time
 
-    return [{**each, "from": told(each["from"]), "to": told(each["to"])} for each in bins]
+    return [{**each, "from": text(each["from"]), "to": text(each["to"])} for each in bins]
 
 
 def _values(present: Sequence[tuple[Any, bool]]) -> list[dict[str, Any]]:
-    """The commonest values; those that are left are `null`."""
+    """Return the most common values; `null` stands for all others."""
     texts = [(_text(value), flag) for value, flag in present]
     events = Counter(text for text, _ in texts)
     matched = Counter(text for text, flag in texts if flag)
     common: list[dict[str, Any]] = [
         {"value": text, "events": count, "matched": matched.pop(text, 0)}
-        for text, count in events.most_common(MOST_VALUES)
+        for text, count in events.most_common(MAX_VALUES)
     ]
     left = len(texts) - sum(each["events"] for each in common)
     return [*common, {"value": None, "events": left, "matched": matched.total()}] if left else common
 
 
 def _text(value: Any) -> str:
-    return (value if isinstance(value, str) else orjson.dumps(value).decode())[:MOST_TEXT]
+    return (value if isinstance(value, str) else orjson.dumps(value).decode())[:MAX_TEXT]
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was looked at so far."""
+    """The events that were read so far."""
 
     attributes: list[_Attribute]
     sample: deque[tuple[bytes, Mapping[str, Any]]]
@@ -221,16 +222,16 @@ class _Seen:
             if flag:
                 self.sample.append((bytes(record), event))
 
-    def told(self, service: str, encoding: Encoding, is_complete: bool) -> Backtest:
+    def result(self, service: str, encoding: Encoding, is_complete: bool) -> BacktestResult:
         matched = [at for at, flag in zip(self.moments, self.flags, strict=True) if flag and at is not None]
-        return Backtest(
+        return BacktestResult(
             events=len(self.flags),
             matched=sum(self.flags),
             complete=is_complete,
             first=timestamps.to_text(min(matched)) if matched else None,
             last=timestamps.to_text(max(matched)) if matched else None,
             timeline=_timeline(self.moments, self.flags),
-            attributes=[each.told(self.flags) for each in self.attributes],
+            attributes=[attribute.distribution(self.flags) for attribute in self.attributes],
             sample=[orjson.loads(encoding.encode(service, *each)) for each in reversed(self.sample)],
         )
 
@@ -242,12 +243,12 @@ def _timeline(moments: Sequence[int | None], flags: Sequence[bool]) -> list[dict
     least, greatest = min(known)[0], max(known)[0]
     count = SPANS if greatest - least >= SPANS else 1
     width = (greatest - least) // count + 1
-    found = [[0, 0] for _ in range(count)]
+    counts = [[0, 0] for _ in range(count)]
     for at, flag in known:
-        span = found[(at - least) // width]
+        span = counts[(at - least) // width]
         span[0] += 1
         span[1] += flag
     return [
         {"at": timestamps.to_text(least + n * width), "events": events, "matched": matched}
-        for n, (events, matched) in enumerate(found)
+        for n, (events, matched) in enumerate(counts)
     ]

@@ -1,10 +1,11 @@
-"""What the gateway knows: the log, the registry, who subscribes, and how services are."""
+"""Joins the parts of the gateway process, and keeps them up to date with the registry and the log."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,27 +19,30 @@ from tidegate.discovery import kernels as searching
 from tidegate.errors import LogError, NotRegistered, error_text
 from tidegate.federation.link import LinkSettings, Remote
 from tidegate.filters.meaning import Semantics
-from tidegate.gateway import outbox
-from tidegate.gateway.audit import Audit, AuditWriter
-from tidegate.gateway.callers import Callers, caller_of
-from tidegate.gateway.certificates import Certificates
-from tidegate.gateway.connections import Connections
-from tidegate.gateway.durable import Durable, DurableSettings
-from tidegate.gateway.executors import Executors
+from tidegate.gateway.audit.log import Audit, AuditWriter
+from tidegate.gateway.auth.callers import Callers, caller_of
+from tidegate.gateway.auth.certificates import Certificates
+from tidegate.gateway.auth.oidc import Issuer
+from tidegate.gateway.auth.origins import checked
+from tidegate.gateway.auth.owner_rights import OwnerRights
+from tidegate.gateway.auth.policy import Policies
+from tidegate.gateway.auth.quotas import CallerPace, Meter, share
+from tidegate.gateway.auth.sign_ins import SignIns
+from tidegate.gateway.auth.view import View
+from tidegate.gateway.federation_adapter import FederationAdapter
 from tidegate.gateway.finder import Finder
+from tidegate.gateway.http.connections import Connections
+from tidegate.gateway.http.executors import Executors
+from tidegate.gateway.http.tls import ServerTls
 from tidegate.gateway.ingest import Ingesting, IngestWorker
-from tidegate.gateway.linked import Linked
-from tidegate.gateway.metrics import Metrics
-from tidegate.gateway.oidc import Issuer
-from tidegate.gateway.origins import checked
-from tidegate.gateway.outbox import Outbox
-from tidegate.gateway.policy import Policies, View
-from tidegate.gateway.quotas import CallerPace, Meter, share
+from tidegate.gateway.quarantine import ReplayMarks
 from tidegate.gateway.settings import AccessSettings, LimitSettings
-from tidegate.gateway.sign_ins import SignIns
-from tidegate.gateway.sweep import Sweep
-from tidegate.gateway.tls import ServerTls
-from tidegate.gateway.tracing import Tracing
+from tidegate.gateway.subscriptions.durable import Durable, DurableSettings
+from tidegate.gateway.subscriptions.sweep import Sweep
+from tidegate.gateway.telemetry.metrics import Metrics
+from tidegate.gateway.telemetry.tracing import Tracing
+from tidegate.gateway.transports import outbox
+from tidegate.gateway.transports.outbox import Outbox
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import kernels, meaning_kernels
 from tidegate.model import Schema, timestamps
@@ -50,17 +54,32 @@ from tidegate.services.keys import output_keys
 from tidegate.services.trust import Resources
 from tidegate.subscriptions import Subscription, Webhook
 
-LOOK_S = 0.25
-"""Between two looks at the registry and `_status`."""
+POLL_INTERVAL_S = 0.25
+"""Between two reads of the registry and `_status`."""
 STATUS = "_status"
-SILENT_S = 15.0
-"""A runner tells of each service every second: after so long without a word it does not run any more."""
+SILENT_AFTER_S = 15.0
+"""A runner reports each service every second; after this time without a report it is considered dead."""
 
 _log = structlog.get_logger("tidegate.gateway")
 
 
 class Gateway:
-    """Follows the registry, and serves what it says."""
+    """Follows the registry and the log, and holds the parts that serve them.
+
+    `ingest` appends to raw streams. `statuses` is the schema of the stream `_status`.
+    `needs_keys`: callers must authenticate with an API key, a client certificate, or a token of the issuer in `access`.
+    `origins`: web origins whose pages may use the gateway, besides its own.
+    `tracing`: None disables tracing. `links`: settings of links to other brokers; None: there are no links.
+    `semantics` evaluates filters with ~; None: such filters are refused.
+    `id_key`: HMAC key of event ids for callers who may not see what the ids are derived from. It must be the
+    same in all gateways; None: a random one.
+    `tls`: None: the gateway listens without TLS. `certificates`: callers by client certificate.
+    `resources`: functions, folders and connections that definitions sent over HTTP may use; None: none.
+    `audit_locks`: folder in which gateways over one file log agree on who writes which partition of the audit log;
+    None: this gateway is the only one. `name`: the name of this gateway in the audit log.
+
+    Create it on any thread; call everything else on the event loop that called `start`.
+    """
 
     def __init__(
         self,
@@ -84,76 +103,77 @@ class Gateway:
         audit_locks: Path | None = None,
         name: str = "gateway",
     ) -> None:
-        """`ingest` is what appends to raw streams; `statuses` is the schema of the stream `_status`.
-
-        `needs_keys`: nobody gets anything without an API key, or a token of an issuer that `access` names. `origins`:
-        whose web pages may use it, beside its own. `tracing`: None: nothing is traced. `links`: how it is linked to
-        other brokers; None: it is not. `semantics`: what filters with ~ are evaluated by; None: they are refused.
-        `id_key`: what ids are hashed with for those who may not see what they are made of, the same on all gateways;
-        None: a new one.
-        `limits`: what one peer may ask of it.
-        `tls`: None: it listens without TLS. `certificates`: who is known by a client certificate.
-        `resources`: the functions, folders and connections that definitions which come by HTTP may use; None: none.
-        `audit_locks`: the folder where gateways over one log of files agree on who writes which part of the audit log;
-        None: there is no other. `name`: what the audit log calls this gateway.
-        """
-        self.resources = resources or Resources()
-        self.origins = checked(origins, needs_keys=needs_keys)
-        self.registry, self.log, self.ingest, self.needs_keys = registry, log, ingest, needs_keys
-        self._statuses = statuses
-        self.access = access = access or AccessSettings()
-        self._issuer = None if access.oidc is None else Issuer(access.oidc)
-        self.limits = limits or LimitSettings()
-        self.connections = Connections(self.limits)
-        self.meter = Meter(access.quotas, most_connections=share(self.connections.most) if needs_keys else None)
-        self.executors = Executors(self.limits)
-        self.tls, self.certificates = tls, certificates or Certificates(access.certificates)
-        self.callers = Callers(registry, self._issuer, self.certificates, pool=self.executors.auth)
-        self.audit = Audit(AuditWriter(log, name, audit_locks))
-        self.sign_ins = SignIns(self.callers, self.audit, self.limits.sign_in_failures)
-        self.metrics = Metrics()
-        self.metrics.watch(self)
-        self.tracing = tracing
-        self.semantics = None if semantics is None else Shared(semantics)
-        self.policies = Policies(self.semantics, id_key or secrets.token_bytes(32), needs_keys=needs_keys)
-        self.policies.certificates = self.certificates
-        self.linked = None if links is None else Linked(registry, log, self.policies, links, self._define)
-        self.outbox = Outbox()
-        """Of all sockets: what a pass writes to them goes out together."""
-        if self.linked is None:
-            self.hub = Hub(log, self._dispatched, together=self.outbox)
-        else:
-            self.hub = Hub(log, self._dispatched, self.linked.heed, self.linked, together=self.outbox)
-        self.durable = Durable(
+        self.registry, self.log, self.ingest, self.needs_keys, self._statuses = (
             registry,
             log,
-            self.hub,
-            durable or DurableSettings(),
-            self.policies.encoding,
-            self.metrics.sent,
-            tracing,
-            self._pace,
+            ingest,
+            needs_keys,
+            statuses,
         )
-        self.sweep = Sweep(registry, self.hub, self.durable, self.policies, self.sign_ins)
-        self.durable.before = self.sweep.read_keys
-        self.durable.obstacle = self.sweep.obstacle
-        self.durable.heed = self._heed_durable
+        self.resources, self.tracing, self.tls = resources or Resources(), tracing, tls
+        self.origins = checked(origins, needs_keys=needs_keys)
+        self.access, self.limits = access or AccessSettings(), limits or LimitSettings()
+        self.connections, self.executors = Connections(self.limits), Executors(self.limits)
+        self._make_auth(certificates, Audit(AuditWriter(log, name, audit_locks)))
+        self.metrics = Metrics()
+        self.metrics.watch(self)
+        self.semantics = None if semantics is None else Shared(semantics)
+        self.policies = Policies(self.semantics, id_key or secrets.token_bytes(32))
+        self.owners = OwnerRights(self.policies, self.certificates, needs_keys=needs_keys)
+        self._make_delivery(durable or DurableSettings(), links)
+        self.open_sockets: Counter[str | None] = Counter()
+        """Open WebSockets by the id of their caller."""
+        self.replay_marks = ReplayMarks(log)
         self.finder = Finder(self.semantics)
         self.definitions = Definitions()
         self.schemas: Mapping[str, Schema] = {}
         self.versions: Mapping[str, int] = {}
         self.status: dict[str, dict[str, Any]] = {}
         """The newest event of `_status` for each service."""
-        self._heard: dict[str, float] = {}
-        """When that was, by the clock of `monotonic`."""
+        self._status_at: dict[str, float] = {}
+        """When that event was written, as `time.monotonic`."""
         self._revision = -1
         self._was_ready = False
-        self._seen: Cursor | None = None
+        self._status_cursor: Cursor | None = None
         self._follower: asyncio.Task[None] | None = None
         self._tls_follower: asyncio.Task[None] | None = None
         self.is_draining = False
 
-    def _heed_durable(self, id_: str, found: RegisteredSubscription | None) -> None:
+    def _make_auth(self, certificates: Certificates | None, audit: Audit) -> None:
+        self._issuer = None if self.access.oidc is None else Issuer(self.access.oidc)
+        self.meter = Meter(
+            self.access.quotas, max_connections=share(self.connections.max_open) if self.needs_keys else None
+        )
+        self.certificates = certificates or Certificates(self.access.certificates)
+        self.callers = Callers(self.registry, self._issuer, self.certificates, pool=self.executors.auth)
+        self.audit = audit
+        self.sign_ins = SignIns(self.callers, audit, self.limits.sign_in_failures)
+
+    def _make_delivery(self, durable: DurableSettings, links: LinkSettings | None) -> None:
+        self.outbox = Outbox()
+        """Collects the writes of one dispatch to all sockets."""
+        if links is None:
+            self.linked = None
+            self.hub = Hub(self.log, self._dispatched, together=self.outbox)
+        else:
+            self.linked = FederationAdapter(self.registry, self.log, self.policies, links, self._define)
+            self.hub = Hub(self.log, self._dispatched, self.linked.heed, self.linked, together=self.outbox)
+        self.durable = Durable(
+            self.registry,
+            self.log,
+            self.hub,
+            durable,
+            self.owners.encoding,
+            self.metrics.sent,
+            self.tracing,
+            self._pace,
+        )
+        self.sweep = Sweep(self.registry, self.hub, self.durable, self.policies, self.owners, self.sign_ins)
+        self.durable.before = self.sweep.read_keys
+        self.durable.obstacle = self.sweep.obstacle
+        self.durable.on_change = self._on_durable_change
+
+    def _on_durable_change(self, id_: str, found: RegisteredSubscription | None) -> None:
         if found is None:
             self.metrics.forget(id_)
         elif not isinstance(found.subscription.deliver, Webhook):
@@ -162,7 +182,7 @@ class Gateway:
             self.linked.heed_durable(id_, found)
 
     def _pace(self, record: Subscription) -> CallerPace | None:
-        return self.meter.pace(self.policies.owner(record))
+        return self.meter.pace(self.owners.owner(record))
 
     def _dispatched(self, service: str, seconds: float, events: Sequence[Mapping[str, Any]]) -> None:
         self.metrics.dispatched(service, seconds)
@@ -170,10 +190,10 @@ class Gateway:
             self.tracing.dispatched(service, seconds, events)
 
     async def start(self) -> None:
-        """Look once, then go on looking."""
+        """Read the registry, then start all background tasks. Compiles kernels first, so that no event waits for it."""
         self.executors.start()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, kernels.warm_up)  # else the first event waits for it
+        await loop.run_in_executor(None, kernels.warm_up)
         if self.semantics is not None:
             await loop.run_in_executor(None, meaning_kernels.warm_up)
         await loop.run_in_executor(None, searching.warm_up)
@@ -181,7 +201,7 @@ class Gateway:
         if isinstance(self.ingest, IngestWorker):
             await self.ingest.start()
         await self.audit.start()
-        await self._look_or_log()  # a gateway that can't take everything in serves what it can, and looks again
+        await self._refresh_or_log()  # after a failure it serves what it could read, and tries again
         self._follower = asyncio.create_task(self._follow())
         if self.tls is not None:
             self._tls_follower = asyncio.create_task(self.tls.follow())
@@ -189,16 +209,16 @@ class Gateway:
             await self.linked.federation.start()
         await self.sweep.start()
         await self.durable.start()
-        if self.linked is not None:  # whoever needs something of others is known by now
+        if self.linked is not None:  # durable subscriptions have stated by now what they need of other brokers
             await self.linked.federation.open()
 
     def drain(self) -> None:
-        """Take nobody more; whoever listens is told to come again elsewhere, or later."""
+        """Refuse new subscribers, and tell connected ones to reconnect."""
         self.is_draining = True
         self.hub.drain()
 
     async def close(self) -> None:
-        """Let go of everybody."""
+        """End all subscriptions, links, background tasks and threads. Called once, by the lifespan of the app."""
         for task in (self._follower, self._tls_follower):
             if task is not None:
                 task.cancel()
@@ -217,10 +237,10 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every service of the registry runs, or is known to fail.
+        """True if every service of the registry runs, or is known to fail.
 
-        Services that are applied to a gateway that was ready before don't make it wait: else whoever may define one
-        could take every gateway out of a load balancer.
+        A gateway that was ready stays ready while a newly applied service starts. Otherwise any provider could take
+        all gateways out of a load balancer.
         """
         return not self.is_draining and all(map(self._is_settled, self.definitions.services))
 
@@ -234,66 +254,66 @@ class Gateway:
         return state == "running" or is_failing
 
     def state(self, name: str) -> str:
-        """How a service is. `silent`: its runner was last heard of some time ago, and did not say that it stops."""
-        said = self.status.get(name)
-        if said is None:
+        """Return the state of a service; `silent` if its runner stopped reporting without saying that it stops."""
+        status = self.status.get(name)
+        if status is None:
             return "never ran"
-        is_silent = said["state"] != "stopped" and time.monotonic() - self._heard[name] > SILENT_S
-        return "silent" if is_silent else str(said["state"])
+        is_silent = status["state"] != "stopped" and time.monotonic() - self._status_at[name] > SILENT_AFTER_S
+        return "silent" if is_silent else str(status["state"])
 
     def view(self, request: HTTPConnection) -> View:
-        """What whoever makes a request sees."""
+        """Return what the caller of a request sees."""
         return View(self.policies, self.meter, caller_of(request))
 
     @property
     def remotes(self) -> Mapping[str, Remote]:
-        """Services of other brokers, by the names that they have here."""
+        """Services of other brokers by their local names, `NAME@BROKER`."""
         return {} if self.linked is None else self.linked.remotes
 
     def unreached(self) -> set[str]:
-        """Services of other brokers to which no link leads at the moment."""
+        """Return the services of other brokers whose link is down."""
         if self.linked is None:
             return set()
         neighbours = self.linked.federation.neighbours
-        return {name for name, each in self.remotes.items() if neighbours[each.via].state != "up"}
+        return {name for name, remote in self.remotes.items() if neighbours[remote.via].state != "up"}
 
     @property
     def services(self) -> Mapping[str, Service]:
-        """All services: our own, and those of other brokers."""
-        return {**self.definitions.services, **{name: each.service for name, each in self.remotes.items()}}
+        """All services: those of this broker and those of others."""
+        return {**self.definitions.services, **{name: remote.service for name, remote in self.remotes.items()}}
 
     def service(self, name: str) -> Service:
-        """A service; an error where it is not there. Hints are for `Policies.need`, which knows who asks."""
+        """Return a service. Raises `NotRegistered`, without hints: only `Policies.need` may give some."""
         services = self.services
         if name not in services:
             raise NotRegistered(f"no service {name!r}")
         return services[name]
 
     def stream(self, name: str) -> Stream:
-        """A raw stream; an error where it is not there. Hints are for `Policies.need_stream`, which knows who asks."""
-        found = self.definitions.streams.get(name)
-        if found is None:
+        """Return a raw stream. Raises `NotRegistered`, without hints: only `StreamPolicies.need` may give some."""
+        stream = self.definitions.streams.get(name)
+        if stream is None:
             raise NotRegistered(f"no stream {name!r}")
-        return found
+        return stream
 
     async def _follow(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            await self._look_or_log()
+            await asyncio.sleep(POLL_INTERVAL_S)
+            await self._refresh_or_log()
 
-    async def _look_or_log(self) -> None:
+    async def _refresh_or_log(self) -> None:
         try:
-            await self.look()
-        except Exception as problem:  # whatever it is, the next look may succeed: policies must not stand still
-            _log.warning("can't look at the registry", problem=error_text(problem))
+            await self.refresh()
+        except Exception as problem:  # the next attempt may succeed: policies must not stay outdated
+            _log.warning("can't read the registry", problem=error_text(problem))
 
-    async def look(self) -> None:
-        """Take in what has changed in the registry, and what services say of themselves."""
+    async def refresh(self) -> None:
+        """Apply what has changed in the registry, and read new events of `_status`. Routes await it after a change."""
         loop = asyncio.get_running_loop()
         revision = await loop.run_in_executor(None, self.registry.revision)
         if revision != self._revision:
-            found, self.versions = await loop.run_in_executor(None, self._read)
-            self.definitions, self.schemas = found.definitions, found.schemas
+            valid, self.versions = await loop.run_in_executor(None, self._read)
+            self.definitions, self.schemas = valid.definitions, valid.schemas
             self.ingest.define(self.definitions.streams)
             await self._define()
             self._revision = revision
@@ -303,54 +323,56 @@ class Gateway:
         self._was_ready = self._was_ready or (bool(self.definitions.services) and self.is_ready)
 
     async def _define(self) -> None:
-        """Serve what the registry says, and what other brokers offer."""
+        """Pass all services, own and remote, to the policies, the hub and the finder."""
         own, remotes = self.definitions.services, dict(self.remotes)
         served = {name: self.schemas[name] for name in own}
-        served |= {name: each.schema for name, each in remotes.items()}
-        told = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
+        served |= {name: remote.schema for name, remote in remotes.items()}
+        about_services = {STATUS: self._statuses, catalog.STREAM: catalog.SCHEMA}
         audit = {audit_stream.STREAM: audit_stream.SCHEMA}
-        services = {**own, **{name: each.service for name, each in remotes.items()}}
+        services = {**own, **{name: remote.service for name, remote in remotes.items()}}
         if self.linked is not None:
             self.linked.services = own
-        keys = {**output_keys(self.definitions), **dict.fromkeys(told, catalog.KEY)}
-        self.policies.define(services, {**served, **told, **audit}, keys, self.definitions.streams)
-        meanings = {name: self.policies.meaning(name) for name in (*served, *told)}
-        self.hub.serve({**served, **told, **audit}, {name: each for name, each in meanings.items() if each is not None})
-        self.durable.heed_all()
+        keys = {**output_keys(self.definitions), **dict.fromkeys(about_services, catalog.KEY)}
+        self.policies.define(services, {**served, **about_services, **audit}, keys, self.definitions.streams)
+        meanings = {name: self.policies.meaning(name) for name in (*served, *about_services)}
+        self.hub.serve(
+            {**served, **about_services, **audit}, {name: each for name, each in meanings.items() if each is not None}
+        )
+        self.durable.notify_all()
         await asyncio.get_running_loop().run_in_executor(None, self.finder.define, services, served)
 
     def _read(self) -> tuple[Usable, dict[str, int]]:
-        """Read what the registry says, without what can't be used: that must not keep the rest from being served."""
-        found = usable(self.registry.definitions())
-        for name, problem in {**self.registry.unreadable(), **found.problems}.items():
+        """Read the definitions that can be used, and log the others: one bad definition must not stop the rest."""
+        valid = usable(self.registry.definitions())
+        for name, problem in {**self.registry.unreadable(), **valid.problems}.items():
             _log.warning("a definition can't be used", name=name, problem=problem)
-        return found, {name: each.version for name, each in self.registry.services().items()}
+        return valid, {name: service.version for name, service in self.registry.services().items()}
 
     def _read_status(self) -> None:
         try:
-            is_past = self._seen is None
-            if self._seen is None:
-                self._seen = self.log.begin(STATUS)
-            while (read := self.log.read(STATUS, self._seen, 1_000)).records:
+            is_old = self._status_cursor is None
+            if self._status_cursor is None:
+                self._status_cursor = self.log.begin(STATUS)
+            while (read := self.log.read(STATUS, self._status_cursor, 1_000)).records:
                 for record in read.records:
                     try:
-                        self._hear(orjson.loads(record), is_past=is_past)
-                    except (ValueError, TypeError, KeyError) as problem:  # of another version
+                        self._on_status(orjson.loads(record), is_old=is_old)
+                    except (ValueError, TypeError, KeyError) as problem:  # written by another version
                         _log.warning("a record of _status can't be read", problem=error_text(problem))
-                self._seen = read.cursor
-        except LogError:  # nothing has run here yet, or it was made anew
-            self._seen = None
+                self._status_cursor = read.cursor
+        except LogError:  # no service has run here yet, or the stream was created again
+            self._status_cursor = None
 
-    def _hear(self, said: Mapping[str, Any], *, is_past: bool) -> None:
-        name = said["service"]
-        if said.get("kind", "service") != "service":
-            return  # of a raw stream's source
-        self._heard[name] = time.monotonic() - (_age_s(said) if is_past else 0.0)
-        self.status[name] = dict(said)
-        self.finder.hear(said)
+    def _on_status(self, status: Mapping[str, Any], *, is_old: bool) -> None:
+        name = status["service"]
+        if status.get("kind", "service") != "service":
+            return  # it is about the source of a raw stream
+        self._status_at[name] = time.monotonic() - (_age_s(status) if is_old else 0.0)
+        self.status[name] = dict(status)
+        self.finder.observe(status)
 
 
-def _age_s(said: Mapping[str, Any]) -> float:
-    """How long ago a status was told, by its own clock; what comes while we listen is new, whatever that says."""
-    told = timestamps.from_text(said["time"])
-    return 0.0 if told is None else max(0.0, time.time() - told / 1e6)
+def _age_s(status: Mapping[str, Any]) -> float:
+    """Return the age of a status event that was written before the gateway started, by its own clock."""
+    written_at = timestamps.from_text(status["time"])
+    return 0.0 if written_at is None else max(0.0, time.time() - written_at / 1e6)

@@ -1,4 +1,4 @@
-"""The process that listens."""
+"""The server of a gateway: listens, and runs the application on uvloop."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import uvicorn
 import uvloop
 
 from tidegate.gateway.app import make_app
-from tidegate.gateway.connections import raise_file_limit
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.metrics_server import serving_metrics
-from tidegate.gateway.protocol import Config, WebSocketProtocol
+from tidegate.gateway.http.connections import raise_file_limit
+from tidegate.gateway.http.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
 from tidegate.gateway.settings import MetricsSettings
-from tidegate.gateway.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerTls
+from tidegate.gateway.telemetry.metrics_server import serving_metrics
+from tidegate.gateway.transports.protocol import Config, WebSocketProtocol
 
-SWITCH_S = 0.0005
-"""How long a thread may keep others from running: matching must not hold up the sockets."""
-DRAIN_S = 5
-LARGEST_MESSAGE_BYTES = 1024 * 1024
-"""Of what a client sends on a WebSocket: a filter with some ten thousand values."""
-PING_S = 20.0
-PONG_S = 60.0
-"""A ping stands behind what a slow reader has not read yet."""
+THREAD_SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may hold the interpreter lock, so that matching does not delay the event loop."""
+DRAIN_TIMEOUT_S = 5
+MAX_MESSAGE_BYTES = 1024 * 1024
+"""Size of a message that a client sends on a WebSocket: a filter with about ten thousand values."""
+PING_INTERVAL_S = 20.0
+PONG_TIMEOUT_S = 60.0
+"""Long, because a slow client reads a ping only after all earlier events."""
 
 
 class Server(uvicorn.Server):
-    """A gateway that listens; `stop` may be called from any thread."""
+    """The uvicorn server of a gateway. `stop` may be called from any thread."""
 
     def __init__(self, gateway: Gateway, host: str, port: int, ready: Callable[[int], None] = lambda _: None) -> None:
-        """`port` 0 is any that is free; `ready` is called with the one it is, when requests are taken."""
+        """`port` 0 chooses a free one. `ready` is called on the event loop with the port, once the server listens."""
         config = Config(
             make_app(gateway),
             gateway.outbox,
@@ -45,15 +45,15 @@ class Server(uvicorn.Server):
             host=host,
             port=port,
             ws=WebSocketProtocol,
-            ws_max_size=LARGEST_MESSAGE_BYTES,
-            ws_ping_interval=PING_S,
-            ws_ping_timeout=PONG_S,
+            ws_max_size=MAX_MESSAGE_BYTES,
+            ws_ping_interval=PING_INTERVAL_S,
+            ws_ping_timeout=PONG_TIMEOUT_S,
             ws_per_message_deflate=False,
             log_level="warning",
             access_log=False,
             proxy_headers=bool(gateway.access.proxies),
             forwarded_allow_ips=list(gateway.access.proxies),
-            timeout_graceful_shutdown=DRAIN_S,
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
             timeout_keep_alive=gateway.limits.idle_timeout_s,
             backlog=4096,
         )
@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
         self._gateway, self._ready = gateway, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Start to listen."""
         if self._gateway.tls is None:
             await super().startup(sockets)
         else:
@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
             self._ready(self.servers[0].sockets[0].getsockname()[1])
 
     async def _startup_with_tls(self, tls: ServerTls) -> None:
-        """Listen with TLS. uvicorn would let a handshake last for a minute."""
+        """Start to listen with TLS. Replaces uvicorn's own method, which allows a minute for a handshake."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(3)  # as uvicorn does
@@ -91,13 +91,13 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests end; those that never would are ended."""
+        """Stop listening, drain the gateway, and end open requests after `DRAIN_TIMEOUT_S`."""
         self._gateway.drain()
         self._gateway.connections.stop()
         await super().shutdown(sockets)
 
     def stop(self) -> None:
-        """Let requests end, and end."""
+        """Ask the server to shut down."""
         self.should_exit = True
 
 
@@ -108,11 +108,14 @@ async def serve(
     ready: Callable[[Server, int], None] = lambda _, __: None,
     metrics: MetricsSettings | None = None,
 ) -> None:
-    """Listen until stopped, or until a signal says so. `metrics`: where they are served beside."""
-    sys.setswitchinterval(SWITCH_S)
+    """Create a gateway, and serve it until `Server.stop` or a signal. `metrics`: also serve metrics on their own port.
+
+    `ready` is called on the event loop with the server and its port.
+    """
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     gateway = make()
     await gateway.start()
-    server = Server(gateway, host, port, lambda found: ready(server, found))
+    server = Server(gateway, host, port, lambda actual_port: ready(server, actual_port))
     async with serving_metrics(gateway, metrics):
         await server.serve()
 
@@ -124,10 +127,10 @@ def run(
     ready: Callable[[int], None] = lambda _: None,
     metrics: MetricsSettings | None = None,
 ) -> None:
-    """Listen in this process, on uvloop."""
-    # What was imported stays. To look for garbage in all of it, with everything at a stand, took 200 ms while
-    # ten thousand subscribed.
+    """Serve a gateway in this process, on uvloop, until a signal. Blocks."""
+    # Exclude all imported objects from garbage collection: a collection over them stopped the process for 200 ms
+    # while ten thousand clients subscribed.
     gc.collect()
     gc.freeze()
     raise_file_limit()
-    uvloop.run(serve(make, host, port, lambda _, found: ready(found), metrics))
+    uvloop.run(serve(make, host, port, lambda _, actual_port: ready(actual_port), metrics))

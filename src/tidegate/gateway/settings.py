@@ -1,4 +1,4 @@
-"""What an operator sets of a gateway: values that a profile's `access` and `limits` are read into."""
+"""The settings of a gateway, which are read from the `access`, `limits` and `tls` sections of a profile."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tidegate.gateway.certificates import CertificateRule
+    from tidegate.gateway.auth.certificates import CertificateRule
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"),
 )
-"""How tokens may be signed: with a key that the issuer keeps for itself. Never by a secret that we would hold too."""
+"""Signature algorithms of tokens. Only asymmetric ones: with a shared secret the gateway could forge tokens."""
 
 WEBHOOK_LIFETIME_S = 30 * 86_400.0
 """How long a webhook is delivered before its owner, who has no API key, has to renew it."""
@@ -21,84 +21,83 @@ WEBHOOK_LIFETIME_S = 30 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """Whose tokens are believed, and what is read in them."""
+    """The issuer whose tokens are accepted, and the claims that are used."""
 
     issuer: str
-    """As `iss` has it, letter by letter."""
+    """The exact value of `iss`."""
     audience: str
-    """What `aud` must hold: a token that was made for another is not for us."""
+    """The value that `aud` must contain, so that tokens for other applications are refused."""
     jwks_url: str | None = None
-    """Where the issuer's keys are; None: where its `.well-known/openid-configuration` says."""
+    """The URL of the issuer's keys; None: the one in its `.well-known/openid-configuration`."""
     roles_claim: str = "roles"
-    """The claim with roles; `realm_access.roles` is one inside another."""
+    """The claim with roles; `realm_access.roles` is a nested claim."""
     services_claim: str | None = None
-    """The claim with the services that a token is for; None: every token is for all."""
+    """The claim with the services that a token is valid for; None: every token is valid for all."""
     algorithms: tuple[str, ...] = ALGORITHMS
     leeway_s: int = 60
-    """How far two clocks may differ."""
+    """How far the clocks of issuer and gateway may differ."""
     fresh_s: float = 600.0
-    """How long keys are believed without asking for them again."""
+    """How long keys are used before they are fetched again."""
     stale_s: float = 3600.0
-    """How long they are believed where the issuer can't be reached: it may rest for an hour, and lock nobody out."""
+    """How long keys are used if the issuer can't be reached, so that a short outage locks no caller out."""
     pause_s: float = 10.0
-    """Between two requests for keys, at least: tokens with keys that nobody knows must not become its burden."""
+    """The shortest time between two fetches of keys, so that tokens with unknown keys do not overload the issuer."""
     timeout_s: float = 5.0
     webhook_lifetime_s: float | None = WEBHOOK_LIFETIME_S
-    """How long a webhook is delivered by what its owner's token said; None: until the token expires."""
+    """How long a webhook is delivered with the rights in its owner's token; None: until the token expires."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Where metrics are served to whoever reaches it, without a key, beside `/metrics` of the gateway."""
+    """A separate port for metrics, which needs no key. `/metrics` of the gateway stays available."""
 
     port: int
     host: str = "127.0.0.1"
-    """Only this machine reaches the default; elsewhere a firewall has to say who may."""
+    """Only this machine can reach the default. Protect any other address with a firewall."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What one caller may have, on one gateway; None: as much as they like. A key may have its own."""
+    """Limits of one caller on one gateway; None: no limit. A key may have its own."""
 
     connections: int | None = 20_000
-    """Requests under way and sockets open, at once: more than one machine has ports for."""
+    """Concurrent requests and open WebSockets. The default exceeds what the ports of one machine allow."""
     subscriptions: int | None = 100_000
-    """By SSE and on all sockets together, and as many durable ones at the most."""
+    """Subscriptions by SSE and WebSocket together; also an upper limit of durable ones."""
     durable: int | None = 10_000
-    """Durable subscriptions: each is a row that every gateway knows."""
+    """Durable subscriptions. Each is a row that every gateway holds in memory."""
     events: float | None = None
-    """Into raw streams, a second."""
+    """Events per second into raw streams."""
     deliveries: float | None = None
-    """Events that go out, a second, by all ways together."""
+    """Delivered events per second, over all transports."""
     requests: float | None = None
-    """A second."""
+    """Requests per second."""
     filter_bytes: int | None = 1024 * 1024
-    """Of one filter's text: what fits in a socket's message."""
+    """Size of a filter's text. The default is the size of a WebSocket message."""
 
 
 RATES = ("events", "deliveries", "requests")
-"""Quotas by the second, which may be fractions."""
+"""The quotas per second, which may be fractions."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Who gets in."""
+    """How callers authenticate, and what they may use."""
 
     oidc: OidcSettings | None = None
-    """Tokens that are taken beside API keys; None: none."""
+    """The issuer of tokens that are accepted besides API keys; None: there is none."""
     required: bool | None = None
-    """Whether nobody gets anything unknown; None: where other machines reach the gateway, or there is an
-    issuer, or somebody is known by a client certificate."""
+    """Whether callers must authenticate; None: only if other machines can reach the gateway, or tokens or client
+    certificates are configured."""
 
     quotas: Quotas = field(default_factory=Quotas)
     certificates: tuple[CertificateRule, ...] = ()
-    """Whose client certificates are taken beside API keys and tokens."""
+    """The client certificates that are accepted besides API keys and tokens."""
     proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies that say in `X-Forwarded-For` where a request came from; all others, who could
-    say anything, are not believed."""
+    """Addresses and networks of proxies whose `X-Forwarded-For` is trusted. It is ignored from all other peers."""
 
     def requires(self, *, is_loopback: bool) -> bool:
-        """Whether everybody must say who they are."""
+        """True if callers must authenticate. `is_loopback`: only this machine can reach the gateway."""
         if self.required is not None:
             return self.required
         return not is_loopback or self.oidc is not None or bool(self.certificates)
@@ -106,48 +105,49 @@ class AccessSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """How much one peer may ask of a gateway, known or not: a profile's `limits`."""
+    """Limits of one peer, whether it has authenticated or not: the `limits` of a profile."""
 
     connections: int = 50_000
-    """Open at once, or as many as the process may have files, if that is less. Beyond, the oldest that has made no
-    request makes room; where all have, a new one is refused with 503."""
+    """Open connections; fewer if the process may open fewer files. Beyond that, a new connection replaces the oldest
+    one without an authorised request; if there is none, it is refused with 503."""
     connections_per_address: int = 5_000
-    """Open at once from one address without a request that was let in. More than the backlog of the listening socket
-    (4,096), so that a burst of honest connections is not cut."""
+    """Open connections of one address without an authorised request. More than the backlog of the listening socket
+    (4,096), so that a burst of valid connections is not cut off."""
     head_timeout_s: float = 10.0
-    """For a request's line and headers, from the first byte or the opening of the connection."""
+    """Timeout of the request line and headers, from the first byte or the start of the connection."""
     body_timeout_s: float = 30.0
-    """For a body; each 1,000 bytes of it that have come give a second more."""
+    """Timeout of a body; every 1,000 received bytes extend it by a second."""
     idle_timeout_s: float = 5.0
-    """Between two requests of a connection."""
+    """Timeout between two requests on a connection."""
     headers: int = 200
-    """Of one request."""
+    """Headers of one request."""
     events: int = 100_000
-    """Events of one request, whatever its format."""
+    """Events of one request, in any format."""
     decoded_bytes: int = 64 * 1024 * 1024
-    """What an Arrow body may take as events. Four times the largest body: JSON repeats names, Arrow does not."""
+    """Size of an Arrow body as JSON events. Four times the largest body: JSON repeats names, Arrow does not."""
     heavy_calls: int = 2
-    """Of one caller at once: definitions, long filters, explain, backtest, discover, semantics, webhook targets."""
+    """Heavy calls of one caller at a time: definitions, long filters, explain, backtest, discover, semantics, webhook
+    targets."""
     heavy_waiting: int = 32
-    """Of one caller, beyond those that run; more are refused with 429."""
+    """Heavy calls of one caller that may wait; more are refused with 429."""
     sign_in_failures: int = 30
-    """Failed sign-ins of one address in a minute; more are answered with 429. A correct key is let in all the same."""
+    """Failed sign-ins of one address per minute; more are answered with 429. A valid key is always accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The files of a gateway's TLS, all in PEM."""
+    """The TLS files of a gateway, all in PEM."""
 
     cert: Path
-    """The certificate, followed by those between it and its authority."""
+    """The certificate, followed by the intermediate ones."""
     key: Path
     client_ca: Path | None = None
-    """Authorities whose client certificates are believed; None: clients are not asked for one."""
+    """Authorities whose client certificates are trusted; None: clients are not asked for a certificate."""
     client_auth: Literal["optional", "required"] = "optional"
     crl: Path | None = None
-    """Certificates of clients that were revoked."""
+    """The list of revoked client certificates."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files, to be watched."""
+        """All files, which `ServerTls` watches for changes."""
         return tuple(each for each in (self.cert, self.key, self.client_ca, self.crl) if each is not None)

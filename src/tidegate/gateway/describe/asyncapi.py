@@ -1,7 +1,7 @@
-"""`/asyncapi.json`: the events that a gateway gives and takes, as AsyncAPI 3.0 has it.
+"""`/asyncapi.json`: the events that a gateway sends and receives, as an AsyncAPI 3.0 document.
 
-The gateway is the application: it sends what services put out, by server-sent events, by
-WebSocket and to webhooks, and receives what goes into raw streams.
+The gateway is the application of the document. It sends the output of services by server-sent
+events, WebSocket and webhooks, and receives events for raw streams.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate import __version__
-from tidegate.gateway.describe.schemas import ANY_OBJECT, CURSOR, TEXT, array, record
-from tidegate.gateway.messages import OPS
+from tidegate.gateway.describe.json_schema import ANY_OBJECT, CURSOR, TEXT, array, record
+from tidegate.gateway.transports.messages import OPS
 from tidegate.model import Schema
 from tidegate.services.definitions import Http, Service, Stream
 
@@ -42,10 +42,10 @@ SECURITY = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a gateway was asked for the document."""
+    """The address at which a client asked for the document."""
 
     host: str
-    """With its port."""
+    """Host and port."""
     is_secure: bool = False
     needs_keys: bool = False
 
@@ -53,7 +53,7 @@ class Origin:
 def describe(
     services: Iterable[Service], streams: Iterable[Stream], schemas: Mapping[str, Schema], origin: Origin
 ) -> Document:
-    """The document of some services and raw streams; `schemas` are those of their events."""
+    """Return the document of services and raw streams; `schemas` are the schemas of their events."""
     document: Document = {
         "asyncapi": VERSION,
         "info": {
@@ -157,12 +157,12 @@ def _add_stream(document: Document, stream: Stream) -> None:
 
 
 def _add_socket(document: Document) -> None:
-    """The socket that begins without a subscription; see docs/spec/delivery.md."""
-    said = {"op": {"enum": list(OPS)}, "id": TEXT, "service": TEXT, "filter": TEXT, "cursor": CURSOR}
-    heard = {"op": TEXT, "id": TEXT, "subscriptions": array(TEXT), "cursor": CURSOR, "event": ANY_OBJECT}
+    """Add the WebSocket that starts without a subscription; see docs/spec/delivery.md."""
+    commands = {"op": {"enum": list(OPS)}, "id": TEXT, "service": TEXT, "filter": TEXT, "cursor": CURSOR}
+    answers = {"op": TEXT, "id": TEXT, "subscriptions": array(TEXT), "cursor": CURSOR, "event": ANY_OBJECT}
     for name, title, payload in (
-        ("command", "What a client says", record(said, optional=tuple(said)[1:])),
-        ("told", "What the gateway says", record(heard, optional=tuple(heard)[1:])),
+        ("command", "What a client says", record(commands, optional=tuple(commands)[1:])),
+        ("told", "What the gateway says", record(answers, optional=tuple(answers)[1:])),
     ):
         document["components"]["messages"][f"_socket.{name}"] = {
             "name": f"_socket.{name}",
@@ -186,7 +186,7 @@ def _add_socket(document: Document) -> None:
 
 
 def _attributes(schema: Schema) -> Document:
-    """Events as JSON; what AsyncAPI's own schemas (draft 07) have no word for is not in it."""
+    """Return the JSON schema of events, limited to what the schemas of AsyncAPI (draft 07) support."""
     written = schema.to_json_schema()
     del written["$schema"]
     return written
@@ -208,5 +208,5 @@ def _envelope(name: str) -> Document:
 
 
 def _ref(*path: str) -> Document:
-    """A place in the document; names have no / and no ~."""
+    """Return a reference within the document. Names contain neither / nor ~."""
     return {"$ref": "#/" + "/".join(path)}

@@ -1,37 +1,37 @@
-"""What a caller is shown of a definition.
+"""Decides which parts of a definition a caller sees.
 
-Providers who see all of a service and of what it reads are shown how it is made.
-All others are shown what it promises: constraints, quality, words. Nobody is
-shown a password, also where one was stored before they were refused.
+Providers who see all of a service and its inputs see the whole definition. Other callers see its
+promises: constraints, quality, description. Passwords are never shown, even if one was stored
+before they were refused.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tidegate.gateway.callers import Caller
+from tidegate.gateway.auth.callers import Caller
 from tidegate.gateway.gateway import Gateway
 from tidegate.services import Service, Stream, to_dict
 from tidegate.services.redaction import redacted
 
 REMOTE_KEYS = ("qos", "retention", "properties", "categories", "themes", "description")
-"""Keys of a definition that are known of another broker's service."""
+"""Keys that are known for a service of another broker."""
 PARTIAL_KEYS = ("qos", "properties", "categories", "themes", "description")
-"""Keys that those are shown who may not see all attributes: the others name attributes."""
+"""Keys for callers who do not see all attributes. The other keys name attributes."""
 CONSUMER_KEYS = (*PARTIAL_KEYS, "constraints", "on_violation", "terms", "retention")
-"""Keys that everybody else is shown: not what it reads, nor its pipeline, masks and access."""
+"""Keys for all other callers: without inputs, pipeline, masks and access."""
 MASKED_ERROR = "the service failed; its providers see why"
 
 
 def is_transparent(gateway: Gateway, caller: Caller, service: Service) -> bool:
-    """Say whether a caller may see how a service is made: a provider who sees all of it and of its inputs."""
+    """True if a caller may see the pipeline of a service: a provider who sees all of it and of its inputs."""
     if not caller.may("define") or service.name in gateway.remotes:
         return False
     return all(gateway.policies.sees_whole(caller, name) for name in (service.name, *service.inputs))
 
 
 def shown_service(gateway: Gateway, caller: Caller, name: str, service: Service) -> dict[str, Any]:
-    """Write a service's definition as a caller may see it."""
+    """Return the visible part of a service's definition."""
     definition: dict[str, Any] = redacted(to_dict(service))
     keys: tuple[str, ...]
     if name in gateway.remotes:
@@ -46,7 +46,7 @@ def shown_service(gateway: Gateway, caller: Caller, name: str, service: Service)
 
 
 def shown_stream(caller: Caller, stream: Stream) -> dict[str, Any]:
-    """Write a raw stream's definition as a caller may see it: its source and policy are for providers."""
+    """Return the visible part of a raw stream's definition. Only providers see its source and policy."""
     definition: dict[str, Any] = redacted(to_dict(stream))
     if caller.may("define"):
         return definition
@@ -54,7 +54,7 @@ def shown_stream(caller: Caller, stream: Stream) -> dict[str, Any]:
 
 
 def shown_status(status: dict[str, Any] | None, *, transparent: bool) -> dict[str, Any] | None:
-    """Give what is known of a running service; errors name parts of the pipeline, and are for those who see it."""
+    """Return the visible part of a service's status. Errors name parts of the pipeline, so few callers see them."""
     if status is None or transparent:
         return status
     shown = {**status, "reason": ""} if "reason" in status else dict(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import get_args
 
-from tidegate.gateway.describe.schemas import DURATION, MOMENT, TEXT, Schema, array, or_null, record, ref
+from tidegate.gateway.describe.json_schema import DURATION, MOMENT, TEXT, Schema, array, or_null, record, ref
 from tidegate.gateway.settings import RATES, Quotas
 from tidegate.registry import Role
 from tidegate.registry.keys import MAX_NAME

@@ -1,4 +1,4 @@
-"""`/openapi.json`: what FastAPI knows of the calls, and what it can't: bodies, answers, problems, keys."""
+"""`/openapi.json`: the document of FastAPI, completed with bodies, responses, problems and authentication."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from tidegate.gateway.describe.json_schema import BROKER, NAME, SERVICE, ref
 from tidegate.gateway.describe.key_schemas import KEY_SCHEMAS
-from tidegate.gateway.describe.schemas import BROKER, NAME, SCHEMAS, SERVICE, ref
+from tidegate.gateway.describe.link_schemas import LINK_SCHEMAS
+from tidegate.gateway.describe.schemas import SCHEMAS
+from tidegate.gateway.http.problems import MEDIA_TYPE
 from tidegate.gateway.ingest import CONTENT_TYPES
-from tidegate.gateway.metrics import CONTENT_TYPE as METRICS
-from tidegate.gateway.problems import MEDIA_TYPE
+from tidegate.gateway.telemetry.metrics import CONTENT_TYPE as METRICS
 
 JSON = "application/json"
 SSE = "text/event-stream"
 
 _MEANINGS = {
     400: "Something in it can't be used: a filter, a parameter, a cursor, the body",
-    401: "Who asks?",
+    401: "Authentication is required",
     403: "The key does not open this",
     404: "There is no such thing",
     409: "It won't do that now",
@@ -33,7 +35,7 @@ _MEANINGS = {
     503: "Not now; try again",
 }
 _ANYWHERE = (401, 403, 429, 503)
-"""What every call under /v1 may answer."""
+"""Problems of every call under /v1."""
 
 _EVENT = {"_id": "taxi-7-1", "vid": "B1", "speed": 61.5, "time": "2026-01-01T00:00:00Z"}
 _CLOUD = {"specversion": "1.0", "id": "taxi-7-1", "source": "/taxi/7", "type": "position", "data": _EVENT}
@@ -102,103 +104,107 @@ _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version."}}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What one call takes and gives, beyond its parameters."""
+class CallDescription:
+    """The body and responses of one call."""
 
     id: str
     ok: Mapping[str, Any] | None
-    """The content of the answer that was hoped for; None: there is none."""
+    """The content of the successful response; None if it has none."""
     errors: tuple[int, ...] = ()
-    """Besides those of every call under /v1."""
+    """Status codes of problems, besides those of every call under /v1."""
     body: Mapping[str, Any] | None = None
     needs_body: bool = True
     status: int = 200
     headers: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """Other answers that are no problems."""
+    """Other responses that are not problems."""
 
 
 _ID = "/v1/subscriptions/{id}"
 _READ = (400, 404, 422)
 
 _PATTERNS = {"name": SERVICE, "stream": NAME, "broker": BROKER}
-"""Of names in paths."""
+"""Patterns of the names in paths."""
 
-CALLS: dict[str, Call] = {
-    "GET /livez": Call("isAlive", _json("Life")),
-    "GET /readyz": Call("isReady", _json("Readiness"), more={503: _json("Readiness")}),
-    "GET /metrics": Call("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
-    "GET /asyncapi.json": Call("describeEvents", _content(JSON, {"type": "object"})),
-    "GET /v1/services/{name}/asyncapi.json": Call("describeEventsOf", _content(JSON, {"type": "object"}), (404,)),
-    "POST /v1/apply": Call("applyFiles", _json("Changes"), (400, 404, 409, 413, 422), body=_FILES),
-    "POST /v1/discover": Call(
+CALLS: dict[str, CallDescription] = {
+    "GET /livez": CallDescription("isAlive", _json("Life")),
+    "GET /readyz": CallDescription("isReady", _json("Readiness"), more={503: _json("Readiness")}),
+    "GET /metrics": CallDescription("getMetrics", _content(METRICS.partition(";")[0], {"type": "string"})),
+    "GET /asyncapi.json": CallDescription("describeEvents", _content(JSON, {"type": "object"})),
+    "GET /v1/services/{name}/asyncapi.json": CallDescription(
+        "describeEventsOf", _content(JSON, {"type": "object"}), (404,)
+    ),
+    "POST /v1/apply": CallDescription("applyFiles", _json("Changes"), (400, 404, 409, 413, 422), body=_FILES),
+    "POST /v1/discover": CallDescription(
         "discover",
         {**_json("Answer"), **_content(SSE, _BLOCKS)},
         (400, 413, 422),
         body=_json("DiscoverRequest", attributes=_WANTED_SERVICE),
     ),
-    "GET /v1/me": Call("whoAmI", _json("Me")),
-    "GET /v1/overview": Call("getOverview", _json("Overview")),
-    "GET /v1/semantics": Call("lookIntoMeaning", _json("Meaning"), (404, 422)),
-    "GET /v1/streams": Call("listStreams", _json("Streams")),
-    "GET /v1/streams/{stream}": Call("getStream", _json("Stream"), (404,)),
-    "PUT /v1/streams/{stream}": Call("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
-    "DELETE /v1/streams/{stream}": Call("removeStream", None, (404, 409), status=204),
-    "POST /v1/streams/{stream}/events": Call(
+    "GET /v1/me": CallDescription("whoAmI", _json("Me")),
+    "GET /v1/overview": CallDescription("getOverview", _json("Overview")),
+    "GET /v1/semantics": CallDescription("lookIntoMeaning", _json("Meaning"), (404, 422)),
+    "GET /v1/streams": CallDescription("listStreams", _json("Streams")),
+    "GET /v1/streams/{stream}": CallDescription("getStream", _json("Stream"), (404,)),
+    "PUT /v1/streams/{stream}": CallDescription("putStream", _json("Stream"), (400, 404, 409, 413, 422), body=_STREAM),
+    "DELETE /v1/streams/{stream}": CallDescription("removeStream", None, (404, 409), status=204),
+    "POST /v1/streams/{stream}/events": CallDescription(
         "ingest", _json("Receipt"), (400, 404, 409, 413, 415, 422, 501), body=_EVENTS
     ),
-    "GET /v1/streams/{name}/quarantine": Call("listStreamQuarantine", _json("Quarantine"), _READ),
-    "POST /v1/streams/{name}/quarantine/replay": Call(
+    "GET /v1/streams/{name}/quarantine": CallDescription("listStreamQuarantine", _json("Quarantine"), _READ),
+    "POST /v1/streams/{name}/quarantine/replay": CallDescription(
         "replayStreamQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
-    "GET /v1/services": Call("listServices", _json("Services")),
-    "GET /v1/keys": Call("listKeys", _json("Keys")),
-    "POST /v1/keys": Call(
+    "GET /v1/services": CallDescription("listServices", _json("Services")),
+    "GET /v1/keys": CallDescription("listKeys", _json("Keys")),
+    "POST /v1/keys": CallDescription(
         "createKey",
         _json("NewKey"),
         (400, 409, 413, 422),
         body=_json("KeyRequest", consumer={"name": "fleet", "role": "consumer", "expires": "90d"}),
         status=201,
     ),
-    "POST /v1/keys/{id}/rotate": Call(
+    "POST /v1/keys/{id}/rotate": CallDescription(
         "rotateKey",
         _json("NewKey"),
         (400, 404, 409, 413, 422),
         body=_json("RotateRequest", day={"overlap": "24h"}),
         needs_body=False,
     ),
-    "DELETE /v1/keys/{id}": Call("revokeKey", _json("Key"), (404, 409)),
-    "GET /v1/links": Call("listLinks", _json("Links"), (409,)),
-    "POST /v1/links": Call(
+    "DELETE /v1/keys/{id}": CallDescription("revokeKey", _json("Key"), (404, 409)),
+    "GET /v1/links": CallDescription("listLinks", _json("Links"), (409,)),
+    "POST /v1/links": CallDescription(
         "addLink",
         _json("NewLink"),
         (400, 409, 413, 422),
         body=_json("LinkRequest", dialled=_DIALLED, awaited={"name": "province"}),
         status=201,
     ),
-    "GET /v1/links/{broker}": Call("getLink", _json("Link"), (404, 409)),
-    "GET /v1/links/{broker}/routes": Call("listRoutes", _json("Routes"), (404, 409, 422)),
-    "PATCH /v1/links/{broker}": Call(
+    "GET /v1/links/{broker}": CallDescription("getLink", _json("Link"), (404, 409)),
+    "GET /v1/links/{broker}/routes": CallDescription("listRoutes", _json("Routes"), (404, 409, 422)),
+    "PATCH /v1/links/{broker}": CallDescription(
         "changeLink", _json("Link"), (400, 404, 409, 413, 422), body=_json("LinkChange", transit={"transit": ["rail"]})
     ),
-    "GET /v1/links/{broker}/keys": Call("getPinnedKeys", _json("PinnedKeys"), (404, 409)),
-    "PUT /v1/links/{broker}/keys": Call(
+    "GET /v1/links/{broker}/keys": CallDescription("getPinnedKeys", _json("PinnedKeys"), (404, 409)),
+    "PUT /v1/links/{broker}/keys": CallDescription(
         "pinKeys", _json("PinnedKeys"), (400, 409, 413, 422), body=_json("KeySet", public={"keys": [_PUBLIC_KEY]})
     ),
-    "DELETE /v1/links/{broker}/keys": Call("unpinKeys", None, (404, 409), status=204),
-    "DELETE /v1/links/{broker}": Call("removeLink", None, (404, 409), status=204),
-    "GET /v1/services/{name}": Call("getService", _json("Service"), (404,)),
-    "PUT /v1/services/{name}": Call("putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION),
-    "DELETE /v1/services/{name}": Call("removeService", None, (404, 409, 422), status=204),
-    "GET /v1/services/{name}/status": Call("getServiceStatus", _json("ServiceStatus"), (404,)),
-    "GET /v1/services/{name}/quarantine": Call("listQuarantine", _json("Quarantine"), _READ),
-    "POST /v1/services/{name}/quarantine/replay": Call(
+    "DELETE /v1/links/{broker}/keys": CallDescription("unpinKeys", None, (404, 409), status=204),
+    "DELETE /v1/links/{broker}": CallDescription("removeLink", None, (404, 409), status=204),
+    "GET /v1/services/{name}": CallDescription("getService", _json("Service"), (404,)),
+    "PUT /v1/services/{name}": CallDescription(
+        "putService", _json("Service"), (400, 404, 409, 413, 422), body=_DEFINITION
+    ),
+    "DELETE /v1/services/{name}": CallDescription("removeService", None, (404, 409, 422), status=204),
+    "GET /v1/services/{name}/status": CallDescription("getServiceStatus", _json("ServiceStatus"), (404,)),
+    "GET /v1/services/{name}/quarantine": CallDescription("listQuarantine", _json("Quarantine"), _READ),
+    "POST /v1/services/{name}/quarantine/replay": CallDescription(
         "replayQuarantine", _json("Replay"), (400, 404, 409, 413, 422), body=_REPLAY
     ),
-    "GET /v1/services/{name}/events": Call("subscribe", _STREAMED, _READ),
-    "GET /v1/services/{name}/explain": Call("explainFilter", _json("FilterExplanation"), _READ),
-    "GET /v1/services/{name}/backtest": Call("backtest", _json("Backtest"), _READ),
-    "POST /v1/services/{name}/subscriptions": Call(
+    "GET /v1/services/{name}/events": CallDescription("subscribe", _STREAMED, _READ),
+    "GET /v1/services/{name}/explain": CallDescription("explainFilter", _json("FilterExplanation"), _READ),
+    "GET /v1/services/{name}/backtest": CallDescription("backtest", _json("Backtest"), _READ),
+    "POST /v1/services/{name}/subscriptions": CallDescription(
         "createSubscription",
         _json("Subscription"),
         (400, 404, 413, 422),
@@ -207,39 +213,39 @@ CALLS: dict[str, Call] = {
         status=201,
         headers={**_ETAG, "Location": {"schema": {"type": "string"}}},
     ),
-    "GET /v1/services/{name}/subscriptions": Call("listSubscriptions", _json("Subscriptions"), (404,)),
-    "GET /v1/subscriptions": Call("listAllSubscriptions", _json("Subscriptions"), (422,)),
-    f"GET {_ID}": Call("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
-    f"GET {_ID}/status": Call("getSubscriptionStatus", _json("Subscription"), (404,)),
-    f"PATCH {_ID}": Call(
+    "GET /v1/services/{name}/subscriptions": CallDescription("listSubscriptions", _json("Subscriptions"), (404,)),
+    "GET /v1/subscriptions": CallDescription("listAllSubscriptions", _json("Subscriptions"), (422,)),
+    f"GET {_ID}": CallDescription("getSubscription", _json("Subscription"), (404,), headers=_ETAG),
+    f"GET {_ID}/status": CallDescription("getSubscriptionStatus", _json("Subscription"), (404,)),
+    f"PATCH {_ID}": CallDescription(
         "changeSubscription",
         _json("Subscription"),
         (400, 404, 409, 412, 413, 422),
         body=_json("SubscriptionChange", params={"params": [80], "version": 1}),
         headers=_ETAG,
     ),
-    f"DELETE {_ID}": Call("removeSubscription", None, (404,), status=204),
-    f"GET {_ID}/events": Call("consume", _STREAMED, (400, 404, 409, 422)),
-    f"POST {_ID}/ack": Call(
+    f"DELETE {_ID}": CallDescription("removeSubscription", None, (404,), status=204),
+    f"GET {_ID}/events": CallDescription("consume", _STREAMED, (400, 404, 409, 422)),
+    f"POST {_ID}/ack": CallDescription(
         "acknowledge",
         _json("Acknowledged"),
         (400, 404, 409, 413, 422),
         body=_json("Acknowledgement", last={"cursor": "WyJhIix7IjAiOjF9XQ"}),
     ),
-    f"GET {_ID}/explain": Call("explainSubscription", _json("Explanation"), (400, 404, 422)),
-    f"POST {_ID}/secret": Call("newSecret", _json("Secret"), (404, 409)),
-    f"DELETE {_ID}/secret": Call("dropSecrets", _json("Secrets"), (404, 409)),
-    f"POST {_ID}/enable": Call("enableSubscription", _json("Subscription"), (404, 409)),
-    f"POST {_ID}/renew": Call("renewSubscription", _json("Subscription"), (404, 409, 422)),
-    f"POST {_ID}/adopt": Call(
+    f"GET {_ID}/explain": CallDescription("explainSubscription", _json("Explanation"), (400, 404, 422)),
+    f"POST {_ID}/secret": CallDescription("newSecret", _json("Secret"), (404, 409)),
+    f"DELETE {_ID}/secret": CallDescription("dropSecrets", _json("Secrets"), (404, 409)),
+    f"POST {_ID}/enable": CallDescription("enableSubscription", _json("Subscription"), (404, 409)),
+    f"POST {_ID}/renew": CallDescription("renewSubscription", _json("Subscription"), (404, 409, 422)),
+    f"POST {_ID}/adopt": CallDescription(
         "adoptSubscription",
         _json("Subscription"),
         (400, 404, 409, 413, 422),
         body=_json("AdoptRequest", key={"owner": "key_0123456789abcdef"}),
         needs_body=False,
     ),
-    f"GET {_ID}/dead-letters": Call("listDeadLetters", _json("DeadLetters"), (404, 422)),
-    f"POST {_ID}/dead-letters/redeliver": Call(
+    f"GET {_ID}/dead-letters": CallDescription("listDeadLetters", _json("DeadLetters"), (404, 422)),
+    f"POST {_ID}/dead-letters/redeliver": CallDescription(
         "redeliver",
         _json("Redelivered"),
         (400, 404, 409, 413, 422),
@@ -264,7 +270,7 @@ _DOCUMENTS: dict[bool, dict[str, Any]] = {}
 
 
 def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
-    """The document of an app's calls: made once, as all gateways of a process have the same."""
+    """Return the OpenAPI document of an app. Built once per process, because all gateways have the same calls."""
     if needs_keys not in _DOCUMENTS:
         _DOCUMENTS[needs_keys] = _document(app, needs_keys=needs_keys)
     return _DOCUMENTS[needs_keys]
@@ -273,32 +279,32 @@ def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
 def _document(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
     for path, calls in document["paths"].items():
-        for method, said in calls.items():
+        for method, operation in calls.items():
             call = CALLS.get(f"{method.upper()} {path}")
             if call is not None:
-                _complete(said, call, path, needs_keys=needs_keys)
-    document["components"] = {"schemas": {**SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
+                _complete(operation, call, path, needs_keys=needs_keys)
+    document["components"] = {"schemas": {**SCHEMAS, **LINK_SCHEMAS, **KEY_SCHEMAS}, "securitySchemes": SECURITY}
     return document
 
 
-def _complete(said: dict[str, Any], call: Call, path: str, *, needs_keys: bool) -> None:
-    said["operationId"] = call.id
+def _complete(operation: dict[str, Any], call: CallDescription, path: str, *, needs_keys: bool) -> None:
+    operation["operationId"] = call.id
     if call.body is not None:
-        said["requestBody"] = {"required": call.needs_body, "content": dict(call.body)}
-    hoped: dict[str, Any] = {"description": "Done"}
+        operation["requestBody"] = {"required": call.needs_body, "content": dict(call.body)}
+    success: dict[str, Any] = {"description": "Done"}
     if call.ok is not None:
-        hoped["content"] = dict(call.ok)
+        success["content"] = dict(call.ok)
     if call.headers:
-        hoped["headers"] = dict(call.headers)
-    answers = {str(call.status): hoped}
+        success["headers"] = dict(call.headers)
+    responses = {str(call.status): success}
     for status, content in call.more.items():
-        answers[str(status)] = {"description": _MEANINGS[status], "content": dict(content)}
+        responses[str(status)] = {"description": _MEANINGS[status], "content": dict(content)}
     is_api = path.startswith("/v1/") or path == "/asyncapi.json"
     for status in sorted({*call.errors, *(_ANYWHERE if is_api else ())}):
-        answers[str(status)] = {"description": _MEANINGS[status], "content": _content(MEDIA_TYPE, ref("Problem"))}
-    said["responses"] = answers
+        responses[str(status)] = {"description": _MEANINGS[status], "content": _content(MEDIA_TYPE, ref("Problem"))}
+    operation["responses"] = responses
     if is_api:
-        said["security"] = [*({name: []} for name in SECURITY), *([] if needs_keys else [{}])]
-    for each in said.get("parameters", ()):
-        if each["in"] == "path" and each["name"] in _PATTERNS:
-            each["schema"] = {"type": "string", "pattern": _PATTERNS[each["name"]]}
+        operation["security"] = [*({name: []} for name in SECURITY), *([] if needs_keys else [{}])]
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path" and parameter["name"] in _PATTERNS:
+            parameter["schema"] = {"type": "string", "pattern": _PATTERNS[parameter["name"]]}

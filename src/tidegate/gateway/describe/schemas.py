@@ -1,69 +1,32 @@
-"""The documents of the API as JSON schemas, each once.
+"""The documents of the API as JSON schemas, for OpenAPI and AsyncAPI.
 
-Plain dicts, which nothing on the path of an event reads: what a body is held to is
-for the code that reads it, and a test holds the two together.
+Requests are not validated against them: the routes read bodies themselves, and tests
+check that both agree.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate.discovery.request import MOST_RESULTS
-from tidegate.gateway.quarantine import MOST as MOST_REFUSED
-from tidegate.registry.links import LEAST_SECRET, MOST_NAME
-from tidegate.subscriptions.rules import LEAST_S, MOST_BATCH, MOST_S, MOST_TEXT, MOST_URL, PULLED
-
-Schema = dict[str, Any]
-
-DURATION = r"^\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*$"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-BROKER = rf"^[A-Za-z0-9][A-Za-z0-9_-]{{0,{MOST_NAME - 1}}}$"
-SERVICE = f"{NAME[:-1]}(@{BROKER[1:-1]})?$"
-"""A service's name, with its origin where that is another broker."""
-
-
-def ref(name: str) -> Schema:
-    """A schema of these by its name."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def array(of: Schema, **more: Any) -> Schema:
-    """A list."""
-    return {"type": "array", "items": of, **more}
-
-
-def record(properties: Schema, *, optional: tuple[str, ...] = (), closed: bool = False, **more: Any) -> Schema:
-    """An object that has all its properties but the optional ones, and no others where it is closed."""
-    found: Schema = {"type": "object", "properties": properties, **more}
-    required = [name for name in properties if name not in optional]
-    if required:
-        found["required"] = required
-    return found | ({"additionalProperties": False} if closed else {})
-
-
-TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer", "minimum": 0}
-FLAG: Schema = {"type": "boolean"}
-MOMENT: Schema = {"type": "string", "format": "date-time"}
-ANY_OBJECT: Schema = {"type": "object"}
-CURSOR: Schema = {"type": "string", "description": "An opaque place in a stream."}
-
-
-def or_null(schema: Schema) -> Schema:
-    """The same, or null."""
-    if isinstance(schema.get("type"), str):
-        return {**schema, "type": [schema["type"], "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-_LENGTH: Schema = {
-    "anyOf": [
-        {"type": "string", "pattern": DURATION},
-        {"type": "number", "minimum": LEAST_S, "maximum": MOST_S},
-        {"type": "null"},
-    ],
-    "description": "A length of time such as 500ms or 30s, or a number of seconds; from 10ms to a day.",
-}
+from tidegate.gateway.describe.json_schema import (
+    ANY_OBJECT,
+    COUNTS,
+    CURSOR,
+    FIGURE,
+    FLAG,
+    LENGTH,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Schema,
+    array,
+    optional_record,
+    or_null,
+    record,
+    ref,
+)
+from tidegate.gateway.quarantine import MAX_EVENTS as MAX_QUARANTINED
+from tidegate.subscriptions.rules import MOST_BATCH, MOST_TEXT, MOST_URL, PULLED
 
 
 def _webhook(*, changed: bool) -> Schema:
@@ -79,7 +42,7 @@ def _webhook(*, changed: bool) -> Schema:
 
 
 def _wanted(*, changed: bool) -> Schema:
-    """The fields of a subscription that its maker says."""
+    """Return the fields of a subscription that its creator sets."""
     deliver = [{"enum": [*PULLED, None]}, record({"webhook": _webhook(changed=changed)}, closed=True)]
     return {
         "filter": {"type": ["string", "null"], "maxLength": MOST_TEXT},
@@ -87,29 +50,19 @@ def _wanted(*, changed: bool) -> Schema:
         "deliver": {"anyOf": deliver, "default": "pull"},
         "select": {"anyOf": [array(TEXT, minItems=1), TEXT, {"type": "null"}]},
         "format": {"enum": ["cloudevents", "plain", None], "default": "cloudevents"},
-        "every": _LENGTH,
+        "every": LENGTH,
         "key": or_null(TEXT),
-        "idle": _LENGTH,
+        "idle": LENGTH,
         "description": {"type": ["string", "null"], "maxLength": MOST_TEXT},
     }
 
 
-def _optional(properties: Schema, **more: Any) -> Schema:
-    return record(properties, optional=tuple(properties), closed=True, **more)
-
-
 _ERRORS = array({"type": "object", "properties": {"pointer": TEXT, "detail": TEXT}})
-
-_COUNTS: Schema = {"type": "object", "additionalProperties": WHOLE}
-_NUMBER: Schema = {"type": "number"}
-_ROUTE = record({"service": TEXT, "filter": {**TEXT, "description": "In its canonical form."}})
-_EDGE: Schema = {"anyOf": [_NUMBER, MOMENT]}
-
+_EDGE: Schema = {"anyOf": [NUMBER, MOMENT]}
 _STATUS = record(
     {"service": TEXT, "state": TEXT, "version": WHOLE, "time": MOMENT},
     description="The newest event of `_status` for the service, with its rates and latencies.",
 )
-
 _RECEIPT = record(
     {
         "accepted": WHOLE,
@@ -121,7 +74,6 @@ _RECEIPT = record(
     },
     optional=("errors", "error_count", "cursor"),
 )
-
 _REFUSED = record(
     {
         "id": {**TEXT, "description": "Its place in the quarantine."},
@@ -137,25 +89,21 @@ _REFUSED = record(
     },
     optional=("raw", "raw64"),
 )
-
 _ENTRY = record(
     {"id": TEXT, "event": or_null(ANY_OBJECT), "patch": or_null(ANY_OBJECT), "stream": or_null(TEXT)},
     optional=("event", "patch", "stream"),
     closed=True,
 )
-
-_SELECTION = _optional(
+_SELECTION = optional_record(
     {
         "rule": TEXT,
         "from": TEXT,
         "to": TEXT,
         "cursor": TEXT,
-        "max": {"type": "integer", "minimum": 1, "maximum": MOST_REFUSED},
+        "max": {"type": "integer", "minimum": 1, "maximum": MAX_QUARANTINED},
     }
 )
-
 _WEBHOOK = record({"url": TEXT, "batch": WHOLE, "secrets": WHOLE, "secret": TEXT}, optional=("secret",))
-
 _SUBSCRIPTION = record(
     {
         "id": TEXT,
@@ -203,9 +151,7 @@ _SUBSCRIPTION = record(
     },
     optional=("connected", "lag", "delivered", "last_error", "mine"),
 )
-
 _LETTER = record({"id": WHOLE, "cursor": CURSOR, "error": TEXT, "attempts": WHOLE, "at": MOMENT, "event": ANY_OBJECT})
-
 _CLOUD_EVENT = record(
     {
         "specversion": {"const": "1.0"},
@@ -220,61 +166,9 @@ _CLOUD_EVENT = record(
     description="An event of a service, as CloudEvents 1.0 has it.",
 )
 
-_FILTERED = ("forwarded", "stopped", "asked", "excess", "dropped", "coarsened", "tightened")
-
-_FILTERING = record(
-    {
-        "coarse": {"type": "boolean", "description": "Whether all is forwarded, and only a sample asked about."},
-        **dict.fromkeys(_FILTERED, WHOLE),
-        "asking_s": {"type": "number", "minimum": 0},
-    }
-)
-
-_LINK = record(
-    {
-        "name": {**TEXT, "description": "Of the broker at the other end."},
-        "url": or_null(TEXT),
-        "services": or_null(array(TEXT)),
-        "created_at": MOMENT,
-        "state": {"enum": ["up", "down", "refused"]},
-        "problem": or_null(TEXT),
-        "transit": array(TEXT, description="Other brokers whose services it may pass on; `*`: any."),
-        "public": array(TEXT, description="Services of it that guests may read if their origin says so; `*`: any."),
-        "offers": array(TEXT, description="Services that come over it."),
-        "refused": {
-            "type": "object",
-            "additionalProperties": TEXT,
-            "description": "Services that it offers and is not believed, with the reason.",
-        },
-        "refusals": {
-            "type": "object",
-            "additionalProperties": WHOLE,
-            "description": "How often something of it was refused, by reason.",
-        },
-        "asked": {**ANY_OBJECT, "description": "By service, filters that we have asked for."},
-        "entries": {**ANY_OBJECT, "description": "By service, filters that we were asked for."},
-        "paths": array(array(TEXT), description="Whom it leads to, and by which way."),
-        "figures": {"type": "object", "additionalProperties": WHOLE},
-        "filtering": {
-            "type": "object",
-            "additionalProperties": _FILTERING,
-            "description": "By service that it has asked for, how what goes there is filtered.",
-        },
-    }
-)
-
-
-_PINNED_KEYS = record(
-    {
-        "name": {**TEXT, "description": "Of a broker whose events and offers must be signed."},
-        "keys": array(ANY_OBJECT, description="Its public keys, as JWK."),
-    }
-)
-_FIGURE: Schema = {"type": "number", "minimum": 0}
-
 
 def _named(name: str, figure: str) -> Schema:
-    return array(record({name: TEXT, figure: _FIGURE}))
+    return array(record({name: TEXT, figure: FIGURE}))
 
 
 SCHEMAS: dict[str, Schema] = {
@@ -335,7 +229,7 @@ SCHEMAS: dict[str, Schema] = {
             description="Streams and services, as a service file has them; or several texts by name, in `files`.",
         )
     ),
-    "DiscoverRequest": _optional(
+    "DiscoverRequest": optional_record(
         {
             "attributes": {"anyOf": [array({"anyOf": [TEXT, ANY_OBJECT]}), ANY_OBJECT]},
             "names": {"enum": ["exact", "edits", "meaning"], "default": "exact"},
@@ -412,50 +306,6 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "Services": record({"services": array(ref("Service"))}),
-    "Link": _LINK,
-    "Links": record(
-        {
-            "broker": TEXT,
-            "links": array(ref("Link")),
-            "pinned": array(ref("PinnedKeys"), description="Brokers whose events and offers must be signed."),
-        }
-    ),
-    "NewLink": record({**_LINK["properties"], "secret": {**TEXT, "description": "Shown this once."}}),
-    "Routes": record(
-        {
-            "name": TEXT,
-            "asked": {**array(_ROUTE), "description": "What we ask the other broker for."},
-            "entries": {**array(_ROUTE), "description": "What it asks us for."},
-            "total": record({"asked": WHOLE, "entries": WHOLE}),
-        }
-    ),
-    "LinkRequest": record(
-        {
-            "name": {"type": "string", "pattern": BROKER},
-            "url": or_null({"type": "string", "pattern": r"^(https?|wss?)://[a-z0-9.:-]+$"}),
-            "secret": or_null({"type": "string", "minLength": LEAST_SECRET}),
-            "services": or_null(array(TEXT)),
-            "transit": or_null(array({"type": "string", "pattern": rf"{BROKER}|^\*$"})),
-            "public": or_null(array({"type": "string", "pattern": rf"{SERVICE}|^\*$"})),
-        },
-        optional=("url", "secret", "services", "transit", "public"),
-        closed=True,
-        description="A link to the broker of a name. Without a URL it dials us; without a secret one is made.",
-    ),
-    "LinkChange": record(
-        {
-            "transit": or_null(array({"type": "string", "pattern": rf"{BROKER}|^\*$"})),
-            "public": or_null(array({"type": "string", "pattern": rf"{SERVICE}|^\*$"})),
-        },
-        optional=("transit", "public"),
-        closed=True,
-        description="What is believed of a neighbour, in place of what was; without a field it stays.",
-    ),
-    "PinnedKeys": _PINNED_KEYS,
-    "KeySet": record(
-        {"keys": array(ANY_OBJECT, minItems=1, maxItems=16)},
-        description="A JWK set (RFC 7517) of public Ed25519 keys (RFC 8037), with `nbf` and `exp` if wanted.",
-    ),
     "ServiceStatus": record(
         {
             "name": TEXT,
@@ -466,8 +316,8 @@ SCHEMAS: dict[str, Schema] = {
                 "type": "object",
                 "additionalProperties": record(
                     {
-                        "promised": or_null(_NUMBER),
-                        "measured": or_null(_NUMBER),
+                        "promised": or_null(NUMBER),
+                        "measured": or_null(NUMBER),
                         "verdict": or_null({"enum": ["kept", "broken", "unmeasured"]}),
                     }
                 ),
@@ -480,7 +330,7 @@ SCHEMAS: dict[str, Schema] = {
     "Quarantine": record({"quarantined": array(_REFUSED), "cursor": or_null(CURSOR), "more": FLAG}),
     "ReplayRequest": {
         "anyOf": [
-            record({"events": array(_ENTRY, minItems=1, maxItems=MOST_REFUSED)}, closed=True),
+            record({"events": array(_ENTRY, minItems=1, maxItems=MAX_QUARANTINED)}, closed=True),
             record({"all": _SELECTION, "patch": or_null(ANY_OBJECT)}, optional=("patch",), closed=True),
         ]
     },
@@ -505,11 +355,11 @@ SCHEMAS: dict[str, Schema] = {
         },
         optional=("cursor", "more"),
     ),
-    "SubscriptionRequest": _optional(
+    "SubscriptionRequest": optional_record(
         {**_wanted(changed=False), "from": or_null(TEXT), "cursor": or_null(TEXT)},
         description="See docs/spec/subscriptions.md.",
     ),
-    "SubscriptionChange": _optional({**_wanted(changed=True), "version": {"type": ["integer", "null"]}}),
+    "SubscriptionChange": optional_record({**_wanted(changed=True), "version": {"type": ["integer", "null"]}}),
     "Subscription": _SUBSCRIPTION,
     "Subscriptions": record({"subscriptions": array(ref("Subscription")), "total": WHOLE}, optional=("total",)),
     "Acknowledgement": record({"cursor": CURSOR}, closed=True),
@@ -542,15 +392,15 @@ SCHEMAS: dict[str, Schema] = {
                         "origin": {**or_null(TEXT), "description": "The broker whose it is; null: ours."},
                         "lost": FLAG,
                         "status": or_null(_STATUS),
-                        "subscribers": _COUNTS,
+                        "subscribers": COUNTS,
                         "behind": WHOLE,
                         "lag": WHOLE,
                         "durable": record({"count": WHOLE, "lag": WHOLE}),
                         "failing": {**WHOLE, "description": "Durable ones that did not take what was sent last."},
                         "disabled": {**WHOLE, "description": "Durable ones that get nothing until they are enabled."},
                         "broken": {**array(TEXT), "description": "Metrics of which promises are not kept."},
-                        "delivered": _COUNTS,
-                        "dispatch": {**_COUNTS, "description": "Passes that took at most so many seconds."},
+                        "delivered": COUNTS,
+                        "dispatch": {**COUNTS, "description": "Passes that took at most so many seconds."},
                     }
                 )
             ),
@@ -593,15 +443,15 @@ SCHEMAS: dict[str, Schema] = {
                 )
             ),
             "sample": array(ref("PlainEvent")),
-            "took_ms": _NUMBER,
+            "took_ms": NUMBER,
         }
     ),
     "Meaning": record(
         {
             "term": TEXT,
             "themes": array(TEXT),
-            "threshold": _FIGURE,
-            "related": array(record({"to": TEXT, "relatedness": _FIGURE, "concepts": _named("concept", "share")})),
+            "threshold": FIGURE,
+            "related": array(record({"to": TEXT, "relatedness": FIGURE, "concepts": _named("concept", "share")})),
             "words": array({**TEXT, "description": "As the space has them: stems, without common words."}),
             "unknown": array({**TEXT, "description": "Of these what the space, or the theme, does not have."}),
             "documents": WHOLE,

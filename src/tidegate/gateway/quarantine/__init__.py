@@ -1,26 +1,33 @@
-"""What services and raw streams have refused: read from the log, and sent again.
+"""Reads the events that services and raw streams have quarantined, and plans their replay.
 
-Knows nothing of HTTP, and changes nothing that is written: what was sent again is
-a new event in a raw stream, and a mark in a stream of its own.
+Knows nothing of HTTP, and changes no record in the log: a replayed event is a new event in a
+raw stream, and a mark in a stream beside the quarantine says that it was replayed.
 """
 
-from tidegate.gateway.quarantine.marks import Mark, Marks, State
-from tidegate.gateway.quarantine.refused import MOST, Found, Place, Refused, Wanted, select
-from tidegate.gateway.quarantine.replay import Entry, Outcome, Plan, Planner, Subject
+from tidegate.gateway.quarantine.marks import ReplayMark, ReplayMarks, ReplayState
+from tidegate.gateway.quarantine.refused import (
+    MAX_EVENTS,
+    QuarantinedEvent,
+    QuarantinePage,
+    QuarantinePosition,
+    QuarantineQuery,
+    read_page,
+)
+from tidegate.gateway.quarantine.replay import ReplayEntry, ReplayOutcome, ReplayPlan, ReplayPlanner, Subject
 
 __all__ = [
-    "MOST",
-    "Entry",
-    "Found",
-    "Mark",
-    "Marks",
-    "Outcome",
-    "Place",
-    "Plan",
-    "Planner",
-    "Refused",
-    "State",
+    "MAX_EVENTS",
+    "QuarantinePage",
+    "QuarantinePosition",
+    "QuarantineQuery",
+    "QuarantinedEvent",
+    "ReplayEntry",
+    "ReplayMark",
+    "ReplayMarks",
+    "ReplayOutcome",
+    "ReplayPlan",
+    "ReplayPlanner",
+    "ReplayState",
     "Subject",
-    "Wanted",
-    "select",
+    "read_page",
 ]

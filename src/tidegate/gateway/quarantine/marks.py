@@ -1,4 +1,4 @@
-"""What of a quarantine was sent again: a stream of marks beside it."""
+"""Marks of replayed events: a stream beside each quarantine that says which of its events were replayed."""
 
 from __future__ import annotations
 
@@ -13,98 +13,101 @@ from tidegate.errors import LogError
 from tidegate.logs import Cursor, EventLog
 from tidegate.model import timestamps
 
-State = Literal["begun", "done"]
+ReplayState = Literal["begun", "done"]
 
 SKEW_MICROS = 60_000_000
-"""How far the clocks of a gateway and of a log may differ."""
+"""The largest difference between the clocks of a gateway and of a log that is tolerated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """That a refused event is being sent again, or was."""
+class ReplayMark:
+    """Says that the replay of a quarantined event has begun, or is done."""
 
     id: str
-    state: State
+    state: ReplayState
     stream: str
-    """The raw stream that it went to."""
+    """The raw stream that the event is replayed to."""
     time: str
     by: str | None = None
-    """The name of the key that was shown."""
+    """The name of the caller; None if callers are not identified."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the mark as the API shows it."""
         return {"at": self.time, "stream": self.stream, "by": self.by}
 
     def record(self) -> bytes:
-        """As the log has it."""
-        said = {"_id": self.id, "_time": self.time, "state": self.state, "stream": self.stream, "by": self.by}
-        return orjson.dumps(said)
+        """Return the mark as a record of the log."""
+        document = {"_id": self.id, "_time": self.time, "state": self.state, "stream": self.stream, "by": self.by}
+        return orjson.dumps(document)
 
 
 @dataclass(slots=True)
 class _Read:
     cursor: Cursor
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, ReplayMark] = field(default_factory=dict)
 
 
-class Marks:
-    """The marks of all quarantines. Memory only saves reading them again; any thread may ask."""
+class ReplayMarks:
+    """The replay marks of all quarantines, read from the log and cached. Thread-safe."""
 
     def __init__(self, log: EventLog) -> None:
         self._log, self._lock = log, Lock()
         self._read: dict[str, _Read] = {}
 
-    def of(self, stream: str) -> Mapping[str, Mark]:
-        """By id: how far each refused event has come that somebody sent again; `stream` holds the marks."""
+    def marks_of(self, stream: str) -> Mapping[str, ReplayMark]:
+        """Return the newest state of each replay by event id. `stream` holds the marks. Blocks: reads the log."""
         with self._lock:
             if stream not in self._log.streams():
                 self._read.pop(stream, None)
                 return {}
             try:
-                return dict(self._read_on(stream))
-            except LogError:  # made anew
+                return dict(self._read_new(stream))
+            except LogError:  # the stream was deleted and created again
                 self._read.pop(stream, None)
-                return dict(self._read_on(stream))
+                return dict(self._read_new(stream))
 
-    def done(self, stream: str) -> Mapping[str, Mark]:
-        """Of those that were sent again."""
-        return {id_: mark for id_, mark in self.of(stream).items() if mark.state == "done"}
+    def completed(self, stream: str) -> Mapping[str, ReplayMark]:
+        """Return the marks of events whose replay is done, by id. Blocks: reads the log."""
+        return {id_: mark for id_, mark in self.marks_of(stream).items() if mark.state == "done"}
 
-    def note(self, stream: str, marks: Iterable[Mark]) -> None:
-        """Write marks."""
+    def append(self, stream: str, marks: Iterable[ReplayMark]) -> None:
+        """Append marks to their stream, which is created if needed. Blocks: writes the log."""
         records = [mark.record() for mark in marks]
         if records:
             self._log.create(stream)
             self._log.append(stream, "0", records)
 
-    def _read_on(self, stream: str) -> Mapping[str, Mark]:
-        known = self._read.get(stream)
-        if known is None:
-            known = self._read[stream] = _Read(self._log.begin(stream))
-        while (read := self._log.read(stream, known.cursor, 1_000)).records:
+    def _read_new(self, stream: str) -> Mapping[str, ReplayMark]:
+        cached = self._read.get(stream)
+        if cached is None:
+            cached = self._read[stream] = _Read(self._log.begin(stream))
+        while (read := self._log.read(stream, cached.cursor, 1_000)).records:
             for record in read.records:
                 mark = _mark(orjson.loads(record))
-                # The first that was begun, until one is done: what it sent is not older than itself.
-                if mark.state == "done" or mark.id not in known.marks:
-                    known.marks[mark.id] = mark
-            known.cursor = read.cursor
-        return known.marks
+                # Keep the first "begun": the events of that replay have been appended after it. "done" replaces it.
+                if mark.state == "done" or mark.id not in cached.marks:
+                    cached.marks[mark.id] = mark
+            cached.cursor = read.cursor
+        return cached.marks
 
 
-def _mark(said: Mapping[str, Any]) -> Mark:
-    return Mark(said["_id"], said["state"], said["stream"], said["_time"], said["by"])
+def _mark(record: Mapping[str, Any]) -> ReplayMark:
+    return ReplayMark(record["_id"], record["state"], record["stream"], record["_time"], record["by"])
 
 
-def arrived(log: EventLog, stream: str, marks: Iterable[Mark]) -> set[str]:
-    """Which events whose sending was begun are in their raw stream: for whoever sends again after a crash."""
+def arrived(log: EventLog, stream: str, marks: Iterable[ReplayMark]) -> set[str]:
+    """Return the ids of marked events that are in their raw stream: they were sent before a crash.
+
+    `marks` are those with the state "begun". Blocks: reads the raw stream from the time of the oldest mark.
+    """
     begun = {mark.id: timestamps.from_text(mark.time) or 0 for mark in marks}
-    found: set[str] = set()
+    arrived_ids: set[str] = set()
     if not begun or stream not in log.streams():
-        return found
+        return arrived_ids
     cursor = log.since(stream, min(begun.values()) - SKEW_MICROS)
     while (read := log.read(stream, cursor, 5_000)).records:
         for record in read.records:
             if b".quarantine:" in record and (id_ := orjson.loads(record).get("_id")) in begun:
-                found.add(id_)
+                arrived_ids.add(id_)
         cursor = read.cursor
-    return found
+    return arrived_ids

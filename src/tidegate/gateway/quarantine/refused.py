@@ -1,4 +1,4 @@
-"""What a quarantine holds: records with a reason, each named by its place."""
+"""The records of a quarantine: each has a reason, and is identified by its position in the log."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import orjson
 from tidegate.errors import CursorError, LogError
 from tidegate.logs import Cursor, EventLog
 
-MOST = 1_000
-"""Refused events of one page, and of one request to send them again."""
-MOST_LOOKED = 10_000
-"""Records that are looked through for a page: where few are wanted of many, a page may have none, and a cursor."""
-MOST_BYTES = 4 * 1024 * 1024
-"""Of a page, about: what was refused may be a megabyte each."""
-_READ = 50
+MAX_EVENTS = 1_000
+"""Events of one page, and of one replay request."""
+MAX_SCANNED = 10_000
+"""Records that are scanned for one page. A page of a rare selection may be empty and still have a cursor."""
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""Approximate size of a page: one quarantined event may have a megabyte."""
+_RECORDS_PER_READ = 50
 
-WHOLE = "event"
-"""The rule that a record breaks as a whole: it is no JSON object."""
+WHOLE_EVENT = "event"
+"""The rule that a record violates as a whole, because it is not a JSON object."""
 
-_OWN = ("_id", "_src", "_time", "_reason", "_raw", "_raw64")
+_METADATA = ("_id", "_src", "_time", "_reason", "_raw", "_raw64")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record of a quarantine stands: its name for ever, and the id of what is sent in its stead.
+class QuarantinePosition:
+    """The position of a record in a quarantine stream. Its text identifies the record, and is the id of its replay.
 
-    >>> Place.from_text(str(Place("gps.quarantine", "1f2e3d4c", "gps_taxi.0", 4096))).offset
+    >>> QuarantinePosition.from_text(str(QuarantinePosition("gps.quarantine", "1f2e3d4c", "gps_taxi.0", 4096))).offset
     4096
     """
 
     stream: str
     generation: str
-    """Of the stream: one that is made anew has the same offsets, but not the same records."""
+    """The generation of the stream: a stream that is created again reuses offsets for other records."""
     partition: str
     offset: int
 
@@ -44,8 +44,8 @@ class Place:
         return f"{self.stream}:{self.generation}:{self.partition}:{self.offset}"
 
     @classmethod
-    def from_text(cls, text: str) -> Place | None:
-        """Read a place's own text back; None: it is none."""
+    def from_text(cls, text: str) -> QuarantinePosition | None:
+        """Parse the text of a position; None if the text is not one."""
         parts = text.split(":")
         if len(parts) != 4 or not (parts[3].isascii() and parts[3].isdigit() and len(parts[3]) < 19):
             return None
@@ -53,114 +53,124 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class QuarantinedEvent:
     """One record of a quarantine."""
 
-    place: Place
+    position: QuarantinePosition
     record: Mapping[str, Any]
 
     @property
     def reason(self) -> str:
-        """What was wrong."""
+        """Why the event was quarantined."""
         return str(self.record.get("_reason") or "")
 
     def rules(self, known: Collection[str]) -> list[str]:
-        """The attributes that were wrong, as the reason names them; `event`: all of it.
+        """Return the paths of the attributes that the reason names; `event` if it names none.
+
+        `known` are the attributes that a reason may name.
 
         >>> reason = "speed: -1.0 violates speed >= 0; pos.x: expected float64"
-        >>> Refused(Place("gps.quarantine", "1f2e3d4c", "0", 0), {"_reason": reason}).rules(["speed", "pos"])
+        >>> position = QuarantinePosition("gps.quarantine", "1f2e3d4c", "0", 0)
+        >>> QuarantinedEvent(position, {"_reason": reason}).rules(["speed", "pos"])
         ['speed', 'pos.x']
         """
-        found = dict.fromkeys(part.partition(": ")[0] for part in self.reason.split("; "))
-        return [path for path in found if _root(path) in known or _root(path) in self.record] or [WHOLE]
+        paths = dict.fromkeys(part.partition(": ")[0] for part in self.reason.split("; "))
+        return [path for path in paths if _root(path) in known or _root(path) in self.record] or [WHOLE_EVENT]
 
     def to_json(self, known: Collection[str], *, shows_raw: bool, replayed: Mapping[str, Any] | None) -> dict[str, Any]:
-        """As the API shows it; the text of what could not be read only where it `shows_raw`."""
+        """Return the record as the API shows it. `shows_raw` adds the text of an event that could not be parsed."""
         record = self.record
-        said: dict[str, Any] = {
-            "id": str(self.place),
+        document: dict[str, Any] = {
+            "id": str(self.position),
             "event_id": record.get("_id"),
             "time": record.get("_time"),
             "reason": self.reason,
             "rules": self.rules(known),
             "source": record.get("_src"),
-            "event": {name: value for name, value in record.items() if name not in _OWN} or None,
+            "event": {name: value for name, value in record.items() if name not in _METADATA} or None,
             "replayed": None if replayed is None else dict(replayed),
         }
         if shows_raw:
-            said |= {name.removeprefix("_"): record[name] for name in ("_raw", "_raw64") if name in record}
-        return said
+            document |= {name.removeprefix("_"): record[name] for name in ("_raw", "_raw64") if name in record}
+        return document
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which records of a quarantine."""
+class QuarantineQuery:
+    """Selects records of a quarantine."""
 
     cursor: Cursor | None = None
     since_micros: int | None = None
-    """Refused at this moment or later, or a little before."""
+    """Only records that were quarantined at this time or later; a few earlier ones may be included."""
     until_micros: int | None = None
     rule: str | None = None
-    """An attribute, or a path in it, that was wrong."""
+    """Only records that violate this rule: an attribute, or a path in it."""
     replayed: bool | None = None
-    """Just those that were sent again, or just those that were not."""
-    most: int = 100
+    """True: only replayed records. False: only those that were not replayed."""
+    limit: int = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class QuarantinePage:
     """A page of a quarantine."""
 
-    refused: tuple[Refused, ...]
+    events: tuple[QuarantinedEvent, ...]
     cursor: str | None
-    """Where to go on; None: there is no quarantine yet."""
+    """Where the next page starts; None if the quarantine does not exist yet."""
     more: bool
-    """Whether there was more when this was read."""
+    """True if the quarantine had more records when the page was read."""
 
 
-def select(
-    log: EventLog, stream: str, wanted: Wanted, known: Collection[str] = (), replayed: Collection[str] = ()
-) -> Found:
-    """Read a page, each partition in order. `known`: attributes; `replayed`: ids of what was sent again."""
+def read_page(
+    log: EventLog, stream: str, query: QuarantineQuery, known: Collection[str] = (), replayed: Collection[str] = ()
+) -> QuarantinePage:
+    """Read one page of a quarantine, each partition in order. Blocks: reads the log.
+
+    `known` are the attributes that reasons may name, `replayed` the ids of replayed events.
+    """
     if stream not in log.streams():
-        return Found((), None, more=False)
-    cursor = wanted.cursor or (
-        log.begin(stream) if wanted.since_micros is None else log.since(stream, wanted.since_micros)
+        return QuarantinePage((), None, more=False)
+    cursor = query.cursor or (
+        log.begin(stream) if query.since_micros is None else log.since(stream, query.since_micros)
     )
-    end = log.end(stream) if wanted.until_micros is None else log.since(stream, wanted.until_micros)
-    found: list[Refused] = []
-    looked = size = 0
+    end = log.end(stream) if query.until_micros is None else log.since(stream, query.until_micros)
+    events: list[QuarantinedEvent] = []
+    scanned = size = 0
     while not (is_done := _has_reached(cursor, end)):
-        if len(found) >= wanted.most or looked >= MOST_LOOKED or size >= MOST_BYTES:
+        if len(events) >= query.limit or scanned >= MAX_SCANNED or size >= MAX_PAGE_BYTES:
             break
-        read = log.read(stream, cursor, min(wanted.most - len(found), _READ))
+        read = log.read(stream, cursor, min(query.limit - len(events), _RECORDS_PER_READ))
         cursor = read.cursor
         if not read.records:
             is_done = True
             break
         for (partition, offset), record in zip(read.places, read.records, strict=True):
-            looked += 1
+            scanned += 1
             if offset >= end.offsets.get(partition, 0):
                 continue
-            each = Refused(Place(stream, cursor.generation, partition, offset), orjson.loads(record))
-            if _is_wanted(each, wanted, known, replayed):
-                found.append(each)
+            event = QuarantinedEvent(
+                QuarantinePosition(stream, cursor.generation, partition, offset), orjson.loads(record)
+            )
+            if _is_selected(event, query, known, replayed):
+                events.append(event)
                 size += len(record)
-    return Found(tuple(found), cursor.text, more=not is_done)
+    return QuarantinePage(tuple(events), cursor.text, more=not is_done)
 
 
 def _has_reached(cursor: Cursor, end: Cursor) -> bool:
     return all(cursor.offsets.get(name, -1) >= offset for name, offset in end.offsets.items())
 
 
-def _is_wanted(each: Refused, wanted: Wanted, known: Collection[str], replayed: Collection[str]) -> bool:
-    if wanted.replayed is not None and (str(each.place) in replayed) != wanted.replayed:
+def _is_selected(
+    event: QuarantinedEvent, query: QuarantineQuery, known: Collection[str], replayed: Collection[str]
+) -> bool:
+    if query.replayed is not None and (str(event.position) in replayed) != query.replayed:
         return False
-    return wanted.rule is None or any(_is_in(wanted.rule, path) for path in each.rules(known))
+    return query.rule is None or any(_is_in(query.rule, path) for path in event.rules(known))
 
 
 def _is_in(rule: str, path: str) -> bool:
-    """Whether a path is a rule's attribute, or inside it."""
+    """True if a path is the attribute of a rule, or is inside it."""
     return path == rule or path.startswith((f"{rule}.", f"{rule}["))
 
 
@@ -169,7 +179,7 @@ def _root(path: str) -> str:
 
 
 def record_at(log: EventLog, stream: str, partition: str, offset: int, generation: str | None = None) -> bytes | None:
-    """The record that stands at a place; None: it has expired, or there never was one."""
+    """Return the record at a position; None if it has expired or never existed. Blocks: reads the log."""
     try:
         end = log.end(stream)
         if generation not in (None, end.generation) or not 0 <= offset < end.offsets.get(partition, 0):

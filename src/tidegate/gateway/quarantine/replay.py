@@ -1,9 +1,9 @@
-"""Sending what was refused again: which event, to which raw stream, and whether it would fit there.
+"""Plans the replay of quarantined events: which event goes to which raw stream, and whether it is valid there.
 
-A refused event goes back where it came from: to the raw stream at the beginning of
-its way, so that it passes every service on it once more. Its id is the place of the
-refused one in the quarantine. So the same one sent twice is a duplicate to ingest, and
-one that is refused again has a place of its own, from which it may be sent again.
+A quarantined event is sent to the raw stream that it came from, so that it passes through
+all services again. Its id is its position in the quarantine. If the same event is replayed
+twice, ingest therefore drops the second one as a duplicate. If it is quarantined again, it has a
+new position and can be replayed from there.
 """
 
 from __future__ import annotations
@@ -17,57 +17,57 @@ import orjson
 
 from tidegate.errors import LanguageError, SchemaError, Violation, did_you_mean
 from tidegate.filters import Constraints
-from tidegate.gateway.quarantine.marks import Mark, Marks, arrived
-from tidegate.gateway.quarantine.refused import Place, Refused, record_at
+from tidegate.gateway.quarantine.marks import ReplayMark, ReplayMarks, arrived
+from tidegate.gateway.quarantine.refused import QuarantinedEvent, QuarantinePosition, record_at
 from tidegate.logs import EventLog
 from tidegate.logs.intake import quarantine_of
 from tidegate.model import Schema, events
 from tidegate.services.definitions import Definitions, Http, Service, Stream
 
-_DEEPEST = 64
-"""Services behind each other that an event is followed through."""
+_MAX_CHAIN = 64
+"""The longest chain of services through which the origin of an event is traced."""
 
 _OURS = ("_id", "_src", "_reason", "_violations")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose quarantine it is: a service's, or a raw stream's."""
+    """The service or raw stream that owns a quarantine."""
 
     of: Service | Stream
 
     @property
     def name(self) -> str:
-        """Of the service or stream."""
+        """The name of the service or stream."""
         return self.of.name
 
     @property
     def quarantine(self) -> str:
-        """The stream that holds what was refused."""
+        """The stream of quarantined events."""
         return quarantine_of(self.of) if isinstance(self.of, Stream) else self.of.quarantine
 
     @property
     def replays(self) -> str:
-        """The stream beside it that says what of it was sent again."""
+        """The stream of replay marks."""
         return f"{self.quarantine}.replayed" if isinstance(self.of, Stream) else self.of.replays
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One refused event that is to be sent again."""
+class ReplayEntry:
+    """One quarantined event of a replay request."""
 
     id: str
     event: Mapping[str, Any] | None = None
-    """All of the corrected event, as its raw stream has it."""
+    """The whole corrected event, with the attributes of its raw stream."""
     patch: Mapping[str, Any] | None = None
-    """What is corrected of it, as RFC 7396 has it: null takes an attribute away."""
+    """A JSON merge patch (RFC 7396) for the original event: null removes an attribute."""
     stream: str | None = None
-    """The raw stream, where it can't be told."""
+    """The raw stream, for events whose origin can't be determined."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What becomes of one entry."""
+class ReplayOutcome:
+    """The result of one entry."""
 
     id: str
     result: Literal["replayed", "already", "refused"]
@@ -75,118 +75,116 @@ class Outcome:
     errors: tuple[Violation, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
-        said: dict[str, Any] = {"id": self.id, "result": self.result, "stream": self.stream}
+        """Return the outcome as the API shows it."""
+        document: dict[str, Any] = {"id": self.id, "result": self.result, "stream": self.stream}
         if self.errors:
-            said["errors"] = [{"pointer": each.path, "detail": each.message} for each in self.errors]
-        return said
+            document["errors"] = [{"pointer": each.path, "detail": each.message} for each in self.errors]
+        return document
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be sent, and what becomes of each entry once it was."""
+class ReplayPlan:
+    """The events to send, and the outcome of each entry once they are sent."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ReplayOutcome, ...]
     bodies: Mapping[str, Sequence[bytes]]
-    """By raw stream: the events, one line each."""
+    """The events of each raw stream, one JSON line each."""
 
     def ids(self, stream: str) -> list[str]:
-        """What goes to a raw stream, in the order of its events."""
+        """Return the ids of the events for a raw stream, in the order of `bodies`."""
         return [each.id for each in self.outcomes if each.result == "replayed" and each.stream == stream]
 
     @property
-    def refused(self) -> list[tuple[int, Outcome]]:
-        """What can't be sent."""
+    def refused(self) -> list[tuple[int, ReplayOutcome]]:
+        """The entries that can't be sent, with their index."""
         return [(n, each) for n, each in enumerate(self.outcomes) if each.result == "refused"]
 
 
 class _NotSent(Exception):  # noqa: N818 - never leaves this module
-    """An entry that can't be sent, and why."""
+    """An entry can't be sent, for these reasons."""
 
     def __init__(self, *violations: Violation) -> None:
         super().__init__()
         self.violations = violations
 
 
-class Planner:
-    """Finds out what each entry of one request would send; reads the log, writes nothing."""
+class ReplayPlanner:
+    """Determines what each entry of one request would send. Reads the log, writes nothing."""
 
-    def __init__(self, log: EventLog, definitions: Definitions, subject: Subject, marks: Marks) -> None:
+    def __init__(self, log: EventLog, definitions: Definitions, subject: Subject, marks: ReplayMarks) -> None:
         self._log, self._definitions, self._subject, self._marks = log, definitions, subject, marks
         self._upstream = tuple(_upstream(definitions, subject.of))
         self.streams = tuple(each.name for each in self._upstream if isinstance(each, Stream))
-        """The raw streams at the beginning of the way."""
+        """The raw streams that the owner of the quarantine reads, directly or through services."""
         self._hides = any(isinstance(each, Service) and each.mask for each in self._upstream)
 
-    def plan(self, entries: Iterable[Entry]) -> Plan:
-        """Judge each entry; what was sent already is not sent again."""
+    def plan(self, entries: Iterable[ReplayEntry]) -> ReplayPlan:
+        """Check each entry. Events that were replayed before are not sent again. Blocks: reads the log."""
         entries = list(entries)
-        marks = self._marks.of(self._subject.replays)
+        marks = self._marks.marks_of(self._subject.replays)
         sent = {mark.id for mark in marks.values() if mark.state == "done"} | self._arrived(entries, marks)
         constraints = _Constraints(self._subject.of)
-        outcomes: list[Outcome] = []
+        outcomes: list[ReplayOutcome] = []
         bodies: dict[str, list[bytes]] = {}
         for entry in entries:
             if entry.id in sent:
                 mark = marks.get(entry.id)
-                outcomes.append(Outcome(entry.id, "already", None if mark is None else mark.stream))
+                outcomes.append(ReplayOutcome(entry.id, "already", None if mark is None else mark.stream))
                 continue
             try:
-                stream, event = self._made(entry, constraints)
+                stream, event = self._build(entry, constraints)
             except _NotSent as refused:
-                outcomes.append(Outcome(entry.id, "refused", None, refused.violations))
+                outcomes.append(ReplayOutcome(entry.id, "refused", None, refused.violations))
                 continue
-            sent.add(entry.id)  # once, also where it is asked for twice
-            outcomes.append(Outcome(entry.id, "replayed", stream))
+            sent.add(entry.id)  # a second entry with the same id is not sent
+            outcomes.append(ReplayOutcome(entry.id, "replayed", stream))
             bodies.setdefault(stream, []).append(event)
-        return Plan(tuple(outcomes), bodies)
+        return ReplayPlan(tuple(outcomes), bodies)
 
-    def _arrived(self, entries: Sequence[Entry], marks: Mapping[str, Mark]) -> set[str]:
-        """What was sent by somebody who did not live to say so."""
-        begun: dict[str, list[Mark]] = {}
+    def _arrived(self, entries: Sequence[ReplayEntry], marks: Mapping[str, ReplayMark]) -> set[str]:
+        """Return the ids of events that were sent by a process that ended before it marked them as done."""
+        begun: dict[str, list[ReplayMark]] = {}
         for mark in (marks[each.id] for each in entries if each.id in marks):
             if mark.state == "begun":
                 begun.setdefault(mark.stream, []).append(mark)
         return {id_ for stream, some in begun.items() for id_ in arrived(self._log, stream, some)}
 
-    def _made(self, entry: Entry, constraints: _Constraints) -> tuple[str, bytes]:
-        """The raw stream and the event of an entry."""
-        refused = self._refused(entry.id)
-        found, original = self._origin(refused)
-        stream = self._target(entry.stream or found)
+    def _build(self, entry: ReplayEntry, constraints: _Constraints) -> tuple[str, bytes]:
+        """Return the raw stream and the event of an entry. Raises `_NotSent` if the event would be invalid."""
+        refused = self._read_event(entry.id)
+        origin, original = self._origin(refused)
+        stream = self._target(entry.stream or origin)
         event = dict(entry.event) if entry.event is not None else _patched(original, entry.patch)
         event = {"_id": entry.id, **{name: value for name, value in event.items() if name not in _OURS}}
         violations = [*events.violations(event, stream.schema)] or [*constraints.violations(stream, event)]
         if violations:
-            # What was corrected is the caller's own; the rest is what a mask hides.
+            # A caller may see the values of the event that they sent, not those that a mask hides.
             shows = entry.event is not None or not self._hides
-            raise _NotSent(*(each if shows else _hidden(each) for each in violations))
+            raise _NotSent(*(each if shows else _without_value(each) for each in violations))
         return stream.name, orjson.dumps(event)
 
-    def _refused(self, id_: str) -> Refused:
+    def _read_event(self, id_: str) -> QuarantinedEvent:
         quarantine = self._subject.quarantine
-        place = Place.from_text(id_)
-        if place is None or place.stream != quarantine:
+        position = QuarantinePosition.from_text(id_)
+        if position is None or position.stream != quarantine:
             example = f"an id as GET …/quarantine gives it, which begins with {quarantine}:"
             raise _NotSent(Violation("id", f"expected {example}, not {id_!r:.80}"))
-        record = record_at(self._log, quarantine, place.partition, place.offset, place.generation)
+        record = record_at(self._log, quarantine, position.partition, position.offset, position.generation)
         if record is None:
-            raise _NotSent(Violation("id", f"nothing is kept at {id_!r:.200}: it has expired, or never was"))
-        return Refused(place, orjson.loads(record))
+            raise _NotSent(Violation("id", f"there is no event at {id_!r:.200}: it has expired, or never existed"))
+        return QuarantinedEvent(position, orjson.loads(record))
 
-    # Where it came from --------------------------------------------------------------
-
-    def _origin(self, refused: Refused) -> tuple[str | None, bytes | None]:
-        """The raw stream that an event came from, and its record there; None where it can't be told any more."""
+    def _origin(self, refused: QuarantinedEvent) -> tuple[str | None, bytes | None]:
+        """Return the raw stream that an event came from, and its record there; None for what is unknown or expired."""
         if isinstance(self._subject.of, Stream):
             return self._subject.name, _raw(refused.record)
         source = refused.record.get("_src")
-        for _ in range(_DEEPEST):
-            place = _place(source)
-            if place is None:
+        for _ in range(_MAX_CHAIN):
+            position = _parse_source(source)
+            if position is None:
                 break
-            stream, partition, position = place
-            record = record_at(self._log, stream, partition, position)
+            stream, partition, offset = position
+            record = record_at(self._log, stream, partition, offset)
             if stream in self._definitions.streams:
                 return stream, record
             if record is None:
@@ -197,7 +195,7 @@ class Planner:
     def _target(self, name: str | None) -> Stream:
         known = ", ".join(self.streams)
         if name is None:
-            why = "it was made of several events, or its origin has expired"
+            why = "it was derived from several events, or its origin has expired"
             raise _NotSent(Violation("stream", f"{why}: expected one of {known}"))
         if name not in self.streams:
             raise _NotSent(Violation("stream", f"expected {known}, not {name!r:.80}{did_you_mean(name, self.streams)}"))
@@ -207,30 +205,30 @@ class Planner:
             raise _NotSent(
                 Violation(
                     "stream",
-                    f"{name!r} is fed by its source, {source}, which is its one writer: correct the event there; "
-                    "only streams with source: {http: {}} take it here",
+                    f"{name!r} is written by its source, {source}, and by nothing else: correct the event there; "
+                    "events can be replayed only to streams with source: {http: {}}",
                 )
             )
         return stream
 
 
 class _Constraints:
-    """What a service demands that puts out what it reads: an event that violates it would be refused again."""
+    """The constraints of a service without a pipeline: an event that violates them would be quarantined again."""
 
     def __init__(self, of: Service | Stream) -> None:
-        self._of, self._made = of, dict[str, Constraints | None]()
+        self._of, self._by_stream = of, dict[str, Constraints | None]()
 
     def violations(self, stream: Stream, event: Mapping[str, Any]) -> Iterator[Violation]:
-        """Find them; none where a pipeline stands between."""
+        """Yield the violations of an event; none if the service has a pipeline, whose output is not known here."""
         if not isinstance(self._of, Service) or self._of.pipeline or stream.name not in self._of.inputs:
             return
         if self._of.on_violation != "quarantine":
             return
-        if stream.name not in self._made:
-            self._made[stream.name] = _constraints(self._of, stream.schema)
-        found = self._made[stream.name]
-        if found is not None:
-            yield from found.violations(event)
+        if stream.name not in self._by_stream:
+            self._by_stream[stream.name] = _constraints(self._of, stream.schema)
+        constraints = self._by_stream[stream.name]
+        if constraints is not None:
+            yield from constraints.violations(event)
 
 
 def _constraints(service: Service, schema: Schema) -> Constraints | None:
@@ -238,12 +236,12 @@ def _constraints(service: Service, schema: Schema) -> Constraints | None:
     terms = {**schema.terms, **service.terms}
     try:
         return Constraints(Schema(schema.root, constraints=constraints, terms=terms, event_time=schema.event_time))
-    except (LanguageError, SchemaError):  # Spark will judge
+    except (LanguageError, SchemaError):  # the service can't run; the runner reports that
         return None
 
 
 def _upstream(definitions: Definitions, of: Service | Stream) -> Iterator[Service | Stream]:
-    """A service and all that it is made of, each once."""
+    """Yield a service or stream and everything that it reads, directly or indirectly, each once."""
     seen: set[str] = set()
     waiting: list[Service | Stream] = [of]
     while waiting:
@@ -253,17 +251,17 @@ def _upstream(definitions: Definitions, of: Service | Stream) -> Iterator[Servic
         seen.add(each.name)
         yield each
         if isinstance(each, Service):
-            found = (definitions.services.get(name) or definitions.streams.get(name) for name in each.inputs)
-            waiting += [one for one in found if one is not None]
+            inputs = (definitions.services.get(name) or definitions.streams.get(name) for name in each.inputs)
+            waiting += [definition for definition in inputs if definition is not None]
 
 
-def _place(source: Any) -> tuple[str, str, int] | None:
-    """What `stream/partition:position` says; a child of a record has a number behind a dot."""
+def _parse_source(source: Any) -> tuple[str, str, int] | None:
+    """Parse `stream/partition:offset`. The offset of one of several events of a record has a suffix such as `.2`."""
     if not isinstance(source, str):
         return None
     stream, _, rest = source.partition("/")
-    partition, _, position = rest.rpartition(":")
-    number = position.partition(".")[0]
+    partition, _, offset = rest.rpartition(":")
+    number = offset.partition(".")[0]
     return (stream, partition, int(number)) if partition and number.isascii() and number.isdigit() else None
 
 
@@ -275,30 +273,30 @@ def _raw(record: Mapping[str, Any]) -> bytes | None:
 
 def _patched(original: bytes | None, patch: Mapping[str, Any] | None) -> dict[str, Any]:
     if original is None:
-        raise _NotSent(Violation("event", "expected all of it: what was refused is not in its stream any more"))
+        raise _NotSent(Violation("event", "expected the whole event: the original has expired from its stream"))
     try:
-        found = orjson.loads(original)
+        event = orjson.loads(original)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        raise _NotSent(Violation("event", "expected all of it: what was refused is no JSON object"))
-    merged = _merged(found, patch or {})
+        event = None
+    if not isinstance(event, dict):
+        raise _NotSent(Violation("event", "expected the whole event: the original is not a JSON object"))
+    merged = _merged(event, patch or {})
     assert isinstance(merged, dict)
     return merged
 
 
 def _merged(value: Any, patch: Any) -> Any:
-    """A value as RFC 7396 patches it."""
+    """Apply a JSON merge patch (RFC 7396) to a value."""
     if not isinstance(patch, Mapping):
         return patch
-    found = dict(value) if isinstance(value, Mapping) else {}
-    for name, each in patch.items():
-        if each is None:
-            found.pop(name, None)
+    merged = dict(value) if isinstance(value, Mapping) else {}
+    for name, change in patch.items():
+        if change is None:
+            merged.pop(name, None)
         else:
-            found[name] = _merged(found.get(name), each)
-    return found
+            merged[name] = _merged(merged.get(name), change)
+    return merged
 
 
-def _hidden(violation: Violation) -> Violation:
-    return Violation(violation.path, "does not fit; what it is is hidden")
+def _without_value(violation: Violation) -> Violation:
+    return Violation(violation.path, "is invalid; its value is hidden by a mask")

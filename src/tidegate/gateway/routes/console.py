@@ -1,17 +1,20 @@
-"""`/`: the console, a page and its modules, as files of this package; a client of the API as any other.
+"""`/`: the console, a page with its scripts and styles. It uses the public API like any other client.
 
-The page may load and ask for nothing but what comes from here, can be in no other
-page, and runs no script that is not one of these files, whatever an event says.
+Its content security policy allows only files and requests of this gateway. The page can't be
+framed, and runs no script but its own files, whatever text an event contains.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http.problems import Problem
 
 FOLDER = Path(__file__).parents[1] / "console"
 PAGE = "index.html"
@@ -40,35 +43,50 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-cache",  # asked for each time, and answered with 304 until it is another
+    "cache-control": "no-cache",  # revalidated each time; answered with 304 while unchanged
 }
 
 
-def router() -> APIRouter:
-    """The routes; all files are read now, and none later."""
-    routes = APIRouter(include_in_schema=False)
-    files = {
-        path.relative_to(FOLDER).as_posix(): (path.read_bytes(), TYPES[path.suffix])
-        for path in sorted(FOLDER.rglob("*"))
-        if path.suffix in TYPES
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleFile:
+    """The content of a console file and its response headers."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def files() -> Mapping[str, ConsoleFile]:
+    """Return all files of the console by their path below `FOLDER`. Reads them once per process."""
+    return {
+        path.relative_to(FOLDER).as_posix(): _read(path) for path in sorted(FOLDER.rglob("*")) if path.suffix in TYPES
     }
-    tags = {name: f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"' for name, (body, _) in files.items()}
 
-    def answer(request: Request, name: str) -> Response:
-        if name not in files:
-            raise Problem(404, "not-found", "There is no such thing", f"the console has no file {name[:100]!r}")
-        headers = {**HEADERS, "etag": tags[name]}
-        if request.headers.get("if-none-match") == tags[name]:
-            return Response(status_code=304, headers=headers)
-        body, kind = files[name]
-        return Response(body, headers=headers, media_type=kind)
 
-    @routes.api_route("/", methods=["GET", "HEAD"])
-    async def page(request: Request) -> Response:
-        return answer(request, PAGE)
+@router.api_route("/", methods=["GET", "HEAD"])
+async def _page(request: Request) -> Response:
+    return _response(request, PAGE)
 
-    @routes.api_route("/console/{name:path}", methods=["GET", "HEAD"])
-    async def file(request: Request, name: str) -> Response:
-        return answer(request, name)
 
-    return routes
+@router.api_route("/console/{name:path}", methods=["GET", "HEAD"])
+async def _file(request: Request, name: str) -> Response:
+    return _response(request, name)
+
+
+def _read(path: Path) -> ConsoleFile:
+    body = path.read_bytes()
+    return ConsoleFile(body, TYPES[path.suffix], f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"')
+
+
+def _response(request: Request, name: str) -> Response:
+    file = files().get(name)
+    if file is None:
+        raise Problem(404, "not-found", "There is no such thing", f"the console has no file {name[:100]!r}")
+    headers = {**HEADERS, "etag": file.etag}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, headers=headers, media_type=file.media_type)

@@ -1,96 +1,138 @@
-"""`GET /v1/services/{name}/events`: an ad-hoc subscription, as long as the connection lives."""
+"""`GET /v1/services/{name}/events`: an ad-hoc subscription, which ends with its connection."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.delivery.conflation import conflated
+from tidegate.delivery.conflation import Conflation, conflated
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.hub import Start
 from tidegate.delivery.latest import Latest
 from tidegate.delivery.subscriber import Sink, Subscriber
-from tidegate.gateway import parameters
-from tidegate.gateway.compiling import filter_of
+from tidegate.filters import Filter
+from tidegate.gateway.auth.view import View
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.names import NamedRoute
-from tidegate.gateway.poll import page
-from tidegate.gateway.sse import EventStream
+from tidegate.gateway.http import parameters
+from tidegate.gateway.http.compiling import filter_of
+from tidegate.gateway.http.names import NamedRoute
+from tidegate.gateway.routes.dependencies import Serving
+from tidegate.gateway.transports.poll import page
+from tidegate.gateway.transports.sse import EventStream
+from tidegate.logs import Cursor
 from tidegate.subscriptions.rules import LEAST_S, MOST_S
 
-MOST_WAIT_S = 60.0
-MOST_EVENTS = 10_000
+MAX_WAIT_S = 60.0
+MAX_PAGE_EVENTS = 10_000
 
 _numbers = itertools.count()
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["events"], route_class=NamedRoute)
+router = APIRouter(prefix="/v1", tags=["events"], route_class=NamedRoute)
 
-    @routes.get(
-        "/services/{name}/events",
-        summary="Events of a service: SSE with Accept: text/event-stream, else a page",
+
+@router.get(
+    "/services/{name}/events",
+    summary="Events of a service: SSE with Accept: text/event-stream, else a page",
+)
+async def _events(
+    gateway: Serving,
+    request: Request,
+    name: str,
+    filter_: Annotated[str | None, Query(alias="filter", description="Only events that match.")] = None,
+    param: Annotated[list[str] | None, Query(description="Values of the filter's %0, %1, ...")] = None,
+    cursor: Annotated[str | None, Query(description="Start after this cursor.")] = None,
+    last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
+    begin: Annotated[
+        str | None, Query(alias="from", description="now, beginning, a time, or 10m for ten minutes ago.")
+    ] = None,
+    select: Annotated[str | None, Query(description="Attributes, separated by commas.")] = None,
+    format_: Annotated[str | None, Query(alias="format", description="cloudevents or plain.")] = None,
+    wait: Annotated[str | None, Query(description="A page: how long to wait for the first event.")] = None,
+    limit: Annotated[
+        int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: the largest number of events.")
+    ] = 1_000,
+    idle: Annotated[str | None, Query(description="SSE: send an idle notice after this time without an event.")] = None,
+    every: Annotated[str | None, Query(description="At most the latest event per key in this interval.")] = None,
+    latest: Annotated[
+        str | None,
+        Query(
+            description="Of past events, only the newest per value of this attribute; "
+            "true: of the service's key attribute."
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        Query(description="The key attribute of `every`; by default that of the service."),
+    ] = None,
+) -> Any:
+    view = gateway.view(request)
+    schema = view.schema(name)
+    is_stream = "text/event-stream" in request.headers.get("accept", "")
+    after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
+    latest_by = parameters.latest(latest, schema, view.key(name))
+    every_s = parameters.seconds("every", every, MOST_S, LEAST_S)
+    start = parameters.start(after or cursor, None if after else begin, latest_by)
+    subscription = _AdHoc(
+        gateway,
+        view,
+        name,
+        await filter_of(gateway.executors, view, filter_, param, name),
+        view.encoding(parameters.encoding(format_, select, schema), name),
+        parameters.conflation(every_s, key, schema, view.key(name)),
+        start,
+        None if after or start.is_now else latest_by,
     )
-    async def events(
-        request: Request,
-        name: str,
-        filter_: Annotated[str | None, Query(alias="filter", description="Just events that match.")] = None,
-        param: Annotated[list[str] | None, Query(description="Values of the filter's %0, %1, ...")] = None,
-        cursor: Annotated[str | None, Query(description="Go on behind it.")] = None,
-        last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
-        begin: Annotated[
-            str | None, Query(alias="from", description="now, beginning, a moment, or 10m for ten minutes ago.")
-        ] = None,
-        select: Annotated[str | None, Query(description="Attributes, separated by commas.")] = None,
-        format_: Annotated[str | None, Query(alias="format", description="cloudevents or plain.")] = None,
-        wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
-        idle: Annotated[str | None, Query(description="SSE: tell when nothing has come for so long.")] = None,
-        every: Annotated[str | None, Query(description="At most the latest event of each key in so long.")] = None,
-        latest: Annotated[
-            str | None,
-            Query(
-                description="Of what is there already, just the newest event of each value of this; "
-                "true: of the service's key."
-            ),
-        ] = None,
-        key: Annotated[
-            str | None,
-            Query(description="The attribute that every tells events apart by, if it is not the service's key."),
-        ] = None,
-    ) -> Any:
-        view = gateway.view(request)
-        schema = view.schema(name)
-        wanted = await filter_of(gateway.executors, view, filter_, param, name)
-        encoding = view.encoding(parameters.encoding(format_, select, schema), name)
-        wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)
-        is_stream = "text/event-stream" in request.headers.get("accept", "")
-        every_s = parameters.seconds("every", every, MOST_S, LEAST_S)
-        conflation = parameters.conflation(every_s, key, schema, view.key(name))
-        behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        newest = parameters.latest(latest, schema, view.key(name))
-        start = parameters.start(behind or cursor, None if behind else begin, newest)
-        now = is_stream and start.is_now
-        position = None if now else await gateway.hub.begin(name, start, wanted)
+    wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
+    idle_s = parameters.seconds("idle", idle, MOST_S, LEAST_S)
+    if is_stream:
+        return await subscription.stream(idle_s)
+    return await subscription.page(limit, wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _AdHoc:
+    """An ad-hoc subscription of one request."""
+
+    gateway: Gateway
+    view: View
+    service: str
+    filter: Filter | None
+    encoding: Encoding
+    conflation: Conflation
+    start: Start
+    latest_by: str | None
+    """Send only the newest event per value of this attribute until the subscriber has caught up."""
+
+    async def stream(self, idle_s: float | None) -> EventStream:
+        """Return a response that sends events until the client disconnects."""
+        gateway, view = self.gateway, self.view
+        position = None if self.start.is_now else await gateway.hub.begin(self.service, self.start, self.filter)
 
         def make(sink: Sink) -> Subscriber:
-            first = conflated(view.paced(sink), conflation) if is_stream else sink
-            made = Subscriber(f"adhoc-{next(_numbers)}", name, wanted, first, encoding, position)
-            made.sink.caller = view.caller
-            if newest and not behind and not start.is_now:
-                made.latest = Latest(newest)
-            return made
+            return self._subscriber(conflated(view.paced(sink), self.conflation), position)
 
-        if is_stream:
-            tally = gateway.metrics.delivered(name, "sse")
-            ended = view.meter.taken("subscriptions", view.caller)
-            return EventStream(gateway.hub, make, tally, now=now, idle_s=idle_s, ended=ended)
-        most = view.meter.need_deliveries(view.caller, most)
-        found = await page(gateway.hub, make, most, wait_s, conflation)
-        view.meter.delivered(view.caller, len(found.events))
-        gateway.metrics.delivered(name, "poll").add(len(found.events))
-        return Response(found.to_json(), media_type="application/json")
+        tally = gateway.metrics.delivered(self.service, "sse")
+        ended = view.meter.taken("subscriptions", view.caller)
+        return EventStream(gateway.hub, make, tally, now=self.start.is_now, idle_s=idle_s, ended=ended)
 
-    return routes
+    async def page(self, limit: int, wait_s: float) -> Response:
+        """Return the next events, or none if none matches within `wait_s`."""
+        gateway, view = self.gateway, self.view
+        position = await gateway.hub.begin(self.service, self.start, self.filter)
+        limit = view.meter.need_deliveries(view.caller, limit)
+        got = await page(gateway.hub, lambda sink: self._subscriber(sink, position), limit, wait_s, self.conflation)
+        view.meter.delivered(view.caller, len(got.events))
+        gateway.metrics.delivered(self.service, "poll").add(len(got.events))
+        return Response(got.to_json(), media_type="application/json")
+
+    def _subscriber(self, sink: Sink, position: Cursor | None) -> Subscriber:
+        id_ = f"adhoc-{next(_numbers)}"
+        subscriber = Subscriber(id_, self.service, self.filter, sink, self.encoding, position)
+        subscriber.sink.caller = self.view.caller
+        if self.latest_by:
+            subscriber.latest = Latest(self.latest_by)
+        return subscriber

@@ -1,4 +1,4 @@
-"""API keys: created, rotated with an overlap, and revoked, by admins who see everything."""
+"""API keys: admins without a limit to some services create, rotate and revoke them."""
 
 from __future__ import annotations
 
@@ -12,90 +12,93 @@ from typing import Annotated, Any, cast, get_args
 from fastapi import APIRouter, Path, Request
 
 from tidegate.errors import did_you_mean
-from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.key_documents import described
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.key_documents import described
-from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.http.bodies import json_of
+from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.settings import RATES, Quotas
 from tidegate.model import units
 from tidegate.registry import Key, Role
 from tidegate.registry.keys import MAX_NAME
 
 DEFAULT_OVERLAP = "24h"
-"""How long the secret before a rotation holds, if the request does not say."""
+"""How long the old secret stays valid after a rotation, if the request does not say."""
 MAX_LIFETIME_S = 100 * 365 * 86_400.0
 MAX_SERVICES = 1_000
-"""Services and streams that one key names."""
+"""Services and streams that one key may name."""
 _QUOTAS = tuple(each.name for each in fields(Quotas))
 
 Id = Annotated[str, Path(alias="id")]
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["keys"])
+router = APIRouter(prefix="/v1", tags=["keys"])
 
-    async def changed(call: partial[Any]) -> Any:
-        """Change the registry, and let this gateway know at once."""
-        made = await asyncio.get_running_loop().run_in_executor(None, call)
-        await gateway.sweep.read_keys()
-        gateway.callers.forget()
-        return made
 
-    def told(key: Key) -> dict[str, Any]:
-        return described(key, datetime.now(UTC), gateway.sign_ins.uses.get(key.id))
+@router.get("/keys", summary="All API keys, without their secrets")
+async def _keys(gateway: Serving, request: Request) -> dict[str, Any]:
+    _need_operator(caller_of(request))
+    known = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
+    return {"keys": [_describe(gateway, each) for each in known.values()]}
 
-    @routes.get("/keys", summary="All API keys, without their secrets")
-    async def keys(request: Request) -> dict[str, Any]:
-        _need_operator(caller_of(request))
-        known = await asyncio.get_running_loop().run_in_executor(None, gateway.registry.keys)
-        return {"keys": [told(each) for each in known.values()]}
 
-    @routes.post("/keys", status_code=201, summary="Create an API key; its secret is shown this once")
-    async def create(request: Request) -> dict[str, Any]:
-        _need_known(caller_of(request))
-        said = _read(await json_of(request), ("name", "role", "services", "streams", "expires", "quotas"))
-        name, role = _name(said.get("name")), _role(said.get("role", "consumer"))
-        services = _names(said, "services", "streams")
-        expires_at, quotas = _expiry(said.get("expires")), _quotas(said.get("quotas"))
-        call = partial(gateway.registry.create_key, name, role, services, expires_at, quotas)
-        key, secret = await changed(call)
-        return {**told(key), "secret": secret}
+@router.post("/keys", status_code=201, summary="Create an API key; its secret is shown this once")
+async def _create(gateway: Serving, request: Request) -> dict[str, Any]:
+    _need_known(caller_of(request))
+    body = _read(await json_of(request), ("name", "role", "services", "streams", "expires", "quotas"))
+    name, role = _name(body.get("name")), _role(body.get("role", "consumer"))
+    services = _names(body, "services", "streams")
+    expires_at, quotas = _expiry(body.get("expires")), _quotas(body.get("quotas"))
+    call = partial(gateway.registry.create_key, name, role, services, expires_at, quotas)
+    key, secret = await _change(gateway, call)
+    return {**_describe(gateway, key), "secret": secret}
 
-    @routes.post("/keys/{id}/rotate", summary="Give a key a new secret, shown this once; the old one holds for a while")
-    async def rotate(request: Request, id_: Id) -> dict[str, Any]:
-        _need_known(caller_of(request))
-        said = _read(await json_of(request) if await request.body() else {}, ("overlap", "expires"))
-        overlap_s = _length(said.get("overlap", DEFAULT_OVERLAP), "overlap", "24h, or 0s to end the old secret now")
-        call = partial(gateway.registry.rotate_key, id_, overlap_s, _expiry(said.get("expires")))
-        key, secret = await changed(call)
-        return {**told(key), "secret": secret}
 
-    @routes.delete("/keys/{id}", summary="Revoke a key; it stays in the list")
-    async def revoke(request: Request, id_: Id) -> dict[str, Any]:
-        caller = caller_of(request)
-        _need_known(caller)
-        if caller.id == id_:
-            detail = (
-                f"{caller.told} is the one that this request is made with; revoke it with another admin's key, or on "
-                f"the gateway's machine: tidegate keys revoke {id_}"
-            )
-            raise Problem(409, "conflict", "A key can't revoke itself", detail)
-        return told(await changed(partial(gateway.registry.revoke_key, id_)))
+@router.post("/keys/{id}/rotate", summary="Give a key a new secret, shown this once; the old one holds for a while")
+async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    _need_known(caller_of(request))
+    body = _read(await json_of(request) if await request.body() else {}, ("overlap", "expires"))
+    overlap_s = _length(body.get("overlap", DEFAULT_OVERLAP), "overlap", "24h, or 0s to end the old secret now")
+    call = partial(gateway.registry.rotate_key, id_, overlap_s, _expiry(body.get("expires")))
+    key, secret = await _change(gateway, call)
+    return {**_describe(gateway, key), "secret": secret}
 
-    return routes
+
+@router.delete("/keys/{id}", summary="Revoke a key; it stays in the list")
+async def _revoke(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    caller = caller_of(request)
+    _need_known(caller)
+    if caller.id == id_:
+        detail = (
+            f"{caller.told} is the one that this request is made with; revoke it with another admin's key, or on "
+            f"the gateway's machine: tidegate keys revoke {id_}"
+        )
+        raise Problem(409, "conflict", "A key can't revoke itself", detail)
+    return _describe(gateway, await _change(gateway, partial(gateway.registry.revoke_key, id_)))
+
+
+async def _change(gateway: Gateway, call: partial[Any]) -> Any:
+    """Change keys in the registry, and apply the change in this gateway at once. Returns the result of `call`."""
+    result = await asyncio.get_running_loop().run_in_executor(None, call)
+    await gateway.sweep.read_keys()
+    gateway.callers.forget()
+    return result
+
+
+def _describe(gateway: Gateway, key: Key) -> dict[str, Any]:
+    return described(key, datetime.now(UTC), gateway.sign_ins.uses.get(key.id))
 
 
 def _need_operator(caller: Caller) -> None:
-    """Refuse whoever does not see everything: with keys they could give themselves what they do not have."""
+    """Raise a `Problem` (403) unless a caller is an admin for all services: others could extend their own rights."""
     if caller.role != "admin" or caller.services is not None:
         detail = f"{caller.told} is for some services only, and keys can open all; use an admin's key without services"
         raise forbidden(detail)
 
 
 def _need_known(caller: Caller) -> None:
-    """Refuse to change keys for somebody unknown: a key made so would hold when keys are required one day."""
+    """Raise a `Problem` (403) for a caller without credentials: their keys would stay valid if keys were required."""
     _need_operator(caller)
     if caller.id is None:
         detail = (
@@ -109,14 +112,14 @@ def _bad(pointer: str, detail: str) -> Problem:
     return Problem(422, "bad-key", "The key can't be made so", detail, [{"pointer": pointer, "detail": detail}])
 
 
-def _read(said: Any, known: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(said, dict):
-        raise _bad("", f"expected an object with {', '.join(known)}")
-    for field in said:
-        if field not in known:
-            hint = did_you_mean(field, known) or f"; expected {', '.join(known)}"
+def _read(body: Any, fields_: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(body, dict):
+        raise _bad("", f"expected an object with {', '.join(fields_)}")
+    for field in body:
+        if field not in fields_:
+            hint = did_you_mean(field, fields_) or f"; expected {', '.join(fields_)}"
             raise _bad(field[:80], f"unknown field {field!r:.80}{hint}")
-    return {field: value for field, value in said.items() if value is not None}
+    return {field: value for field, value in body.items() if value is not None}
 
 
 def _name(value: Any) -> str:
@@ -131,23 +134,23 @@ def _role(value: Any) -> Role:
     return cast(Role, value)
 
 
-def _names(said: Mapping[str, Any], *keys: str) -> list[str] | None:
-    """Return the services and streams that a key is for; None: all."""
-    found: list[str] = []
+def _names(body: Mapping[str, Any], *keys: str) -> list[str] | None:
+    """Return the services and streams that a key is for; None means all."""
+    all_names: list[str] = []
     for key in keys:
-        names = said.get(key, [])
+        names = body.get(key, [])
         is_list = isinstance(names, list) and all(isinstance(each, str) and 0 < len(each) <= 128 for each in names)
         if not is_list or len(names) > MAX_SERVICES:
             raise _bad(key, f"{key}: expected a list of at most {MAX_SERVICES:,} names, not {names!r:.80}")
-        found += names
-    return found if any(key in said for key in keys) else None
+        all_names += names
+    return all_names if any(key in body for key in keys) else None
 
 
 def _length(value: Any, name: str, example: str) -> float:
-    found = units.seconds(value) if isinstance(value, str) else None
-    if found is None:
+    length_s = units.seconds(value) if isinstance(value, str) else None
+    if length_s is None:
         raise _bad(name, f"{name}: expected a length of time such as {example}, not {value!r:.80}")
-    return found
+    return length_s
 
 
 def _expiry(value: Any) -> datetime | None:

@@ -13,49 +13,42 @@ from tidegate.errors import FederationError, NotRegistered, did_you_mean
 from tidegate.federation.link import Federation
 from tidegate.federation.link.keys import OriginKey, key_set, read_key_set
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.routes.dependencies import Serving, federation_of
+
+router = APIRouter(prefix="/v1", tags=["links"])
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["links"])
+@router.get("/links/{broker}/keys", summary="The pinned keys of a broker")
+async def _keys_of(gateway: Serving, broker: str) -> dict[str, Any]:
+    pinned = federation_of(gateway).trust.pinned
+    if broker not in pinned:
+        raise NotRegistered(f"no keys of {broker!r:.60} are pinned{did_you_mean(broker, pinned)}")
+    return described_keys(broker, pinned[broker])
 
-    def federation() -> Federation:
-        if gateway.linked is None:
-            detail = "this gateway has no name among brokers: start it with --broker NAME"
-            raise Problem(409, "conflict", "There are no links here", detail)
-        return gateway.linked.federation
 
-    def need_change(broker: str) -> Federation:
-        """Refuse to change keys that the profile pins: they would come back with the next start."""
-        known = federation()
-        if broker in known.settings.origins:
-            raise FederationError(f"the keys of {broker!r} are pinned in the profile: change them there")
-        return known
+@router.put("/links/{broker}/keys", summary="Pin the public keys of a broker, linked or not")
+async def _pin(gateway: Serving, broker: str, request: Request) -> dict[str, Any]:
+    known = _federation_to_change(gateway, broker)
+    keys = read_key_set(await request.body(), f"the keys of {broker!r:.60}", private=False)
+    call = partial(gateway.registry.trust_origin, broker, key_set(keys))
+    await asyncio.get_running_loop().run_in_executor(None, call)
+    await known.reload_links()
+    return described_keys(broker, known.trust.keys(broker))
 
-    @routes.get("/links/{broker}/keys", summary="The pinned keys of a broker")
-    async def keys_of(broker: str) -> dict[str, Any]:
-        pinned = federation().trust.pinned
-        if broker not in pinned:
-            raise NotRegistered(f"no keys of {broker!r:.60} are pinned{did_you_mean(broker, pinned)}")
-        return described_keys(broker, pinned[broker])
 
-    @routes.put("/links/{broker}/keys", summary="Pin the public keys of a broker, linked or not")
-    async def pin(broker: str, request: Request) -> dict[str, Any]:
-        known = need_change(broker)
-        keys = read_key_set(await request.body(), f"the keys of {broker!r:.60}", private=False)
-        call = partial(gateway.registry.trust_origin, broker, key_set(keys))
-        await asyncio.get_running_loop().run_in_executor(None, call)
-        await known.reload_links()
-        return described_keys(broker, known.trust.keys(broker))
+@router.delete("/links/{broker}/keys", status_code=204, summary="Remove the pinned keys of a broker")
+async def _unpin(gateway: Serving, broker: str) -> None:
+    known = _federation_to_change(gateway, broker)
+    await asyncio.get_running_loop().run_in_executor(None, gateway.registry.distrust_origin, broker)
+    await known.reload_links()
 
-    @routes.delete("/links/{broker}/keys", status_code=204, summary="Remove the pinned keys of a broker")
-    async def unpin(broker: str) -> None:
-        known = need_change(broker)
-        await asyncio.get_running_loop().run_in_executor(None, gateway.registry.distrust_origin, broker)
-        await known.reload_links()
 
-    return routes
+def _federation_to_change(gateway: Gateway, broker: str) -> Federation:
+    """Refuse to change keys that the profile pins: they would come back with the next start."""
+    known = federation_of(gateway)
+    if broker in known.settings.origins:
+        raise FederationError(f"the keys of {broker!r} are pinned in the profile: change them there")
+    return known
 
 
 def described_keys(name: str, keys: Sequence[OriginKey]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""All at once: who asks, and how everything that they see does."""
+"""`/v1/me` and `/v1/overview`: the caller, and the state of all streams and services that they see."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ from fastapi import APIRouter, Request, Response
 from tidegate import __version__
 from tidegate.delivery.subscriber import Subscriber
 from tidegate.federation.link import Remote
-from tidegate.gateway.callers import GUEST, Caller, caller_of
+from tidegate.gateway.auth.callers import GUEST, Caller, caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_status
 from tidegate.gateway.gateway import STATUS, Gateway
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.model import timestamps
 from tidegate.services import Service, Stream, audit_stream, to_dict
 
-FRESH_S = 2.0
-"""How long what lags were measured is told again: whoever looks on asks every other second."""
-COUNTED_S = 1.0
-"""How long what was counted is told again, whoever asks: however many look on, it is counted once a second."""
+LAG_CACHE_S = 2.0
+"""Lags that are younger than this are not measured again. The console polls every two seconds."""
+CACHE_S = 1.0
+"""How long one count serves all callers."""
 
 _Seen = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
-"""The streams and services that a caller sees, and the services of which they see how they are made."""
+"""The streams and services that a caller sees, and the services whose pipeline they see."""
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["overview"])
-    told = _Told(gateway)
+router = APIRouter(prefix="/v1", tags=["overview"])
 
-    @routes.get("/me", summary="Who asks, and what they may do")
-    async def me(request: Request) -> dict[str, Any]:
-        caller = caller_of(request)
-        return {
-            "name": caller.name,
-            "known": caller.id is not None,
-            "role": caller.role,
-            "services": None if caller.services is None else list(caller.services),
-            "expires_at": None if caller.expires_at is None else caller.expires_at.isoformat(),
-            "version": __version__,
-            "has": _has(gateway, caller),
-        }
 
-    @routes.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
-    async def overview(request: Request) -> Response:
-        await gateway.durable.measure(FRESH_S)
-        view = gateway.view(request)
-        seen = tuple(view.services(gateway.services))
-        streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
-        known, caller = gateway.services, caller_of(request)
-        transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
-        return Response(await told.newest((streams, seen, transparent)), media_type="application/json")
+@router.get("/me", summary="Who asks, and what they may do")
+async def _me(gateway: Serving, request: Request) -> dict[str, Any]:
+    caller = caller_of(request)
+    return {
+        "name": caller.name,
+        "known": caller.id is not None,
+        "role": caller.role,
+        "services": None if caller.services is None else list(caller.services),
+        "expires_at": None if caller.expires_at is None else caller.expires_at.isoformat(),
+        "version": __version__,
+        "has": _has(gateway, caller),
+    }
 
-    return routes
+
+@router.get("/overview", summary="The graph of streams, services and subscribers, and how each does")
+async def _overview(gateway: Serving, request: Request) -> Response:
+    await gateway.durable.measure(LAG_CACHE_S)
+    view = gateway.view(request)
+    seen = tuple(view.services(gateway.services))
+    streams = tuple(name for name in gateway.definitions.streams if view.knows_stream(name))
+    known, caller = gateway.services, caller_of(request)
+    transparent = frozenset(name for name in seen if is_transparent(gateway, caller, known[name]))
+    return Response(
+        await request.app.state.overview.newest((streams, seen, transparent)), media_type="application/json"
+    )
 
 
 def _has(gateway: Gateway, caller: Caller) -> list[str]:
-    """What is not everywhere, or not for everybody, and is there for this caller."""
-    there = {
+    """Return the optional features that this gateway offers to a caller."""
+    features = {
         "semantics": gateway.semantics is not None and caller != GUEST,
         "links": gateway.linked is not None and caller.may("operate"),
         STATUS: gateway.policies.sees(caller, STATUS),
         "keys": caller.role == "admin" and caller.services is None and caller.id is not None,
         audit_stream.STREAM: gateway.policies.sees(caller, audit_stream.STREAM),
     }
-    return [name for name, is_there in there.items() if is_there]
+    return [name for name, is_available in features.items() if is_available]
 
 
-class _Told:
-    """What is told of all services: counted, and written, once in a while for all who see the same.
+class OverviewCache:
+    """Caches the counts of all services, and one response per set of visible services.
 
-    In a thread: ten thousand subscribers or a thousand services are milliseconds, in which no event would go out.
+    Counts in a thread, because ten thousand subscribers or a thousand services take milliseconds.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -85,9 +85,9 @@ class _Told:
         self._turn = asyncio.Lock()
 
     async def newest(self, seen: _Seen) -> bytes:
-        """The answer for those who see so much."""
+        """Return the response for callers who see these streams and services. Runs on the event loop."""
         async with self._turn:
-            if time.monotonic() - self._at >= COUNTED_S:
+            if time.monotonic() - self._at >= CACHE_S:
                 listening, unreached = self._gateway.hub.listening(), self._gateway.unreached()
                 self._counted = await asyncio.to_thread(_Counted, self._gateway, listening, unreached)
                 self._at, self._answers = time.monotonic(), {}
@@ -99,7 +99,7 @@ class _Told:
 
 
 class _Counted:
-    """What is counted of all services, by service."""
+    """The counts of all services, by service. Created in a thread."""
 
     def __init__(self, gateway: Gateway, listening: Sequence[Subscriber], unreached: set[str]) -> None:
         self.at = timestamps.to_text(time.time_ns() // 1_000)
@@ -128,7 +128,7 @@ def _answer(
     remotes: Mapping[str, Remote],
 ) -> bytes:
     streams, services, transparent = seen
-    raw = gateway.definitions.streams  # what is no more since the caller was seen is left out
+    raw = gateway.definitions.streams  # streams that were removed meanwhile are left out
     return orjson.dumps(
         {
             "at": counted.at,

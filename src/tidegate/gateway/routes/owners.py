@@ -1,4 +1,4 @@
-"""Owners of durable subscriptions: renewing what a token granted, and adopting what nobody owns."""
+"""Owners of durable subscriptions: renew the rights of a token, and adopt subscriptions without an owner."""
 
 from __future__ import annotations
 
@@ -10,57 +10,55 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from tidegate.errors import DefinitionProblem, SubscriptionError
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.owners import grant_of, is_owner, renewed
-from tidegate.gateway.problems import Problem, forbidden
+from tidegate.gateway.http.problems import Problem, forbidden
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import RegisteredSubscription
 from tidegate.subscriptions import Subscription, Webhook, compiled
 
-
-def router(gateway: Gateway) -> APIRouter:
-    """Return the routes."""
-    routes = APIRouter(prefix="/v1", tags=["subscriptions"])
-    durable, policies = gateway.durable, gateway.policies
-
-    async def store(before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
-        """Let a subscription go on with another owner, or other rights, if these suffice for what it delivers."""
-        await gateway.sweep.read_keys()
-        if isinstance(record.deliver, Webhook):
-            schema = policies.schema(policies.owner(record), record.service)
-            compiled(record, schema, policies.meaning(record.service))
-        version = before.version
-        found = await durable.change(lambda registry: registry.change_subscription(record, version, resume=True))
-        return describe(found, durable.cursor(found))
-
-    @routes.post("/subscriptions/{id}/renew", summary="Deliver by the rights that its owner has now, and for longer")
-    async def renew(request: Request, id_: Id) -> dict[str, Any]:
-        before, caller = await found_for(gateway, request, id_), caller_of(request)
-        if not is_owner(caller, before.subscription):
-            detail = f"only its owner can renew {id_!r}; an admin can adopt it: POST /v1/subscriptions/{id_}/adopt"
-            raise forbidden(detail)
-        return await store(before, renewed(before.subscription, caller, gateway.access, datetime.now(UTC)))
-
-    @routes.post("/subscriptions/{id}/adopt", summary="Make the caller, or an API key, the owner (admins only)")
-    async def adopt(request: Request, id_: Id) -> dict[str, Any]:
-        caller = caller_of(request)
-        if not caller.may("operate"):
-            detail = f"{caller.told} is a {caller.role}'s, and only an admin can adopt a subscription"
-            raise forbidden(detail)
-        named = _owner(await document(request, {}))
-        before = await found_for(gateway, request, id_)
-        await gateway.sweep.read_keys()
-        record = _adopted(gateway, before.subscription, caller, named)
-        return await store(before, record)
-
-    return routes
+router = APIRouter(prefix="/v1", tags=["subscriptions"])
 
 
-def _owner(said: Any) -> str | None:
-    if not isinstance(said, Mapping) or not set(said) <= {"owner"}:
-        raise SubscriptionError([DefinitionProblem("", f"expected {{owner: 'key_...'}} or nothing, not {said!r:.50}")])
-    owner = said.get("owner")
+@router.post("/subscriptions/{id}/renew", summary="Deliver by the rights that its owner has now, and for longer")
+async def _renew(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    before, caller = await found_for(gateway, request, id_), caller_of(request)
+    if not is_owner(caller, before.subscription):
+        detail = f"only its owner can renew {id_!r}; an admin can adopt it: POST /v1/subscriptions/{id_}/adopt"
+        raise forbidden(detail)
+    return await _store(gateway, before, renewed(before.subscription, caller, gateway.access, datetime.now(UTC)))
+
+
+@router.post("/subscriptions/{id}/adopt", summary="Make the caller, or an API key, the owner (admins only)")
+async def _adopt(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    caller = caller_of(request)
+    if not caller.may("operate"):
+        detail = f"{caller.told} is a {caller.role}'s, and only an admin can adopt a subscription"
+        raise forbidden(detail)
+    named = _owner(await document(request, {}))
+    before = await found_for(gateway, request, id_)
+    await gateway.sweep.read_keys()
+    record = _adopted(gateway, before.subscription, caller, named)
+    return await _store(gateway, before, record)
+
+
+async def _store(gateway: Gateway, before: RegisteredSubscription, record: Subscription) -> dict[str, Any]:
+    """Store a subscription with a new owner or new rights. Raises if they do not cover its filter."""
+    await gateway.sweep.read_keys()
+    if isinstance(record.deliver, Webhook):
+        schema = gateway.policies.schema(gateway.owners.owner(record), record.service)
+        compiled(record, schema, gateway.policies.meaning(record.service))
+    version = before.version
+    found = await gateway.durable.change(lambda registry: registry.change_subscription(record, version, resume=True))
+    return describe(found, gateway.durable.cursor(found))
+
+
+def _owner(body: Any) -> str | None:
+    if not isinstance(body, Mapping) or not set(body) <= {"owner"}:
+        raise SubscriptionError([DefinitionProblem("", f"expected {{owner: 'key_...'}} or nothing, not {body!r:.50}")])
+    owner = body.get("owner")
     if owner is not None and not isinstance(owner, str):
         raise SubscriptionError([DefinitionProblem("owner", f"expected the id of an API key, not {owner!r:.60}")])
     return owner
@@ -74,7 +72,7 @@ def _adopted(gateway: Gateway, record: Subscription, caller: Caller, named: str 
             detail = "no keys are required here, so that the caller is not known: name the owner, {'owner': 'key_...'}"
             raise Problem(409, "conflict", "The subscription won't do that", detail)
         return replace(record, owner=caller.id, grant=grant_of(caller, gateway.access, now))
-    key = gateway.policies.keys.get(named)
+    key = gateway.owners.keys.get(named)
     problem = f"there is no API key with the id {named!r:.60}" if key is None else key.problem(now)
     if problem is not None:
         raise SubscriptionError([DefinitionProblem("owner", problem)])

@@ -1,4 +1,4 @@
-"""Services: what there is, how it does."""
+"""Services: list, describe, define and remove them."""
 
 from __future__ import annotations
 
@@ -9,85 +9,96 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from tidegate.gateway.bodies import read_document
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.auth.callers import caller_of
 from tidegate.gateway.describe.definition import is_transparent, shown_service, shown_status
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.untrusted import apply_untrusted, remove_untrusted
+from tidegate.gateway.http.bodies import read_document
+from tidegate.gateway.routes.dependencies import Serving
+from tidegate.gateway.routes.untrusted import apply_untrusted, remove_untrusted
 from tidegate.services import Service, from_dict
 
+router = APIRouter(prefix="/v1", tags=["services"])
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["services"])
 
-    async def lost() -> set[str]:
-        # In a thread: whoever looks for services holds the directory meanwhile.
-        return await asyncio.to_thread(gateway.finder.lost) | gateway.unreached()
+@router.get("/services", summary="All services")
+async def _services(gateway: Serving, request: Request) -> Response:
+    gone = await _lost_services(gateway)
+    known = gateway.services
+    seen = gateway.view(request).services(known)
+    # orjson, because FastAPI would block the event loop for tens of milliseconds to encode hundreds of services.
+    body = orjson.dumps({"services": [_described(gateway, request, name, known[name], gone) for name in seen]})
+    return Response(body, media_type="application/json")
 
-    def described(request: Request, name: str, service: Service, lost: set[str]) -> dict[str, Any]:
-        view, remote, caller = gateway.view(request), gateway.remotes.get(name), caller_of(request)
-        transparent = is_transparent(gateway, caller, service)
-        return {
-            "name": name,
-            "version": gateway.versions.get(name),
-            "definition": shown_service(gateway, caller, name, service),
-            "schema": view.schema(name).to_dict(),
-            "key": view.key(name),
-            "lost": name in lost,
-            "status": shown_status(gateway.status.get(name), transparent=transparent),
-            "origin": None if remote is None else remote.origin,
-        }
 
-    @routes.get("/services", summary="All services")
-    async def services(request: Request) -> Response:
-        gone = await lost()
-        known = gateway.services
-        seen = gateway.view(request).services(known)
-        # By orjson: FastAPI takes tens of milliseconds to write hundreds of services, in which no event would go out.
-        said = orjson.dumps({"services": [described(request, name, known[name], gone) for name in seen]})
-        return Response(said, media_type="application/json")
+@router.get("/services/{name}", summary="One service")
+async def _service(gateway: Serving, request: Request, name: str) -> dict[str, Any]:
+    return _described(gateway, request, name, gateway.service(name), await _lost_services(gateway))
 
-    @routes.get("/services/{name}", summary="One service")
-    async def service(request: Request, name: str) -> dict[str, Any]:
-        return described(request, name, gateway.service(name), await lost())
 
-    @routes.get("/services/{name}/status", summary="How a service does")
-    async def status(request: Request, name: str) -> dict[str, Any]:
-        transparent = is_transparent(gateway, caller_of(request), gateway.service(name))
-        counts = gateway.hub.counts().get(name, {})
-        remote = gateway.remotes.get(name)
-        seen = shown_status(gateway.status.get(name), transparent=transparent)
-        said = seen or {"state": "never ran" if remote is None else f"of {remote.origin}"}
-        quality = await asyncio.to_thread(gateway.finder.quality, name)
-        return {"name": name, **said, "lost": name in await lost(), "subscribers": counts, "quality": quality}
+@router.get("/services/{name}/status", summary="How a service does")
+async def _status(gateway: Serving, request: Request, name: str) -> dict[str, Any]:
+    transparent = is_transparent(gateway, caller_of(request), gateway.service(name))
+    counts = gateway.hub.counts().get(name, {})
+    remote = gateway.remotes.get(name)
+    seen = shown_status(gateway.status.get(name), transparent=transparent)
+    status = seen or {"state": "never ran" if remote is None else f"of {remote.origin}"}
+    quality = await asyncio.to_thread(gateway.finder.quality, name)
+    return {
+        "name": name,
+        **status,
+        "lost": name in await _lost_services(gateway),
+        "subscribers": counts,
+        "quality": quality,
+    }
 
-    @routes.put("/services/{name}", summary="Add or change a service; the body is its definition, JSON or YAML")
-    async def put(
-        request: Request,
-        name: str,
-        force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
-        backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
-    ) -> dict[str, Any]:
-        body, caller = await request.body(), caller_of(request)
 
-        def change() -> None:
-            definitions = from_dict({"services": {name: read_document(body)}}, remote=True)
-            apply_untrusted(gateway, caller, definitions, force=force, backfill=backfill)
+@router.put("/services/{name}", summary="Add or change a service; the body is its definition, JSON or YAML")
+async def _put(
+    gateway: Serving,
+    request: Request,
+    name: str,
+    force: Annotated[bool, Query(description="Also where subscribers would be broken.")] = False,
+    backfill: Annotated[bool, Query(description="Run over the retained history first.")] = False,
+) -> dict[str, Any]:
+    body, caller = await request.body(), caller_of(request)
 
-        await gateway.executors.heavy(caller, change)
-        await gateway.look()
-        return described(request, name, gateway.service(name), await lost())
+    def change() -> None:
+        definitions = from_dict({"services": {name: read_document(body)}}, remote=True)
+        apply_untrusted(gateway, caller, definitions, force=force, backfill=backfill)
 
-    @routes.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
-    async def delete(
-        request: Request,
-        name: str,
-        force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False,
-    ) -> None:
-        gateway.service(name)
-        remove = partial(remove_untrusted, gateway, caller_of(request), name, force=force)
-        await asyncio.get_running_loop().run_in_executor(None, remove)
-        await gateway.look()
+    await gateway.executors.heavy(caller, change)
+    await gateway.refresh()
+    return _described(gateway, request, name, gateway.service(name), await _lost_services(gateway))
 
-    return routes
+
+@router.delete("/services/{name}", status_code=204, summary="Remove a service that nothing reads")
+async def _delete(
+    gateway: Serving,
+    request: Request,
+    name: str,
+    force: Annotated[bool, Query(description="Also where somebody subscribes.")] = False,
+) -> None:
+    gateway.service(name)
+    remove = partial(remove_untrusted, gateway, caller_of(request), name, force=force)
+    await asyncio.get_running_loop().run_in_executor(None, remove)
+    await gateway.refresh()
+
+
+async def _lost_services(gateway: Gateway) -> set[str]:
+    # In a thread, because a search may hold the lock of the directory.
+    return await asyncio.to_thread(gateway.finder.lost) | gateway.unreached()
+
+
+def _described(gateway: Gateway, request: Request, name: str, service: Service, lost: set[str]) -> dict[str, Any]:
+    view, remote, caller = gateway.view(request), gateway.remotes.get(name), caller_of(request)
+    transparent = is_transparent(gateway, caller, service)
+    return {
+        "name": name,
+        "version": gateway.versions.get(name),
+        "definition": shown_service(gateway, caller, name, service),
+        "schema": view.schema(name).to_dict(),
+        "key": view.key(name),
+        "lost": name in lost,
+        "status": shown_status(gateway.status.get(name), transparent=transparent),
+        "origin": None if remote is None else remote.origin,
+    }

@@ -1,9 +1,8 @@
-"""WebSockets: `/v1/events`, and those of a service or a durable subscription, which open with one subscription."""
+"""WebSockets: `/v1/events`, and those of a service or durable subscription, which start with one subscription."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -12,48 +11,49 @@ from starlette.datastructures import QueryParams
 
 from tidegate.delivery.subscriber import Sink
 from tidegate.errors import TidegateError
-from tidegate.gateway import problems
-from tidegate.gateway.callers import Caller, caller_of
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.quotas import share
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.messages import Subscribe
-from tidegate.gateway.names import understood
-from tidegate.gateway.problems import Problem
-from tidegate.gateway.protocol import frame_socket_of
-from tidegate.gateway.quotas import share
+from tidegate.gateway.http import problems
+from tidegate.gateway.http.names import canonical
+from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import found_for
-from tidegate.gateway.websocket import SUBPROTOCOL, Session
+from tidegate.gateway.transports.messages import Subscribe
+from tidegate.gateway.transports.protocol import frame_socket_of
+from tidegate.gateway.transports.websocket import SUBPROTOCOL, WebSocketSession
 
-MOST_SOCKETS = 10_000
-"""Of one gateway."""
+MAX_SOCKETS = 10_000
+"""Open WebSockets of one gateway."""
 FIRST = "0"
-"""The id of the subscription that a socket opens with."""
+"""The id of the subscription that a WebSocket starts with."""
 
 BAD_REQUEST = 4400
 CLOSES = {403: 4403, 404: 4404}
-"""By the status of what is wrong with the first subscription."""
+"""Close codes by the status of the first subscription's problem; others are `BAD_REQUEST`."""
 TRY_AGAIN_LATER = 1013
 
-PATIENCE_S = 1.0
-"""With whoever is told to go, and does not read it."""
-LONGEST_REASON = 123
-"""Bytes, as RFC 6455 has it."""
+CLOSE_TIMEOUT_S = 1.0
+"""How long a client may take to read the close frame before the connection is aborted."""
+MAX_REASON_BYTES = 123
+"""Size of the reason in a close frame (RFC 6455)."""
 
 
-class Open:
-    """A socket that is open."""
+class OpenSocket:
+    """An open WebSocket, as `Sweep` sees it."""
 
-    def __init__(self, websocket: WebSocket, session: Session) -> None:
+    def __init__(self, websocket: WebSocket, session: WebSocketSession) -> None:
         self._websocket, self._session = websocket, session
         self.caller = caller_of(websocket)
 
     def is_left_idle(self, sink: Sink) -> bool:
-        """Whether a sink is its own, and nothing is subscribed to any more."""
+        """True if a sink belongs to this WebSocket, and the WebSocket has no subscription left."""
         return self._session.has(sink) and self._session.is_idle
 
     async def dismiss(self, code: int, reason: str) -> None:
-        """Close it; whoever is gone by themselves needs no telling, and who does not read is not waited for."""
+        """Close the WebSocket; abort it if the client does not read. Does nothing if it is closed already."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await _close(self._websocket, code, reason)
         except TimeoutError:
             frame_socket_of(self._websocket.scope).abort()
@@ -61,59 +61,59 @@ class Open:
             pass
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["events"])
-    open_sockets: Counter[str | None] = Counter()
+router = APIRouter(prefix="/v1", tags=["events"])
 
-    def has_room(caller: Caller) -> bool:
-        """True if one more socket may be opened; a single caller does not get all of them."""
-        most = share(MOST_SOCKETS) if gateway.needs_keys else MOST_SOCKETS
-        return open_sockets.total() < MOST_SOCKETS and open_sockets[caller.id] < most
 
-    async def serve(websocket: WebSocket, first: Callable[[], Subscribe] | None) -> None:
-        offered = websocket.scope["subprotocols"]
-        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        if offered and SUBPROTOCOL not in offered:
-            await _close(websocket, BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+@router.websocket("/events")
+async def _events(gateway: Serving, websocket: WebSocket) -> None:
+    await _serve(gateway, websocket, None)
+
+
+@router.websocket("/services/{name}/events")
+async def _events_of(gateway: Serving, websocket: WebSocket, name: str) -> None:
+    await _serve(gateway, websocket, partial(_first, name, websocket.query_params))
+
+
+@router.websocket("/subscriptions/{id_}/events")
+async def _events_of_subscription(gateway: Serving, websocket: WebSocket, id_: str) -> None:
+    await _serve(gateway, websocket, partial(_first_of_durable, id_, websocket.query_params))
+
+
+def _has_room(gateway: Gateway, caller: Caller) -> bool:
+    """True if a caller may open one more WebSocket. With keys, no single caller may use all of them."""
+    limit = share(MAX_SOCKETS) if gateway.needs_keys else MAX_SOCKETS
+    return gateway.open_sockets.total() < MAX_SOCKETS and gateway.open_sockets[caller.id] < limit
+
+
+async def _serve(gateway: Gateway, websocket: WebSocket, first: Callable[[], Subscribe] | None) -> None:
+    offered = websocket.scope["subprotocols"]
+    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+    if offered and SUBPROTOCOL not in offered:
+        await _close(websocket, BAD_REQUEST, f"expected the subprotocol {SUBPROTOCOL}")
+        return
+    caller = caller_of(websocket)
+    if gateway.is_draining or not _has_room(gateway, caller):
+        await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
+        return
+    gateway.open_sockets[caller.id] += 1
+    find = partial(found_for, gateway, websocket)
+    view = gateway.view(websocket)
+    socket = frame_socket_of(websocket.scope)
+    session = WebSocketSession(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
+    open_ = OpenSocket(websocket, session)
+    gateway.sweep.connections.add(open_)
+    try:
+        problem = await _open(session, first) if first is not None else None
+        if problem is not None:
+            session.complain(problem, FIRST)
+            code = CLOSES.get(problem.status, BAD_REQUEST)
+            await _close(websocket, code, problem.document["detail"])
             return
-        caller = caller_of(websocket)
-        if gateway.is_draining or not has_room(caller):
-            await _close(websocket, TRY_AGAIN_LATER, "too many sockets")
-            return
-        open_sockets[caller.id] += 1
-        find = partial(found_for, gateway, websocket)
-        view = gateway.view(websocket)
-        socket = frame_socket_of(websocket.scope)
-        session = Session(gateway.hub, socket, view, gateway.durable, find, gateway.metrics, gateway.executors)
-        open_ = Open(websocket, session)
-        gateway.sweep.connections.add(open_)
-        try:
-            problem = await _open(session, first) if first is not None else None
-            if problem is not None:
-                session.complain(problem, FIRST)
-                code = CLOSES.get(problem.status, BAD_REQUEST)
-                await _close(websocket, code, problem.document["detail"])
-                return
-            await session.serve(websocket.receive)
-        finally:
-            open_sockets[caller.id] -= 1
-            gateway.sweep.connections.discard(open_)
-            session.close()
-
-    @routes.websocket("/events")
-    async def events(websocket: WebSocket) -> None:
-        await serve(websocket, None)
-
-    @routes.websocket("/services/{name}/events")
-    async def events_of(websocket: WebSocket, name: str) -> None:
-        await serve(websocket, partial(_first, name, websocket.query_params))
-
-    @routes.websocket("/subscriptions/{id_}/events")
-    async def events_of_subscription(websocket: WebSocket, id_: str) -> None:
-        await serve(websocket, partial(_first_of, id_, websocket.query_params))
-
-    return routes
+        await session.serve(websocket.receive)
+    finally:
+        gateway.open_sockets[caller.id] -= 1
+        gateway.sweep.connections.discard(open_)
+        session.close()
 
 
 PARAMETERS = (
@@ -126,21 +126,21 @@ PARAMETERS = (
     "format",
     *("latest", "every", "key", "idle"),
 )
-"""What may be asked for by the query of a service's socket."""
-OF_SUBSCRIPTION = ("cursor", "Last-Event-ID", "latest")
-"""The same of a durable subscription's."""
+"""Query parameters of the WebSocket of a service."""
+DURABLE_PARAMETERS = ("cursor", "Last-Event-ID", "latest")
+"""Query parameters of the WebSocket of a durable subscription."""
 
 
-def _first_of(subscription: str, said: QueryParams) -> Subscribe:
-    """What the query parameters ask for of a durable subscription."""
-    query = QueryParams(understood(said.multi_items(), OF_SUBSCRIPTION))
+def _first_of_durable(subscription: str, parameters: QueryParams) -> Subscribe:
+    """Return the subscription that the query of a durable subscription's WebSocket asks for."""
+    query = QueryParams(canonical(parameters.multi_items(), DURABLE_PARAMETERS))
     cursor = query.get("Last-Event-ID") or query.get("cursor")
     return Subscribe(FIRST, subscription=subscription, cursor=cursor, latest=query.get("latest"))
 
 
-def _first(service: str, said: QueryParams) -> Subscribe:
-    """What the query parameters ask for."""
-    query = QueryParams(understood(said.multi_items(), PARAMETERS))
+def _first(service: str, parameters: QueryParams) -> Subscribe:
+    """Return the subscription that the query of a service's WebSocket asks for."""
+    query = QueryParams(canonical(parameters.multi_items(), PARAMETERS))
     select = query.get("select")
     return Subscribe(
         id=FIRST,
@@ -158,7 +158,7 @@ def _first(service: str, said: QueryParams) -> Subscribe:
     )
 
 
-async def _open(session: Session, first: Callable[[], Subscribe]) -> Problem | None:
+async def _open(session: WebSocketSession, first: Callable[[], Subscribe]) -> Problem | None:
     try:
         await session.subscribe(first())
     except Problem as problem:
@@ -169,4 +169,4 @@ async def _open(session: Session, first: Callable[[], Subscribe]) -> Problem | N
 
 
 async def _close(websocket: WebSocket, code: int, reason: str) -> None:
-    await websocket.close(code, reason.encode()[:LONGEST_REASON].decode(errors="ignore"))
+    await websocket.close(code, reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore"))

@@ -1,4 +1,4 @@
-"""Durable subscriptions: made, changed and removed; consumed from their cursors; explained."""
+"""Durable subscriptions: create, change, remove, consume from the cursor, and explain."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.filters import Filter
-from tidegate.gateway import consuming, parameters
-from tidegate.gateway.bodies import json_of
-from tidegate.gateway.callers import Caller, caller_of
-from tidegate.gateway.compiling import compiled_of, in_turn
+from tidegate.gateway.auth.callers import Caller, caller_of
+from tidegate.gateway.auth.owners import grant_of, is_owner, renewed
+from tidegate.gateway.auth.view import View
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.names import NamedRoute
-from tidegate.gateway.owners import grant_of, is_owner, renewed
-from tidegate.gateway.policy import View
-from tidegate.gateway.poll import page
-from tidegate.gateway.problems import Problem, bad_parameter
-from tidegate.gateway.routes.events import MOST_EVENTS, MOST_WAIT_S
-from tidegate.gateway.sse import EventStream
+from tidegate.gateway.http import parameters
+from tidegate.gateway.http.bodies import json_of
+from tidegate.gateway.http.compiling import compiled_of, in_turn
+from tidegate.gateway.http.names import NamedRoute
+from tidegate.gateway.http.problems import Problem, bad_parameter
+from tidegate.gateway.routes.dependencies import Serving
+from tidegate.gateway.routes.events import MAX_PAGE_EVENTS, MAX_WAIT_S
+from tidegate.gateway.subscriptions import consuming
+from tidegate.gateway.transports.poll import page
+from tidegate.gateway.transports.sse import EventStream
 from tidegate.logs import Cursor, EventLog
 from tidegate.matching import Matcher
 from tidegate.model import Schema, timestamps, units
@@ -43,258 +45,273 @@ from tidegate.registry import RegisteredSubscription
 from tidegate.semantics.looking import described as described_by_meaning
 from tidegate.subscriptions import BEGINNINGS, Pull, Subscription, Webhook, changed, compiled, new_id, wants_handshake
 
-MOST_BYTES = 256 * 1024
-"""Of a subscription's document."""
-MOST_LISTED = 1_000
-"""Subscriptions of one answer."""
-LAG_FRESH_S = 1.0
-"""How long lags are told again before they are measured anew."""
-MOST_LOOKED = 200_000
-"""Events that are looked through for one with an id."""
+MAX_BODY_BYTES = 256 * 1024
+"""Size of the document of a subscription."""
+MAX_LISTED = 1_000
+"""Subscriptions in one response."""
+LAG_CACHE_S = 1.0
+"""Lags that are younger than this are not measured again."""
+MAX_SEARCHED = 200_000
+"""Events that are searched for one with an id."""
 
 JSON = "application/json"
 
 _numbers = itertools.count()
 
 Id = Annotated[str, Path(alias="id")]
-"""A subscription's id, as a part of a path."""
+"""The id of a subscription in a path."""
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
-    durable = gateway.durable
-
-    def described(found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
-        said = describe(found, durable.cursor(found), show_secret=show_secret)
-        return {**said, "connected": len(durable.connected(found.subscription.id))}
-
-    def doing(found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
-        """A subscription, and how it does: what it has yet to acknowledge, what went out from here, what failed."""
-        record, metrics = found.subscription, gateway.metrics
-        tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
-        failure = metrics.failures.get(record.id) if is_mine else None  # it may show what a receiver has answered
-        return {
-            **_for_caller(gateway, caller, described(found), record),
-            "lag": durable.lags.stored.get((record.service, record.id)),
-            "delivered": 0 if tally is None else tally.count,
-            "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
-            "mine": is_mine,
-        }
-
-    def answer(found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False) -> Response:
-        headers = {"etag": f'"{found.version}"'}
-        if status == 201:
-            headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
-        body = orjson.dumps(described(found, show_secret=show_secret))
-        return Response(body, status, headers, JSON)
-
-    async def need_receiver(record: Subscription, said: Any, caller: Caller) -> None:
-        if isinstance(record.deliver, Webhook):
-            async with gateway.executors.turn(caller):  # its name server, and the receiver, answer when they like
-                await durable.sender.check(record.deliver.url)
-                if wants_handshake(said):
-                    await durable.sender.shake_hands(record.deliver.url)
-
-    async def need_owner(record: Subscription, caller: Caller) -> None:
-        """A webhook is sent while its owner is away: what they see then has to do."""
-        if isinstance(record.deliver, Webhook):
-            await gateway.sweep.read_keys()
-            owner = gateway.policies.owner(record)
-            schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
-            await compiled_of(gateway.executors, caller, record, schema, meaning)
-
-    # Making and changing -----------------------------------------------------------------
-
-    @routes.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
-    async def create(request: Request, name: str) -> Response:
-        gateway.service(name)
-        schema = gateway.view(request).schema(name)
-        said = await document(request, {})
-        caller = caller_of(request)
-        grant = grant_of(caller, gateway.access, datetime.now(UTC))
-        begun = Subscription(new_id(), name, owner=caller.id, grant=grant)
-        for quota in ("durable", "subscriptions"):
-            gateway.meter.need(quota, caller, durable.count(caller.id))
-        meaning = gateway.policies.meaning(name)
-        key = gateway.view(request).key(name)
-        change = partial(changed, begun, said, schema, beside=BEGINNINGS, meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, caller, _filter_parts(said), change)
-        gateway.meter.need_filter(caller, record.filter)
-        for each in ("from", "cursor"):
-            if not isinstance(said.get(each), str | None):
-                raise SubscriptionError([DefinitionProblem(each, f"expected a text, not {said[each]!r:.60}")])
-        start = parameters.start(said.get("cursor"), said.get("from"))
-        if start.cursor is not None:
-            await durable.check(name, start.cursor)
-        await need_owner(record, caller)
-        await need_receiver(record, said, caller)
-        filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
-        position = await gateway.hub.begin(name, start, filter_)
-        cursor = None if position is None else position.text
-        found = await durable.change(lambda registry: registry.subscribe(record, cursor))
-        return answer(found, 201, show_secret=True)
-
-    @routes.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
-    async def of_service(request: Request, name: str) -> dict[str, Any]:
-        gateway.service(name)
-        caller = caller_of(request)
-        all_ = await durable.ask(lambda registry: registry.subscriptions(name))
-        seen = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
-        return {"subscriptions": [_for_caller(gateway, caller, described(each), each.subscription) for each in seen]}
-
-    @routes.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
-    async def all_of_them(
-        request: Request,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LISTED, description="The newest so many.")] = 100,
-    ) -> Response:
-        await durable.measure(LAG_FRESH_S)
-        caller = caller_of(request)
-        all_ = await durable.ask(lambda registry: registry.subscriptions())
-        shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
-        said = {"subscriptions": [doing(each, caller) for each in reversed(shown[-most:])], "total": len(shown)}
-        return Response(orjson.dumps(said), media_type=JSON)
-
-    @routes.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
-    async def get(request: Request, id_: Id) -> Response:
-        return answer(await found_for(gateway, request, id_))
-
-    @routes.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
-    async def status(request: Request, id_: Id) -> dict[str, Any]:
-        found = await found_for(gateway, request, id_)
-        await durable.measure(LAG_FRESH_S)
-        return doing(found, caller_of(request))
-
-    @routes.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
-    async def patch(request: Request, id_: Id) -> Response:
-        said = await document(request)
-        expected = _if_match(request)
-        version = said.get("version") if isinstance(said, Mapping) else None
-        if version is not None and type(version) is not int:
-            raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
-        before = await found_for(gateway, request, id_)
-        service = before.subscription.service
-        view, meaning = gateway.view(request), gateway.policies.meaning(service)
-        schema, key = view.schema(service), view.key(service)
-        change = partial(changed, before.subscription, said, schema, beside=("version",), meaning=meaning, key=key)
-        record = await in_turn(gateway.executors, view.caller, _filter_parts(said), change)
-        record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
-        resume = is_owner(view.caller, record)
-        await need_owner(record, view.caller)
-        gateway.meter.need_filter(view.caller, record.filter)
-        was_pull = isinstance(before.subscription.deliver, Pull)
-        if _address(record) != _address(before.subscription):
-            await need_receiver(record, said, view.caller)
-        wanted = expected if expected is not None else version if version is not None else before.version
-        try:
-            found = await durable.change(lambda registry: registry.change_subscription(record, wanted, resume=resume))
-        except VersionConflict as conflict:
-            if expected is None:
-                raise
-            raise Problem(
-                412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
-            ) from conflict
-        return answer(found, show_secret=was_pull)
-
-    @routes.delete("/subscriptions/{id}", status_code=204, summary="Remove a subscription")
-    async def delete(request: Request, id_: Id) -> None:
-        await found_for(gateway, request, id_)
-        await durable.remove(id_)
-
-    # Consuming -----------------------------------------------------------------------------
-
-    @routes.get(
-        "/subscriptions/{id}/events",
-        summary="Events from the cursor on: SSE with Accept: text/event-stream, else a page",
-    )
-    async def events(
-        request: Request,
-        id_: Id,
-        cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
-        after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
-        last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
-        wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_EVENTS, description="A page: events at most.")] = 1_000,
-        latest: Annotated[
-            str | None,
-            Query(
-                description="Of what waits, just the newest event of each value of this; true: of the service's key."
-            ),
-        ] = None,
-    ) -> Any:
-        found = await found_for(gateway, request, id_)
-        record = found.subscription
-        consuming.need_pull(found)
-        wait_s = parameters.seconds("wait", wait, MOST_WAIT_S) or 0.0
-        is_stream = "text/event-stream" in request.headers.get("accept", "")
-        behind = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
-        position = await consuming.begin(durable, found, behind, cursor, after)
-        view = gateway.view(request)
-        schema = view.schema(record.service)
-        newest = parameters.latest(latest, schema, view.key(record.service))
-        meaning = view.meaning(record.service)
-        filter_ = await compiled_of(gateway.executors, view.caller, record, schema, meaning)
-        encoding = durable.encoding(record, view.caller)
-        conflation = parameters.conflation(record.every_s, record.key, schema)
-
-        def make(sink: Sink) -> Subscriber:
-            name = f"{id_}#{next(_numbers)}"
-            first = conflated(view.paced(sink), conflation) if is_stream else sink
-            made = Subscriber(name, record.service, filter_, first, encoding, position)
-            made.sink.caller = view.caller
-            if newest and not behind:
-                made.latest = Latest(newest)
-            return durable.connect(found, made)
-
-        if is_stream:
-            tally = gateway.metrics.delivered(record.service, "sse", id_)
-            ended = view.meter.taken("subscriptions", view.caller)
-            return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
-        most = view.meter.need_deliveries(view.caller, most)
-        try:
-            got = await page(gateway.hub, make, most, wait_s, conflation)
-        except SubscriptionEnded as error:
-            raise Problem(409, "ended", "The subscription has ended", str(error)) from error
-        view.meter.delivered(view.caller, len(got.events))
-        gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
-        return Response(got.to_json(), media_type="application/json")
-
-    @routes.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
-    async def ack(request: Request, id_: Id) -> dict[str, Any]:
-        said = await document(request)
-        if not isinstance(said, Mapping) or set(said) != {"cursor"} or not isinstance(said["cursor"], str):
-            detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {said!r:.60}"
-            raise SubscriptionError([DefinitionProblem("cursor", detail)])
-        found = await found_for(gateway, request, id_)
-        if isinstance(found.subscription.deliver, Webhook):
-            raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
-        at, has_moved = await durable.acknowledge(id_, Cursor.from_text(said["cursor"]))
-        detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
-        return {"cursor": at, "moved": has_moved, "detail": detail}
-
-    # Explaining ----------------------------------------------------------------------------
-
-    @routes.get("/subscriptions/{id}/explain", summary="What the filter means, and why an event matches or not")
-    async def explain(
-        request: Request,
-        id_: Id,
-        event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
-    ) -> Response:
-        record = (await found_for(gateway, request, id_)).subscription
-        view = gateway.view(request)
-        schema = view.schema(record.service)
-        work = partial(explained, record, schema, gateway.log, event, view)
-        said = await gateway.executors.heavy(view.caller, work)
-        return Response(orjson.dumps(said, default=str), media_type="application/json")
-
-    return routes
+router = APIRouter(prefix="/v1", tags=["subscriptions"], route_class=NamedRoute)
 
 
-# What is shown ------------------------------------------------------------------------------
+@router.post("/services/{name}/subscriptions", status_code=201, summary="Make a durable subscription")
+async def _create(gateway: Serving, request: Request, name: str) -> Response:
+    gateway.service(name)
+    schema = gateway.view(request).schema(name)
+    body = await document(request, {})
+    caller = caller_of(request)
+    grant = grant_of(caller, gateway.access, datetime.now(UTC))
+    blank = Subscription(new_id(), name, owner=caller.id, grant=grant)
+    for quota in ("durable", "subscriptions"):
+        gateway.meter.need(quota, caller, gateway.durable.count(caller.id))
+    meaning = gateway.policies.meaning(name)
+    key = gateway.view(request).key(name)
+    change = partial(changed, blank, body, schema, beside=BEGINNINGS, meaning=meaning, key=key)
+    record = await in_turn(gateway.executors, caller, _filter_parts(body), change)
+    gateway.meter.need_filter(caller, record.filter)
+    for member in ("from", "cursor"):
+        if not isinstance(body.get(member), str | None):
+            raise SubscriptionError([DefinitionProblem(member, f"expected a text, not {body[member]!r:.60}")])
+    start = parameters.start(body.get("cursor"), body.get("from"))
+    if start.cursor is not None:
+        await gateway.durable.check(name, start.cursor)
+    await _check_owner(gateway, record, caller)
+    await _check_receiver(gateway, record, body, caller)
+    filter_ = await compiled_of(gateway.executors, caller, record, schema, meaning)
+    position = await gateway.hub.begin(name, start, filter_)
+    cursor = None if position is None else position.text
+    found = await gateway.durable.change(lambda registry: registry.subscribe(record, cursor))
+    return _response(gateway, found, 201, show_secret=True)
+
+
+@router.get("/services/{name}/subscriptions", summary="Who subscribes to a service, durably")
+async def _of_service(gateway: Serving, request: Request, name: str) -> dict[str, Any]:
+    gateway.service(name)
+    caller = caller_of(request)
+    all_ = await gateway.durable.ask(lambda registry: registry.subscriptions(name))
+    seen = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+    return {
+        "subscriptions": [_for_caller(gateway, caller, _with_state(gateway, each), each.subscription) for each in seen]
+    }
+
+
+@router.get("/subscriptions", summary="All durable subscriptions that one may see, and how they do")
+async def _all(
+    gateway: Serving,
+    request: Request,
+    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_LISTED, description="The newest so many.")] = 100,
+) -> Response:
+    await gateway.durable.measure(LAG_CACHE_S)
+    caller = caller_of(request)
+    all_ = await gateway.durable.ask(lambda registry: registry.subscriptions())
+    shown = [each for each in all_.values() if may_see(gateway, caller, each.subscription)]
+    answer = {
+        "subscriptions": [_with_status(gateway, each, caller) for each in reversed(shown[-limit:])],
+        "total": len(shown),
+    }
+    return Response(orjson.dumps(answer), media_type=JSON)
+
+
+@router.get("/subscriptions/{id}", summary="One subscription, and how far it has come")
+async def _get(gateway: Serving, request: Request, id_: Id) -> Response:
+    return _response(gateway, await found_for(gateway, request, id_))
+
+
+@router.get("/subscriptions/{id}/status", summary="One subscription, and how it does")
+async def _status(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    found = await found_for(gateway, request, id_)
+    await gateway.durable.measure(LAG_CACHE_S)
+    return _with_status(gateway, found, caller_of(request))
+
+
+@router.patch("/subscriptions/{id}", summary="Change a subscription; who is connected goes on with it at once")
+async def _patch(gateway: Serving, request: Request, id_: Id) -> Response:
+    body = await document(request)
+    expected = _if_match(request)
+    version = body.get("version") if isinstance(body, Mapping) else None
+    if version is not None and type(version) is not int:
+        raise SubscriptionError([DefinitionProblem("version", f"expected a whole number, not {version!r:.60}")])
+    before = await found_for(gateway, request, id_)
+    service = before.subscription.service
+    view, meaning = gateway.view(request), gateway.policies.meaning(service)
+    schema, key = view.schema(service), view.key(service)
+    change = partial(changed, before.subscription, body, schema, beside=("version",), meaning=meaning, key=key)
+    record = await in_turn(gateway.executors, view.caller, _filter_parts(body), change)
+    record = renewed(record, view.caller, gateway.access, datetime.now(UTC))
+    resume = is_owner(view.caller, record)
+    await _check_owner(gateway, record, view.caller)
+    gateway.meter.need_filter(view.caller, record.filter)
+    was_pull = isinstance(before.subscription.deliver, Pull)
+    if _address(record) != _address(before.subscription):
+        await _check_receiver(gateway, record, body, view.caller)
+    base = expected if expected is not None else version if version is not None else before.version
+    try:
+        found = await gateway.durable.change(lambda registry: registry.change_subscription(record, base, resume=resume))
+    except VersionConflict as conflict:
+        if expected is None:
+            raise
+        raise Problem(
+            412, "version-conflict", "It was changed meanwhile", str(conflict), version=conflict.present
+        ) from conflict
+    return _response(gateway, found, show_secret=was_pull)
+
+
+@router.delete("/subscriptions/{id}", status_code=204, summary="Remove a subscription")
+async def _delete(gateway: Serving, request: Request, id_: Id) -> None:
+    await found_for(gateway, request, id_)
+    await gateway.durable.remove(id_)
+
+
+@router.get(
+    "/subscriptions/{id}/events",
+    summary="Events from the cursor on: SSE with Accept: text/event-stream, else a page",
+)
+async def _events(
+    gateway: Serving,
+    request: Request,
+    id_: Id,
+    cursor: Annotated[str | None, Query(description="Acknowledge all before it, and go on behind it.")] = None,
+    after: Annotated[str | None, Query(description="Go on behind it, acknowledging nothing.")] = None,
+    last_event_id: Annotated[str | None, Query(alias="Last-Event-ID")] = None,
+    wait: Annotated[str | None, Query(description="A page: how long to wait for a first event.")] = None,
+    limit: Annotated[int, Query(alias="max", ge=1, le=MAX_PAGE_EVENTS, description="A page: events at most.")] = 1_000,
+    latest: Annotated[
+        str | None,
+        Query(description="Of what waits, just the newest event of each value of this; true: of the service's key."),
+    ] = None,
+) -> Any:
+    found = await found_for(gateway, request, id_)
+    record = found.subscription
+    consuming.need_pull(found)
+    wait_s = parameters.seconds("wait", wait, MAX_WAIT_S) or 0.0
+    is_stream = "text/event-stream" in request.headers.get("accept", "")
+    resume_after = (request.headers.get("last-event-id") or last_event_id) if is_stream else None
+    position = await consuming.begin(gateway.durable, found, resume_after, cursor, after)
+    view = gateway.view(request)
+    schema = view.schema(record.service)
+    latest_by = parameters.latest(latest, schema, view.key(record.service))
+    meaning = view.meaning(record.service)
+    filter_ = await compiled_of(gateway.executors, view.caller, record, schema, meaning)
+    encoding = gateway.durable.encoding(record, view.caller)
+    conflation = parameters.conflation(record.every_s, record.key, schema)
+
+    def make(sink: Sink) -> Subscriber:
+        name = f"{id_}#{next(_numbers)}"
+        first = conflated(view.paced(sink), conflation) if is_stream else sink
+        subscriber = Subscriber(name, record.service, filter_, first, encoding, position)
+        subscriber.sink.caller = view.caller
+        if latest_by and not resume_after:
+            subscriber.latest = Latest(latest_by)
+        return gateway.durable.connect(found, subscriber)
+
+    if is_stream:
+        tally = gateway.metrics.delivered(record.service, "sse", id_)
+        ended = view.meter.taken("subscriptions", view.caller)
+        return EventStream(gateway.hub, make, tally, idle_s=record.idle_s, ended=ended)
+    limit = view.meter.need_deliveries(view.caller, limit)
+    try:
+        got = await page(gateway.hub, make, limit, wait_s, conflation)
+    except SubscriptionEnded as error:
+        raise Problem(409, "ended", "The subscription has ended", str(error)) from error
+    view.meter.delivered(view.caller, len(got.events))
+    gateway.metrics.delivered(record.service, "poll", id_).add(len(got.events))
+    return Response(got.to_json(), media_type="application/json")
+
+
+@router.post("/subscriptions/{id}/ack", summary="Say what was received; stored when this answers")
+async def _ack(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    body = await document(request)
+    if not isinstance(body, Mapping) or set(body) != {"cursor"} or not isinstance(body["cursor"], str):
+        detail = f"expected {{'cursor': '...'}}, the cursor of the last event received, not {body!r:.60}"
+        raise SubscriptionError([DefinitionProblem("cursor", detail)])
+    found = await found_for(gateway, request, id_)
+    if isinstance(found.subscription.deliver, Webhook):
+        raise consuming.conflict(f"{id_!r} is delivered by webhook: its cursor moves with what the receiver takes")
+    at, has_moved = await gateway.durable.acknowledge(id_, Cursor.from_text(body["cursor"]))
+    detail = "moved" if has_moved else "the cursor was there already, or further on: nothing has changed"
+    return {"cursor": at, "moved": has_moved, "detail": detail}
+
+
+@router.get("/subscriptions/{id}/explain", summary="What the filter means, and why an event matches or not")
+async def _explain(
+    gateway: Serving,
+    request: Request,
+    id_: Id,
+    event: Annotated[str | None, Query(description="An event as JSON, or the id of one in the stream.")] = None,
+) -> Response:
+    record = (await found_for(gateway, request, id_)).subscription
+    view = gateway.view(request)
+    schema = view.schema(record.service)
+    work = partial(explained, record, schema, gateway.log, event, view)
+    answer = await gateway.executors.heavy(view.caller, work)
+    return Response(orjson.dumps(answer, default=str), media_type="application/json")
+
+
+def _with_state(gateway: Gateway, found: RegisteredSubscription, *, show_secret: bool = False) -> dict[str, Any]:
+    described = describe(found, gateway.durable.cursor(found), show_secret=show_secret)
+    return {**described, "connected": len(gateway.durable.connected(found.subscription.id))}
+
+
+def _with_status(gateway: Gateway, found: RegisteredSubscription, caller: Caller) -> dict[str, Any]:
+    """Return the document of a subscription with its lag, its deliveries from this gateway, and its last error."""
+    record, metrics = found.subscription, gateway.metrics
+    tally, is_mine = metrics.subscriptions.get(record.id), may_touch(caller, record)
+    failure = metrics.failures.get(record.id) if is_mine else None  # it may contain a receiver's response
+    return {
+        **_for_caller(gateway, caller, _with_state(gateway, found), record),
+        "lag": gateway.durable.lags.stored.get((record.service, record.id)),
+        "delivered": 0 if tally is None else tally.count,
+        "last_error": None if failure is None else {"at": _moment(failure[0]), "detail": failure[1]},
+        "mine": is_mine,
+    }
+
+
+def _response(
+    gateway: Gateway, found: RegisteredSubscription, status: int = 200, *, show_secret: bool = False
+) -> Response:
+    headers = {"etag": f'"{found.version}"'}
+    if status == 201:
+        headers["location"] = f"/v1/subscriptions/{found.subscription.id}"
+    body = orjson.dumps(_with_state(gateway, found, show_secret=show_secret))
+    return Response(body, status, headers, JSON)
+
+
+async def _check_receiver(gateway: Gateway, record: Subscription, body: Any, caller: Caller) -> None:
+    if isinstance(record.deliver, Webhook):
+        async with gateway.executors.turn(caller):  # DNS and the receiver may be slow
+            await gateway.durable.sender.check(record.deliver.url)
+            if wants_handshake(body):
+                await gateway.durable.sender.shake_hands(record.deliver.url)
+
+
+async def _check_owner(gateway: Gateway, record: Subscription, caller: Caller) -> None:
+    """Raise unless the filter of a webhook uses only attributes that its owner sees.
+
+    A webhook is delivered with the rights of its owner, who may not be the caller.
+    """
+    if isinstance(record.deliver, Webhook):
+        await gateway.sweep.read_keys()
+        owner = gateway.owners.owner(record)
+        schema, meaning = gateway.policies.schema(owner, record.service), gateway.policies.meaning(record.service)
+        await compiled_of(gateway.executors, caller, record, schema, meaning)
+
+
+# Responses ----------------------------------------------------------------------------------
 
 
 def describe(found: RegisteredSubscription, cursor: str | None, *, show_secret: bool = False) -> dict[str, Any]:
-    """A subscription as JSON; its secrets are never in it but once, when they are new."""
+    """Return the document of a subscription. A secret is included only with `show_secret`, once, when it is new."""
     record = found.subscription
     deliver: Any = "pull"
     if isinstance(record.deliver, Webhook):
@@ -334,84 +351,90 @@ def explained(
     event: str | None,
     view: View,
 ) -> dict[str, Any]:
-    """How a subscription's filter is read and indexed, and what it makes of an event."""
+    """Return how a subscription's filter is parsed and indexed, and why it matches an event or not. Blocks."""
     meaning = view.meaning(record.service)
     filter_ = compiled(record, schema, meaning) or Filter("", schema)
-    given = None if event is None else event_of(event, record.service, log, view)
+    sample = None if event is None else event_of(event, record.service, log, view)
     matcher = Matcher(schema, semantics=meaning)
     try:
         matcher.add(record.id, filter_)
-        index = matcher.explain(record.id, None if given is None else [given])
+        index = matcher.explain(record.id, None if sample is None else [sample])
     finally:
         matcher.close()
-    return {"subscription": record.id, **described_by_meaning(filter_, given), "index": index}
+    return {"subscription": record.id, **described_by_meaning(filter_, sample), "index": index}
 
 
-def event_of(said: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
-    """An event that was given as JSON, or by its id in a service's output, as a caller sees it."""
-    if said.lstrip().startswith("{"):
+def event_of(text: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
+    """Return an event as a caller sees it, from JSON or by its id in a service's output. Blocks.
+
+    Raises a `Problem`: 400 if the JSON is malformed, 404 if there is no such id.
+    """
+    if text.lstrip().startswith("{"):
         hidden = view.hidden(service)
-        return {name: value for name, value in _given(said).items() if name not in hidden}
-    return _sought(said, service, log, view)
+        return {name: value for name, value in _parsed_event(text).items() if name not in hidden}
+    return _find_event(text, service, log, view)
 
 
-def _given(said: str) -> dict[str, Any]:
+def _parsed_event(text: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = orjson.loads(said)
+        event: dict[str, Any] = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise bad_parameter("event", said[:60], f"an event as a JSON object, or an event's id ({error})") from error
-    data = found.get("data")
-    return data if "specversion" in found and isinstance(data, dict) else found
+        raise bad_parameter("event", text[:60], f"an event as a JSON object, or an event's id ({error})") from error
+    data = event.get("data")
+    return data if "specversion" in event and isinstance(data, dict) else event
 
 
-def _sought(id_: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
-    """The event that a caller sees under an id, in what the stream still has."""
-    needle, looked = orjson.dumps(id_), 0
+def _find_event(id_: str, service: str, log: EventLog, view: View) -> dict[str, Any]:
+    """Search the retained events of a service for one that the caller sees under an id."""
+    needle, searched = orjson.dumps(id_), 0
     is_hashed = view.policies.hides_ids(view.caller, service)
     position = log.begin(service)
-    while looked < MOST_LOOKED and (read := log.read(service, position, 5_000)).records:
+    while searched < MAX_SEARCHED and (read := log.read(service, position, 5_000)).records:
         for record in read.records:
             if is_hashed or needle in record:
                 event = view.shown_event(orjson.loads(record), service)
                 if event.get("_id") == id_:
                     return event
-        looked, position = looked + len(read.records), read.cursor
-    detail = f"no event {id_!r} in the first {looked:,} that {service!r} still has; give the event itself, as JSON"
+        searched, position = searched + len(read.records), read.cursor
+    detail = f"no event {id_!r} in the first {searched:,} that {service!r} still has; give the event itself, as JSON"
     raise Problem(404, "not-found", "There is no such thing", detail)
 
 
-# Whose it is --------------------------------------------------------------------------------
+# Ownership ----------------------------------------------------------------------------------
 
 
 def may_touch(caller: Caller, record: Subscription) -> bool:
-    """Return whether a subscription is a caller's own, or everything is. Who is not known owns nothing.
+    """True if a caller owns a subscription, or is an operator. Callers without credentials own nothing.
 
-    Subscriptions without an owner were created while no keys were required: they are the operator's.
+    Subscriptions without an owner were created while no keys were required. They belong to the operators.
     """
     return caller.may("operate") or is_owner(caller, record)
 
 
 def may_see(gateway: Gateway, caller: Caller, record: Subscription) -> bool:
-    """Say whether a caller is told of a subscription: their own, and as a provider all to services that they see."""
+    """True if a caller may list a subscription: their own; for a provider, all of services that they see."""
     if may_touch(caller, record):
         return gateway.policies.may_keep(caller, record.service)
     return caller.may("define") and gateway.policies.sees(caller, record.service)
 
 
-def _for_caller(gateway: Gateway, caller: Caller, said: dict[str, Any], record: Subscription) -> dict[str, Any]:
-    """Return what a caller is told of a subscription; of another's not where it goes, nor what they don't see."""
+def _for_caller(gateway: Gateway, caller: Caller, described: dict[str, Any], record: Subscription) -> dict[str, Any]:
+    """Return the document of a subscription for a caller.
+
+    If they do not own it, its webhook address is hidden, and so is its filter if attributes are hidden from them.
+    """
     if may_touch(caller, record):
-        return said
+        return described
     if isinstance(record.deliver, Webhook):
-        address = urlsplit(record.deliver.url)
-        said = {**said, "deliver": {"webhook": {**said["deliver"]["webhook"], "url": f"{address.scheme}://…"}}}
+        webhook = {**described["deliver"]["webhook"], "url": f"{urlsplit(record.deliver.url).scheme}://…"}
+        described = {**described, "deliver": {"webhook": webhook}}
     if gateway.policies.withheld(caller, record.service):
-        said = {**said, "filter": "", "params": [], "select": None, "key": None}
-    return said
+        described = {**described, "filter": "", "params": [], "select": None, "key": None}
+    return described
 
 
 async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> RegisteredSubscription:
-    """A subscription that a caller may touch; of others' it is not told that they are there."""
+    """Return a subscription that the caller may change. Raises `NotRegistered`, also if it belongs to another."""
     found = await gateway.durable.ask(lambda registry: registry.subscription(id_))
     caller = caller_of(request)
     if not may_touch(caller, found.subscription) or not gateway.policies.may_keep(caller, found.subscription.service):
@@ -419,26 +442,26 @@ async def found_for(gateway: Gateway, request: HTTPConnection, id_: str) -> Regi
     return found
 
 
-# What is read -------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------
 
 
-async def document(request: Request, unsaid: Any = None) -> Any:
-    """A request's body as JSON; `unsaid` is what an empty one stands for."""
+async def document(request: Request, default: Any = None) -> Any:
+    """Parse a request's body as JSON; an empty body is `default`. Raises a `Problem` (400, 413)."""
     body = await request.body()
-    if not body and unsaid is not None:
-        return unsaid
-    if len(body) > MOST_BYTES:
-        detail = f"expected at most {MOST_BYTES:,} bytes, not {len(body):,}"
+    if not body and default is not None:
+        return default
+    if len(body) > MAX_BODY_BYTES:
+        detail = f"expected at most {MAX_BODY_BYTES:,} bytes, not {len(body):,}"
         raise Problem(413, "too-large", "The request is too large", detail)
     return await json_of(request)
 
 
-def _filter_parts(said: Any) -> list[Any]:
-    """The filter of a subscription's document and its parameters, as far as it has them."""
-    if not isinstance(said, Mapping):
+def _filter_parts(body: Any) -> list[Any]:
+    """Return the filter and the parameters in the document of a subscription, which is not validated yet."""
+    if not isinstance(body, Mapping):
         return []
-    params = said.get("params")
-    return [said.get("filter"), *(params if isinstance(params, list) else ())]
+    params = body.get("params")
+    return [body.get("filter"), *(params if isinstance(params, list) else ())]
 
 
 def _moment(at_s: float) -> str:
@@ -450,10 +473,10 @@ def _address(record: Subscription) -> str | None:
 
 
 def _if_match(request: Request) -> int | None:
-    said = request.headers.get("if-match")
-    if said is None or said.strip() == "*":
+    header = request.headers.get("if-match")
+    if header is None or header.strip() == "*":
         return None
-    number = said.strip().removeprefix("W/").strip('"')
+    number = header.strip().removeprefix("W/").strip('"')
     if not (number.isascii() and number.isdigit() and len(number) < 19):
-        raise bad_parameter("If-Match", said, 'a version in quotes, such as "3", as ETag has it')
+        raise bad_parameter("If-Match", header, 'a version in quotes, such as "3", as ETag has it')
     return int(number)

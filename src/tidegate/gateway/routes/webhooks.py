@@ -1,4 +1,4 @@
-"""Webhooks: their secrets, what could not be delivered, and beginning again."""
+"""Webhooks: their secrets, their dead letters, and how to enable them again."""
 
 from __future__ import annotations
 
@@ -13,100 +13,107 @@ from fastapi import APIRouter, Query, Request
 
 from tidegate.delivery.encoding import Encoding
 from tidegate.errors import DefinitionProblem, SubscriptionError
-from tidegate.gateway.callers import caller_of
+from tidegate.gateway.auth.callers import caller_of
+from tidegate.gateway.auth.owners import renewed
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.owners import renewed
-from tidegate.gateway.problems import Problem
+from tidegate.gateway.http.problems import Problem
+from tidegate.gateway.routes.dependencies import Serving
 from tidegate.gateway.routes.subscriptions import Id, describe, document, found_for
 from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
 from tidegate.subscriptions import MOST_SECRETS, Subscription, Webhook, new_secret
 
-MOST_LETTERS = 1_000
-"""Dead letters of one request."""
+MAX_LETTERS = 1_000
+"""Dead letters in one request or response."""
 
 
-def router(gateway: Gateway) -> APIRouter:
-    """The routes."""
-    routes = APIRouter(prefix="/v1", tags=["webhooks"])
-    durable = gateway.durable
+router = APIRouter(prefix="/v1", tags=["webhooks"])
 
-    async def webhook_of(request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
-        found = await found_for(gateway, request, id_)
-        deliver = found.subscription.deliver
-        if not isinstance(deliver, Webhook):
-            detail = f"{id_!r} is not delivered by webhook"
-            raise Problem(409, "conflict", "The subscription won't do that", detail)
-        return found.subscription, deliver, found.version
 
-    def need_service(request: Request, record: Subscription) -> None:
-        """Of a service that is gone nobody knows any more what it hid from whom."""
-        if not caller_of(request).may("operate"):
-            gateway.policies.need(caller_of(request), record.service)
+@router.post("/subscriptions/{id}/secret", summary="Make a new secret; older ones sign too until dropped")
+async def _rotate(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    record, webhook, version = await _webhook_of(gateway, request, id_)
+    if len(webhook.secrets) >= MOST_SECRETS:
+        detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
+        raise Problem(409, "conflict", "The subscription won't do that", detail)
+    secrets = (new_secret(), *webhook.secrets)
+    await _set_secrets(gateway, record, webhook, secrets, version)
+    return {"secret": secrets[0], "secrets": len(secrets)}
 
-    async def set_secrets(record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int) -> None:
-        new = replace(record, deliver=replace(webhook, secrets=secrets))
-        await durable.change(lambda registry: registry.change_subscription(new, version))
 
-    @routes.post("/subscriptions/{id}/secret", summary="Make a new secret; older ones sign too until dropped")
-    async def rotate(request: Request, id_: Id) -> dict[str, Any]:
-        record, webhook, version = await webhook_of(request, id_)
-        if len(webhook.secrets) >= MOST_SECRETS:
-            detail = f"{id_!r} has {len(webhook.secrets)} secrets: drop the old ones with DELETE first"
-            raise Problem(409, "conflict", "The subscription won't do that", detail)
-        secrets = (new_secret(), *webhook.secrets)
-        await set_secrets(record, webhook, secrets, version)
-        return {"secret": secrets[0], "secrets": len(secrets)}
+@router.delete("/subscriptions/{id}/secret", summary="Drop all secrets but the newest")
+async def _drop(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    record, webhook, version = await _webhook_of(gateway, request, id_)
+    await _set_secrets(gateway, record, webhook, webhook.secrets[:1], version)
+    return {"secrets": 1}
 
-    @routes.delete("/subscriptions/{id}/secret", summary="Drop all secrets but the newest")
-    async def drop(request: Request, id_: Id) -> dict[str, Any]:
-        record, webhook, version = await webhook_of(request, id_)
-        await set_secrets(record, webhook, webhook.secrets[:1], version)
-        return {"secrets": 1}
 
-    @routes.post("/subscriptions/{id}/enable", summary="Deliver again, from the cursor on")
-    async def enable(request: Request, id_: Id) -> dict[str, Any]:
-        before = await found_for(gateway, request, id_)
-        record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
-        obstacle = gateway.policies.lapsed(record, datetime.now(UTC))
-        if obstacle is not None and isinstance(record.deliver, Webhook):
-            raise Problem(409, "conflict", "The subscription won't do that", obstacle)
-        found = await durable.change(partial(_enabled, record, before.version))
-        return describe(found, durable.cursor(found))
+@router.post("/subscriptions/{id}/enable", summary="Deliver again, from the cursor on")
+async def _enable(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    before = await found_for(gateway, request, id_)
+    record = renewed(before.subscription, caller_of(request), gateway.access, datetime.now(UTC))
+    obstacle = gateway.owners.lapsed(record, datetime.now(UTC))
+    if obstacle is not None and isinstance(record.deliver, Webhook):
+        raise Problem(409, "conflict", "The subscription won't do that", obstacle)
+    found = await gateway.durable.change(partial(_enabled, record, before.version))
+    return describe(found, gateway.durable.cursor(found))
 
-    @routes.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
-    async def letters(
-        request: Request,
-        id_: Id,
-        after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
-        most: Annotated[int, Query(alias="max", ge=1, le=MOST_LETTERS)] = 100,
-    ) -> dict[str, Any]:
-        found = await found_for(gateway, request, id_)
-        need_service(request, found.subscription)
-        some = await durable.ask(lambda registry: registry.dead_letters(id_, after, most))
-        encoding = durable.encoding(found.subscription, caller_of(request))
-        return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
 
-    @routes.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
-    async def redeliver(request: Request, id_: Id) -> dict[str, Any]:
-        record, _, _ = await webhook_of(request, id_)
-        need_service(request, record)
-        obstacle = durable.obstacle(record)
-        if obstacle is not None:
-            raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
-        ids = _ids(await document(request, {"ids": "all"}))
-        some = await durable.ask(lambda registry: _sought(registry, id_, ids))
-        missing = sorted((ids or set()) - {each.id for each in some})
-        if missing:
-            detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
-            raise Problem(404, "not-found", "There is no such thing", detail)
-        done = await durable.redeliver(record, some)
-        return {
-            "delivered": done.taken,
-            "failed": [{"id": id_, "error": error} for id_, error in done.failed],
-            "untried": done.untried,
-        }
+@router.get("/subscriptions/{id}/dead-letters", summary="What could not be delivered, the oldest first")
+async def _letters(
+    gateway: Serving,
+    request: Request,
+    id_: Id,
+    after: Annotated[int, Query(ge=0, lt=2**63, description="The id of the last one that was read.")] = 0,
+    most: Annotated[int, Query(alias="max", ge=1, le=MAX_LETTERS)] = 100,
+) -> dict[str, Any]:
+    found = await found_for(gateway, request, id_)
+    _need_service(gateway, request, found.subscription)
+    some = await gateway.durable.ask(lambda registry: registry.dead_letters(id_, after, most))
+    encoding = gateway.durable.encoding(found.subscription, caller_of(request))
+    return {"dead_letters": [_shown(each, found.subscription.service, encoding) for each in some]}
 
-    return routes
+
+@router.post("/subscriptions/{id}/dead-letters/redeliver", summary="Send dead letters once more, now")
+async def _redeliver(gateway: Serving, request: Request, id_: Id) -> dict[str, Any]:
+    record, _, _ = await _webhook_of(gateway, request, id_)
+    _need_service(gateway, request, record)
+    obstacle = gateway.durable.obstacle(record)
+    if obstacle is not None:
+        raise Problem(409, "conflict", "The subscription won't do that", obstacle.reason)
+    ids = _ids(await document(request, {"ids": "all"}))
+    letters = await gateway.durable.ask(lambda registry: _letters_with(registry, id_, ids))
+    missing = sorted((ids or set()) - {letter.id for letter in letters})
+    if missing:
+        detail = f"{id_!r} has no dead letter {', '.join(map(str, missing))}"
+        raise Problem(404, "not-found", "There is no such thing", detail)
+    done = await gateway.durable.redeliver(record, letters)
+    return {
+        "delivered": done.taken,
+        "failed": [{"id": id_, "error": error} for id_, error in done.failed],
+        "untried": done.untried,
+    }
+
+
+async def _webhook_of(gateway: Gateway, request: Request, id_: str) -> tuple[Subscription, Webhook, int]:
+    found = await found_for(gateway, request, id_)
+    deliver = found.subscription.deliver
+    if not isinstance(deliver, Webhook):
+        detail = f"{id_!r} is not delivered by webhook"
+        raise Problem(409, "conflict", "The subscription won't do that", detail)
+    return found.subscription, deliver, found.version
+
+
+def _need_service(gateway: Gateway, request: Request, record: Subscription) -> None:
+    """Raise unless the caller sees the service. If it was removed, there is no policy: only operators may continue."""
+    if not caller_of(request).may("operate"):
+        gateway.policies.need(caller_of(request), record.service)
+
+
+async def _set_secrets(
+    gateway: Gateway, record: Subscription, webhook: Webhook, secrets: tuple[str, ...], version: int
+) -> None:
+    new = replace(record, deliver=replace(webhook, secrets=secrets))
+    await gateway.durable.change(lambda registry: registry.change_subscription(new, version))
 
 
 def _enabled(record: Subscription, version: int, registry: Registry) -> RegisteredSubscription:
@@ -114,26 +121,26 @@ def _enabled(record: Subscription, version: int, registry: Registry) -> Register
     return registry.enable(record.id)
 
 
-def _ids(said: Any) -> set[int] | None:
-    """The dead letters that are meant; None: all."""
-    ids = said.get("ids") if isinstance(said, Mapping) and set(said) == {"ids"} else None
+def _ids(body: Any) -> set[int] | None:
+    """Return the ids of the dead letters that a request names; None means all."""
+    ids = body.get("ids") if isinstance(body, Mapping) and set(body) == {"ids"} else None
     if ids == "all":
         return None
     if not isinstance(ids, list) or not ids or not all(type(each) is int and 0 <= each < 2**63 for each in ids):
-        detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {said!r:.60}"
+        detail = f"expected {{'ids': [1, 2]}} or {{'ids': 'all'}}, not {body!r:.60}"
         raise SubscriptionError([DefinitionProblem("ids", detail)])
-    if len(ids) > MOST_LETTERS:
-        raise SubscriptionError([DefinitionProblem("ids", f"expected at most {MOST_LETTERS:,}, not {len(ids):,}")])
+    if len(ids) > MAX_LETTERS:
+        raise SubscriptionError([DefinitionProblem("ids", f"expected at most {MAX_LETTERS:,}, not {len(ids):,}")])
     return set(ids)
 
 
-def _sought(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLetter]:
+def _letters_with(registry: Registry, id_: str, ids: set[int] | None) -> list[DeadLetter]:
     if ids is None:
-        return registry.dead_letters(id_, 0, MOST_LETTERS)
-    found: list[DeadLetter] = []
-    for each in sorted(ids):
-        found += [letter for letter in registry.dead_letters(id_, each - 1, 1) if letter.id == each]
-    return found
+        return registry.dead_letters(id_, 0, MAX_LETTERS)
+    letters: list[DeadLetter] = []
+    for number in sorted(ids):
+        letters += [letter for letter in registry.dead_letters(id_, number - 1, 1) if letter.id == number]
+    return letters
 
 
 def _shown(letter: DeadLetter, service: str, encoding: Encoding) -> dict[str, Any]:

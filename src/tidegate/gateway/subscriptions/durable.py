@@ -1,0 +1,396 @@
+"""Serves durable subscriptions: follows the registry, applies changes to connected subscribers, stores cursors."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import orjson
+import structlog
+
+from tidegate.delivery.acks import DELAY_S, Acknowledgements, onward
+from tidegate.delivery.batch import distance, reaches
+from tidegate.delivery.conflation import reconflated
+from tidegate.delivery.encoding import Encoding
+from tidegate.delivery.hub import Hub
+from tidegate.delivery.pacing import Pace
+from tidegate.delivery.subscriber import Notice, Subscriber
+from tidegate.delivery.webhook import Couriers, CourierSettings, Obstacle, Outcome, Parcel, Post, encoding_of
+from tidegate.errors import LogError, TidegateError
+from tidegate.federation.link.history import is_past
+from tidegate.gateway.telemetry.tracing import Tracing
+from tidegate.gateway.transports.webhook import WebhookSender, WebhookSettings
+from tidegate.logs import Cursor, EventLog
+from tidegate.model import ServiceName
+from tidegate.registry import DeadLetter, RegisteredSubscription, Registry
+from tidegate.subscriptions import Subscription, Webhook
+
+_log = structlog.get_logger("tidegate.gateway")
+
+T = TypeVar("T")
+
+
+class SubscriptionEncoder(Protocol):
+    """Returns how events of a subscription are encoded for a caller; None means its owner."""
+
+    def __call__(self, record: Subscription, caller: Any) -> Encoding: ...  # noqa: D102 - see the class
+
+
+@dataclass(frozen=True, slots=True)
+class DurableSettings:
+    """Settings of durable subscriptions."""
+
+    look_s: float = 0.25
+    """Poll interval for changes that other gateways make."""
+    ack_s: float = DELAY_S
+    """How long acknowledgements are collected before they are stored in one transaction."""
+    couriers: CourierSettings = field(default_factory=CourierSettings)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivered:
+    """The result of a redelivery of dead letters."""
+
+    taken: list[int]
+    failed: list[tuple[int, str]]
+    untried: list[int]
+    """Dead letters that were not sent, because the receiver did not answer for an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Distances to the end of the stream, in the unit of the log: bytes in files, records in Kafka."""
+
+    connected: Mapping[str, int]
+    """The largest lag of a connected subscriber, by service."""
+    stored: Mapping[tuple[str, str], int]
+    """The lag of each durable subscription, by service and id."""
+    failing: Mapping[str, int] = field(default_factory=dict)
+    """Durable subscriptions whose receiver refused the last message, by service."""
+    disabled: Mapping[str, int] = field(default_factory=dict)
+    """Durable subscriptions that get no events until they are enabled, by service."""
+
+
+class Durable:
+    """Follows the subscriptions in the registry, and applies changes to connected subscribers.
+
+    Changes made in this gateway go through `change`, one at a time and never while the
+    registry is read, so that an older state never replaces a newer one. Runs on the event loop.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        log: EventLog,
+        hub: Hub,
+        settings: DurableSettings,
+        encoding: SubscriptionEncoder = lambda record, caller: encoding_of(record),  # noqa: ARG005 - hides nothing
+        sent: Callable[[Subscription, Outcome, int], None] = lambda _, __, ___: None,
+        tracing: Tracing | None = None,
+        pace: Callable[[Subscription], Pace | None] = lambda _: None,
+    ) -> None:
+        """`sent` is called with the outcome of each webhook message and its number of events.
+
+        `pace` returns the delivery rate limit of a webhook; None: there is none.
+        """
+        self.encoding = encoding
+        self.before: Callable[[], Awaitable[None]] | None = None
+        """Awaited before new subscriptions are applied, so that the keys of their owners have been read."""
+        self.obstacle: Callable[[Subscription], Obstacle | None] = lambda _: None
+        """Returns why a webhook must not be delivered; None if it may. Called before delivery starts, and regularly."""
+        self.on_change: Callable[[str, RegisteredSubscription | None], None] = lambda _, __: None
+        """Called when a subscription is created or changed, and with None when it is removed."""
+        self._registry, self._event_log, self._hub, self._settings = registry, log, hub, settings
+        self.sender = WebhookSender(settings.webhooks, tracing=tracing)
+        self.acks = Acknowledgements(registry.acknowledge_all, settings.ack_s)
+        for_maker = partial(encoding, caller=None)
+        post = Post(
+            registry,
+            self.acks,
+            self.sender.send,
+            settings.couriers,
+            encoding=for_maker,
+            pace=pace,
+            sent=sent,
+            obstacle=lambda record: self.obstacle(record),
+        )
+        self._couriers = Couriers(hub, post, f"gateway_{secrets.token_hex(8)}")
+        self._known: dict[str, RegisteredSubscription] = {}
+        self._connected: dict[str, set[Subscriber]] = {}
+        self._revision = -1
+        self._changing = asyncio.Lock()
+        self._acking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._follower: asyncio.Task[None] | None = None
+        self.lags = Lags({}, {})
+        self._measured_at = -math.inf
+
+    async def start(self) -> None:
+        """Read the subscriptions, then follow the registry in a task until `close`."""
+        await self.look()
+        self._follower = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Stop webhooks, and store all acknowledged cursors."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        for close in (self._couriers.close, self.acks.close, self.sender.close):
+            try:
+                await close()
+            except Exception as problem:  # registry unreachable: events after the stored cursor are sent again
+                _log.warning("can't store the cursors of subscriptions", problem=str(problem))
+
+    async def ask(self, call: Callable[[Registry], T]) -> T:
+        """Run a registry call, which blocks, in a thread, and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(None, call, self._registry)
+
+    # Following the registry ------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.look_s)
+            try:
+                await self.look()
+            except Exception as problem:
+                _log.warning("can't read the subscriptions", problem=str(problem))
+
+    async def look(self) -> None:
+        """Apply changes in the registry, and start or stop webhooks accordingly."""
+        async with self._changing:
+            revision = await self.ask(lambda registry: registry.subscriptions_revision())
+            if revision != self._revision:
+                registered = await self.ask(lambda registry: registry.subscriptions())
+                if self.before is not None:
+                    await self.before()
+                for id_ in self._known.keys() - registered.keys():
+                    await self._forget(id_)
+                for subscription in registered.values():
+                    await self._apply(subscription)
+                self._revision = revision
+            await self._couriers.look()
+
+    async def change(self, call: Callable[[Registry], RegisteredSubscription]) -> RegisteredSubscription:
+        """Change a subscription in the registry. Connected subscribers use the new state when this returns."""
+        async with self._changing:
+            found = await self.ask(call)
+            await self._apply(found)
+            await self._couriers.look()
+            return found
+
+    async def remove(self, id_: str) -> None:
+        """Remove a subscription, and end its connected subscribers with a notice."""
+        async with self._changing:
+            await self.ask(lambda registry: registry.unsubscribe(id_))
+            await self._forget(id_)
+
+    async def _apply(self, found: RegisteredSubscription) -> None:
+        id_ = found.subscription.id
+        before = self._known.get(id_)
+        self._known[id_] = found
+        if before is not None and before.version == found.version:
+            return
+        self.on_change(id_, found)
+        await self._couriers.want(found)
+        courier = self._couriers.subscriber(id_)
+        if courier is not None:
+            await self._update(courier, found.subscription)
+        for each in self.connected(id_):
+            if found.state != "active":
+                self._dismiss(each, f"the subscription is {found.state}: {found.reason}")
+            elif isinstance(found.subscription.deliver, Webhook):
+                self._dismiss(each, "the subscription is delivered by webhook from now on")
+            else:
+                await self._update(each, found.subscription)
+
+    async def _update(self, subscriber: Subscriber, record: Subscription) -> None:
+        """Continue a subscriber with a changed record, between two events."""
+        encoding = self.encoding(record, subscriber.sink.caller)
+        before = subscriber.encoding
+        sees_differently = (before.hidden, before.ids) != (encoding.hidden, encoding.ids)
+        try:
+            self._hub.rewrite(subscriber, encoding, reconflated(subscriber.sink, (record.every_s, record.key)))
+        except TidegateError as problem:  # its service was removed
+            self._dismiss(subscriber, str(problem))
+            return
+        old = subscriber.filter
+        has_changed = (record.filter.strip(), record.params) != (
+            ("", ()) if old is None else (old.text.strip(), old.params)
+        )
+        if has_changed or (sees_differently and old is not None and old.tree.is_semantic):
+            try:
+                await self._hub.change(subscriber, self._hub.filter_of(record, encoding))
+            except TidegateError as problem:
+                self._dismiss(subscriber, str(problem))
+
+    async def _forget(self, id_: str) -> None:
+        self._known.pop(id_, None)
+        self.acks.forget(id_)
+        for each in self.connected(id_):
+            self._dismiss(each, "the subscription was removed")
+        self._connected.pop(id_, None)
+        await self._couriers.drop(id_)
+        self.on_change(id_, None)
+
+    async def recheck_webhooks(self) -> None:
+        """Disable webhooks of this gateway whose owners lost their rights; apply new policies to the others."""
+        for id_ in list(self._known):
+            courier, record = self._couriers.subscriber(id_), self._known[id_].subscription
+            if courier is None or not isinstance(record.deliver, Webhook) or self._known[id_].state != "active":
+                continue
+            obstacle = self.obstacle(record)
+            if obstacle is not None:
+                await self.change(partial(_disabled, id_, obstacle))
+            elif courier.encoding != self.encoding(record, None):
+                async with self._changing:
+                    await self._update(courier, record)
+
+    def notify_all(self) -> None:
+        """Call `on_change` for all subscriptions, because the definitions of their services may have changed."""
+        for id_, found in self._known.items():
+            self.on_change(id_, found)
+
+    def _dismiss(self, subscriber: Subscriber, detail: str) -> None:
+        position = subscriber.position
+        self._hub.unsubscribe(subscriber)
+        subscriber.sink.tell(subscriber, Notice("error", position.text if position else "", {"detail": detail}))
+
+    def count(self, owner: str | None) -> int:
+        """Return the number of subscriptions of an owner."""
+        return sum(each.subscription.owner == owner for each in self._known.values())
+
+    # Connected subscribers ---------------------------------------------------------------
+
+    def connect(self, found: RegisteredSubscription, subscriber: Subscriber) -> Subscriber:
+        """Apply later changes of a subscription to a new subscriber, which the hub does not serve yet.
+
+        `found` is the state that the subscriber was created from. Changes since then are applied at once.
+        """
+        id_ = found.subscription.id
+        newest = self._known.get(id_)
+        if newest is not None and newest.version > found.version:
+            record = newest.subscription
+            subscriber.encoding = self.encoding(record, subscriber.sink.caller)
+            subscriber.sink.subscribers.discard(subscriber)
+            subscriber.sink = reconflated(subscriber.sink, (record.every_s, record.key))
+            subscriber.sink.subscribers.add(subscriber)
+            subscriber.filter = self._hub.filter_of(record, subscriber.encoding)
+        connected = self._connected.setdefault(id_, set())
+        connected -= {other for other in connected if other.state == "gone"}
+        connected.add(subscriber)
+        return subscriber
+
+    def connected(self, id_: str) -> list[Subscriber]:
+        """Return the subscribers in this gateway that consume a subscription now."""
+        subscribers = [each for each in self._connected.get(id_, ()) if each.state != "gone"]
+        if not subscribers:
+            self._connected.pop(id_, None)
+        return subscribers
+
+    # Cursors -----------------------------------------------------------------------------
+
+    def cursor(self, found: RegisteredSubscription) -> str | None:
+        """Return the acknowledged cursor of a subscription, even if it is not stored yet."""
+        return self.acks.newest(found.subscription.id) or found.cursor
+
+    async def check(self, service: str, cursor: Cursor) -> None:
+        """Raise a `CursorError` if a cursor is not a position in a service's output."""
+        if ServiceName.parse(service).is_remote and is_past(cursor):  # only the broker of the service can tell
+            return
+        await asyncio.get_running_loop().run_in_executor(None, partial(self._event_log.read, service, cursor, 1))
+
+    async def acknowledge(self, id_: str, cursor: Cursor) -> tuple[str, bool]:
+        """Advance the cursor of a subscription. Returns the cursor once it is stored, and whether it has moved."""
+        lock = self._acking.setdefault(id_, asyncio.Lock())
+        async with lock:
+            found = await self.ask(lambda registry: registry.subscription(id_))
+            await self.check(found.subscription.service, cursor)
+            stored = self.cursor(found)
+            before = None if stored is None else Cursor.from_text(stored)
+            moved = onward(cursor, before)
+            if before is not None and before.generation == moved.generation and reaches(before, moved):
+                return before.text, False
+            self.acks.note(id_, moved.text)
+        await self.acks.stored()
+        return moved.text, True
+
+    async def measure(self, fresh_s: float = 0.0) -> None:
+        """Measure the lags of all subscribers and store them in `lags`.
+
+        Returns at once if the last measurement is younger than `fresh_s`. Failures are logged.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._measured_at < fresh_s:
+            return
+        self._measured_at = now
+        places = self._hub.places()
+        try:
+            found = await self.ask(lambda registry: registry.subscriptions())
+            stored = {id_: (each.subscription.service, self.cursor(each)) for id_, each in found.items()}
+            services = {service for service, _ in stored.values()} | places.keys()
+            measure = partial(_lags, self._event_log, services, stored, places)
+            measured = await asyncio.get_running_loop().run_in_executor(None, measure)
+            is_off = {id_: each.state != "active" for id_, each in found.items()}
+            failing = Counter(stored[id_][0] for id_, each in found.items() if each.attempts and not is_off[id_])
+            disabled = Counter(stored[id_][0] for id_ in found if is_off[id_])
+            self.lags = replace(measured, failing=failing, disabled=disabled)
+        except Exception as problem:  # the registry or the log is unreachable: other metrics are still reported
+            _log.warning("can't measure the lags of subscriptions", problem=str(problem))
+
+    # Dead letters --------------------------------------------------------------------------
+
+    async def redeliver(self, record: Subscription, letters: Sequence[DeadLetter]) -> Redelivered:
+        """Send dead letters again, in order, and remove those that the receiver accepts. Stops if it is silent."""
+        encoding, done = self.encoding(record, None), Redelivered([], [], [])
+        for n, letter in enumerate(letters):
+            data = encoding.encode(record.service, letter.record, orjson.loads(letter.record))
+            outcome = await self.sender.send(record, [Parcel(letter.cursor, data, letter.record, encoding)])
+            if outcome.kind == "taken":
+                await self.ask(partial(_unbury, record.id, letter.id))
+                done.taken.append(letter.id)
+                continue
+            done.failed.append((letter.id, outcome.detail))
+            if outcome.kind != "refused":
+                done.untried.extend(each.id for each in letters[n + 1 :])
+                break
+        return done
+
+
+def _disabled(id_: str, obstacle: Obstacle, registry: Registry) -> RegisteredSubscription:
+    return registry.disable(id_, obstacle.reason, obstacle.state)
+
+
+def _lags(
+    log: EventLog,
+    services: Iterable[str],
+    stored: Mapping[str, tuple[str, str | None]],
+    places: Mapping[str, Sequence[Cursor]],
+) -> Lags:
+    ends: dict[str, Cursor] = {}
+    for service in services:
+        with suppress(LogError):  # the service has no output yet
+            ends[service] = log.end(service)
+    connected = {
+        service: max((distance(each, ends[service]) for each in some), default=0)
+        for service, some in places.items()
+        if service in ends
+    }
+    begin = Cursor("", {})
+    durable = {
+        (service, id_): distance(begin if cursor is None else Cursor.from_text(cursor), ends[service])
+        for id_, (service, cursor) in stored.items()
+        if service in ends
+    }
+    return Lags(connected, durable)
+
+
+def _unbury(id_: str, letter: int, registry: Registry) -> None:
+    registry.unbury(id_, [letter])
